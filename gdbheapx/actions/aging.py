@@ -13,7 +13,7 @@ import re
 import struct
 import time
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.actions import injected, marks, preflight, short_stop
@@ -297,8 +297,6 @@ def written(session: Session, ranges: Sequence[Range], files: Files, options: An
     make = by_marks if short_stop.is_by_marks() else by_userfaultfd
     try:
         with make(session, ranges, options) as unwritten_of, pagemap_of(pid) as pagemap:
-            if options.reads:
-                forget_accesses(pid)
             began = time.monotonic()
             wait(session, options.for_s, pagemap)
             watched_s = time.monotonic() - began
@@ -325,6 +323,8 @@ def by_userfaultfd(session: Session, ranges: Sequence[Range], options: Any) -> I
         raise refused("this kernel does not tell which memory is written to: %s" % error.strerror)
     try:
         with pagemap_of(target.pid) as pagemap:
+            if options.reads:
+                forget_accesses(target.pid)
             follower.follow(ranges, pagemap)
         yield unwritten
     finally:
@@ -339,6 +339,8 @@ def by_marks(session: Session, ranges: Sequence[Range], options: Any) -> Iterato
     with pagemap_of(pid) as pagemap:
         before = {part: frames(pagemap, *part) for part in pieces(ranges)}
     try:
+        if options.reads:
+            forget_accesses(pid)
         marks.clear(pid)
     except HeapxError as error:
         raise _instead(error)
@@ -356,7 +358,8 @@ def _unmarked(entry: int, frame: int) -> int:
 
 
 def forget_accesses(pid: int) -> None:
-    """Of all pages of the process; the kernel has only these marks to tell which are in use, until the next access sets them again."""
+    """Of all pages of the process; the kernel has only these marks to tell which are in use, until the next access sets them again. Before
+    pages are protected: a processor that remembers a page does not set its mark again, and that makes all of them forget."""
     with open("/proc/%d/clear_refs" % procfs.entry(pid), "wb", buffering=0) as file:
         file.write(b"1")
 
@@ -367,25 +370,39 @@ def referenced(pid: int) -> List[Tuple[int, int, int]]:
     return [(int(start, 16), int(end, 16), int(kib) << 10) for start, end, kib in REFERENCED.findall(text)]
 
 
+def joined(watched: Iterable[Aged]) -> List[Tuple[int, int, bytearray]]:
+    """Parts side by side as one: a mapping may lie in several."""
+    made: List[Tuple[int, int, bytearray]] = []
+    for start, end, kinds in watched:
+        if made and made[-1][1] == start:
+            made[-1][2].extend(kinds)
+            made[-1] = (made[-1][0], end, made[-1][2])
+        else:
+            made.append((start, end, bytearray(kinds)))
+    return made
+
+
 def without_read(watched: Sequence[Aged], accessed: Sequence[Tuple[int, int, int]]) -> Tuple[List[Aged], int]:
-    """What was not written to, where it may not have been read either, and how many bytes of that were read all the same.
+    """What was not written to, where it may not have been read either, and at most how many bytes of that were read all the same.
 
     The kernel counts accesses by mapping alone: where all pages that were not written to were read, none is stale; where none was read,
-    all are; between the two it is not known which."""
-    page, read_bytes, made = os.sysconf("SC_PAGESIZE"), 0, {start: (end, bytearray(kinds)) for start, end, kinds in watched}
-    starts = sorted(made)
+    all are; between the two it is not known which. Of a mapping that has grown the fresh pages may be those that were read."""
+    page, read_bytes, made = os.sysconf("SC_PAGESIZE"), 0, joined(sorted(watched))
+    starts = [start for start, _, _ in made]
     for start, end, touched_bytes in accessed:
-        at = bisect_right(starts, start) - 1
-        if at < 0 or end > made[starts[at]][0]:
-            continue
-        kinds, place = made[starts[at]][1], slice((start - starts[at]) // page, (end - starts[at]) // page)
-        stale, warm = (kinds[place].count(bits) * page for bits in (KNOWN | STALE, KNOWN))
-        only_read = max(0, touched_bytes - warm)
-        if stale and only_read >= stale:
-            kinds[place] = kinds[place].replace(bytes([KNOWN | STALE]), bytes([KNOWN]))
-        else:
-            read_bytes += only_read
-    return [(start, end, bytes(kinds)) for start, (end, kinds) in sorted(made.items())], read_bytes
+        for first, behind, kinds in made[max(0, bisect_right(starts, start) - 1) : bisect_left(starts, end)]:
+            low, high = max(start, first), min(end, behind)
+            if low >= high:
+                continue
+            place = slice((low - first) // page, (high - first) // page)
+            stale, warm = (kinds[place].count(bits) * page for bits in (KNOWN | STALE, KNOWN))
+            only_read = max(0, touched_bytes - warm)
+            if stale and only_read >= stale:
+                is_whole = (low, high) == (start, end)
+                kinds[place] = kinds[place].replace(bytes([KNOWN | STALE]), bytes([KNOWN if is_whole else 0]))
+            else:
+                read_bytes += only_read
+    return [(start, end, bytes(kinds)) for start, end, kinds in made], read_bytes
 
 
 def unwritten(pagemap: int, start: int, end: int) -> bytes:

@@ -106,10 +106,10 @@ def test_reads_are_known_by_mapping(stage: Stage) -> None:
     session = Session(ElfTarget(LiveSource(process.pid, "", None), ()))
     every = blocks(process)
     read = sum(block.bytes for block in every[6:] if block.fate == READ)
-    for seconds in (SECONDS, 5 * SECONDS, 15 * SECONDS):  # a busy machine may leave the program no time to read all of it
+    for seconds in (SECONDS, 5 * SECONDS, 15 * SECONDS):  # a busy machine may leave the program no time to touch all of it
         asked = argparse.Namespace(for_s=seconds, accept_mark_loss=False, accept_thp_split=False, reads=True)
         ages = aging.written(session, short_stop.followed_ranges(session.target), aging.Files(), asked)
-        if ages.read_bytes is not None and ages.read_bytes >= 0.95 * read:
+        if ages.read_bytes is not None and 0.95 * read <= ages.read_bytes <= 1.1 * read + (1 << 20):
             break
     for block in every[:6]:
         kinds = cold.aged(block.address & -ages.page_bytes, (block.address & -ages.page_bytes) + LARGE, bytes(LARGE // ages.page_bytes), ages)
@@ -127,7 +127,7 @@ def test_without_a_watch_only_what_is_in_swap_is_cold(stage: Stage) -> None:
     assert (found["means"], found["watched_s"]) == (None, None) and whole["cold_bytes"] <= whole["swapped_bytes"]
     assert whole["unknown_bytes"] == whole["bytes"] - whole["swapped_bytes"] > 10 << 20
     text = alone(process.target("live"), "cold").stdout.decode()
-    assert text.startswith("Wholly in swap: ") and "whether the rest is touched is not known" in text
+    assert text.startswith("Wholly in swap: " if whole["swapped_bytes"] else "In swap: nothing of ") and "was not watched" in text
 
 
 def test_marks_are_not_set_unasked(stage: Stage) -> None:

@@ -189,11 +189,20 @@ def test_an_interrupt_ends_the_wait() -> None:
     ],
 )
 def test_reads_by_mapping(accessed_pages: int, kinds: List[int], read_pages: int) -> None:
-    """None of what was not written to was read, some of it, or all; mappings that nobody watched count for nothing."""
-    watched = [(4 * PAGE, 8 * PAGE, bytes([KNOWN, KNOWN | STALE, KNOWN | STALE, 0]))]
-    accessed = [(0, 4 * PAGE, 4 * PAGE), (4 * PAGE, 8 * PAGE, accessed_pages * PAGE), (8 * PAGE, 9 * PAGE, PAGE), (4 * PAGE, 10 * PAGE, PAGE)]
+    """None of what was not written to was read, some of it, or all, although it was looked at in parts; mappings that nobody watched count
+    for nothing."""
+    watched = [(4 * PAGE, 5 * PAGE, bytes([KNOWN])), (5 * PAGE, 8 * PAGE, bytes([KNOWN | STALE, KNOWN | STALE, 0]))]
+    accessed = [(0, 4 * PAGE, 4 * PAGE), (4 * PAGE, 8 * PAGE, accessed_pages * PAGE), (8 * PAGE, 9 * PAGE, PAGE)]
     made, read_bytes = aging.without_read(watched, accessed)
     assert (made, read_bytes) == ([(4 * PAGE, 8 * PAGE, bytes(kinds))], read_pages * PAGE)
+
+
+def test_reads_of_a_mapping_that_has_grown() -> None:
+    """Its fresh pages may be those that were read: it is not known where there are enough of them, and else so much may have been."""
+    watched = [(4 * PAGE, 8 * PAGE, bytes([KNOWN, *[KNOWN | STALE] * 3]))]
+    assert aging.without_read(watched, [(4 * PAGE, 9 * PAGE, 2 * PAGE)]) == (watched, PAGE)
+    assert aging.without_read(watched, [(4 * PAGE, 9 * PAGE, 4 * PAGE)]) == ([(4 * PAGE, 8 * PAGE, bytes([KNOWN, 0, 0, 0]))], 0)
+    assert aging.without_read(watched, [(2 * PAGE, 6 * PAGE, PAGE), (6 * PAGE, 8 * PAGE, PAGE)]) == (watched, PAGE)
 
 
 def test_accesses_are_those_of_smaps() -> None:
