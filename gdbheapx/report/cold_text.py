@@ -7,16 +7,19 @@ from gdbheapx.analysis.cold import CLASS, IDLE, OWNER, WRITTEN, Cold, ColdRow
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.report import text
-from gdbheapx.units import Size, plural, say, share
+from gdbheapx.units import Size, duration, plural, say, share
 
 MOST_ROWS = 20
 MEANS = {
-    IDLE: "by idle page tracking: neither read nor written to in %.3g s",
-    WRITTEN: "by write protection: not written to in %.3g s; what was only read looks cold, too",
+    IDLE: "by idle page tracking, which tells reads and writes",
+    WRITTEN: "by write protection: what was only read is in there, too (--reads tells by mapping how much that was)",
 }
+ACCESSES = "by write protection and the kernel's marks of accesses, which tell reads and writes"
+SWAPPED = "%s in swap, and not touched since the kernel took it out of RAM"
 BESIDE = "a page is as warm as its warmest block: more blocks may be untouched than are told"
-READ = "%s of the pages that were not written to were read, it is not known which: at least %s of what is cold was neither"
-UNWATCHED = "what is in RAM was not watched: --for SECONDS"
+READ = "by write protection; of the pages that were not written to %s were read, it is not known which: at least %s was neither"
+UNWATCHED = "what is in RAM was not watched: add --for SECONDS"
+UNKNOWN = "Not known: %s, on pages that are not in RAM, came while it was watched, or are shared"
 
 
 def data(cold: Cold, limit: Optional[int]) -> Dict[str, Any]:
@@ -32,22 +35,30 @@ def lines(style: Style, cold: Cold, limit: Optional[int]) -> Iterator[str]:
 def page(cold: Cold, limit: Optional[int]) -> Page:
     """The sum, by what means it is known, and the rows."""
     whole = cold.totals
+    is_watched, has_swap = cold.means is not None, whole.swapped_bytes != 0
+    tells_reads = cold.means == IDLE or cold.read_bytes == 0
     if whole.cold_bytes is None:
         yield say("In use: %s in %s; of their pages nothing is known", Size(whole.bytes), plural(whole.blocks, "block"))
-    elif cold.means is None:
-        yield say("Wholly in swap: %s of %s in use; whether the rest is touched is not known", Size(whole.cold_bytes), Size(whole.bytes))
+    elif not is_watched and not has_swap:
+        yield say("In swap: nothing of %s in use", Size(whole.bytes))
     else:
+        how = "Untouched for %s" if tells_reads else "Not written to for %s"
+        ways = [how % duration(cold.watched_s or 0), "or wholly in swap"] if is_watched else ["Wholly in swap"]
         of, blocks = share(whole.cold_bytes, whole.bytes), plural(whole.cold_blocks or 0, "block")
-        yield say("Cold: %s of %s in use (%s), in %s", Size(whole.cold_bytes), Size(whole.bytes), of, blocks)
-    if whole.swapped_bytes:
-        yield say("%s in swap: the kernel found them untouched when it needed room", Size(whole.swapped_bytes))
-    yield UNWATCHED if cold.means is None else MEANS[cold.means] % (cold.watched_s or 0)
-    if cold.read_bytes is not None:
+        said = " ".join(ways if has_swap else ways[:1])
+        yield say("%s: %s of %s in use (%s), in %s", said, Size(whole.cold_bytes), Size(whole.bytes), of, blocks)
+    if cold.read_bytes:
         yield say(READ, Size(cold.read_bytes), Size(max(0, (whole.cold_bytes or 0) - cold.read_bytes)))
+    else:
+        yield UNWATCHED if cold.means is None else ACCESSES if cold.read_bytes == 0 else MEANS[cold.means]
+    if whole.swapped_bytes:
+        yield say(SWAPPED, Size(whole.swapped_bytes))
     if whole.cold_bytes:
         yield BESIDE
-    if whole.unknown_bytes and cold.means is not None:
-        yield say("Age not known: %s", Size(whole.unknown_bytes))
+    if whole.unknown_bytes and is_watched:
+        yield say(UNKNOWN, Size(whole.unknown_bytes))
+    if not is_watched and not has_swap:
+        return  # no row would say anything
     shown = cold.rows[: MOST_ROWS if limit is None else limit]
     if shown:
         yield ""

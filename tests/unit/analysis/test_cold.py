@@ -91,23 +91,32 @@ def shown(means: Optional[str], found: ColdSum = FOUND, read_bytes: Optional[int
     return "\n".join(map(str, cold_text.lines(STYLE, told, None)))
 
 
-@pytest.mark.parametrize("means", [None, cold.IDLE, cold.WRITTEN])
-def test_the_text_names_the_means(means: Optional[str]) -> None:
-    """What it can tell, and class and owner of what is cold."""
+@pytest.mark.parametrize("means", [cold.IDLE, cold.WRITTEN])
+def test_the_text_names_the_means(means: str) -> None:
+    """What it can tell stands in the first line; then class and owner of what is cold."""
     text = shown(means)
     assert "Session" in text and "shop._cache" in text
-    assert ("neither read nor written" in text, "only read" in text) == (means == cold.IDLE, means == cold.WRITTEN)
-    assert ("not watched" in text) == (means is None)
+    assert text.startswith("Untouched for 60 s: 100 " if means == cold.IDLE else "Not written to for 60 s: 100 ")
+    assert ("reads and writes" in text, "only read" in text) == (means == cold.IDLE, means == cold.WRITTEN)
+
+
+def test_without_a_watch_and_without_swap_there_are_no_rows() -> None:
+    """They would say nothing."""
+    text = shown(None)
+    assert text.startswith("In swap: nothing of 5100") and "not watched" in text and "Session" not in text
 
 
 def test_the_text_bounds_what_was_read() -> None:
-    """Never below 0."""
+    """Never below 0. Where nothing was, what was not written to is untouched."""
     assert "at least 70 " in shown(cold.WRITTEN, read_bytes=30) and "at least 0 " in shown(cold.WRITTEN, read_bytes=5000)
-    assert "at least" not in shown(cold.WRITTEN)
+    assert shown(cold.WRITTEN, read_bytes=30).startswith("Not written to") and shown(cold.WRITTEN, read_bytes=0).startswith("Untouched")
+    assert "at least" not in shown(cold.WRITTEN) + shown(cold.WRITTEN, read_bytes=0)
 
 
 def test_the_text_tells_what_is_in_swap() -> None:
-    """Without a watch, too."""
-    untouched = "found them untouched when it needed room"
-    assert untouched in shown(None, FOUND._replace(swapped_bytes=100)) and untouched not in shown(None)
+    """Without a watch, too. What may be there and is not known is not nothing."""
+    swapped = FOUND._replace(swapped_bytes=100)
+    assert shown(None, swapped).startswith("Wholly in swap: 100 ") and "since the kernel took it" in shown(None, swapped)
+    assert shown(cold.WRITTEN, swapped).startswith("Not written to for 60 s or wholly in swap: ")
+    assert shown(None, FOUND._replace(unseen_bytes=8)).startswith("Wholly in swap: 100 ")
     assert "nothing is known" in shown(None, FOUND._replace(known_bytes=0, unseen_bytes=8))
