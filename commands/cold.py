@@ -22,17 +22,20 @@ by it. Under memory pressure the kernel may then swap out what is in use.
 
 A page is as warm as its warmest block: an untouched block beside one in use looks warm. What is not known is `age unknown`, neither warm
 nor cold.
+
+To be named and counted, blocks in swap are read, which brings them back into RAM: the next answer has less in swap. A snapshot has what was
+there when it was taken; a core does not say.
 """
 
 
 def watch(session: Session, options: Options) -> None:
     """Before the look: what becomes of marked pages."""
-    kind = session.target.kind
+    kind, in_gdb = session.target.kind, session.in_gdb and options.for_s
     if kind == "core":
         what = "a core does not say which pages were in swap, nor which were in use"
         raise HeapxError(what, "while it runs: --pid N cold --for 60, or --pid N snapshot FILE, which has what is in swap", code=NOT_LIVE)
-    if session.in_gdb or kind not in ("live", "snapshot"):
-        what = "cold needs a process that runs on meanwhile" if session.in_gdb else "cold needs a process of this machine"
+    if in_gdb or kind not in ("live", "snapshot"):
+        what = "cold --for needs a process that runs on meanwhile" if in_gdb else "cold needs a process of this machine"
         raise HeapxError(what, "run: gdbheapx --pid N cold --for 60", code=NOT_LIVE)
     if not options.for_s and (options.age or options.reads):
         raise UsageError("--age and --reads are for a watch", "add --for SECONDS")
