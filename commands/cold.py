@@ -13,7 +13,7 @@ watched. With --for the pages are marked, the process runs on, and after that ti
 first (--yes), for it changes what the kernel keeps:
 
 `--age idle` (where the kernel has idle page tracking): reads and writes. No call in the process, no fault; the marks are one for all who
-use them.
+use them. Where the kernel reclaims memory by generations (MGLRU), a watch in which it did ends in an error.
 
 `--age written`: writes alone, so that what is only read looks cold. The process makes two system calls and takes a page fault for each page
 that it first writes to (Linux 6.7); on Linux 6.1 to 6.6 the kernel's marks of what it writes to (soft-dirty) are cleared instead. With
@@ -51,7 +51,7 @@ def watch(session: Session, options: Options) -> None:
     "cold",
     arguments=[
         argument("--for", dest="for_s", type=some_seconds, metavar="SECONDS", help="mark pages, and see which are untouched so long after"),
-        argument("--age", choices=("idle", "written"), help="with --for: by which means (default: idle where the kernel has it)"),
+        argument("--age", choices=("idle", "written"), help="with --for: by which means (default: idle where there is it, and no MGLRU)"),
         argument("--reads", action="store_true", help="with --age written: also how much was read, by the kernel's marks"),
         argument("--by", choices=("both", "class", "owner"), default="both", help="what the rows distinguish (default: both)"),
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 20 in text)"),

@@ -137,6 +137,15 @@ def test_a_page_that_moves_meanwhile_is_not_known(monkeypatch: pytest.MonkeyPatc
     assert list(aging.idle(session, RANGES, files, options(), touch(files)).ranges[0][2][:2]) == [KNOWN | STALE, 0]
 
 
+def test_generations_make_the_other_means_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: aging.Files) -> None:
+    """Any reclaim would end the watch in an error; unless the kernel has no other."""
+    monkeypatch.setattr(aging.short_stop, "is_by_marks", lambda: False)
+    for lacking, enabled, means in ((None, b"0x0007\n", "written"), ("none", b"0x0007\n", "idle"), (None, b"0x0000\n", "idle"), (None, b"\n", "idle")):
+        monkeypatch.setattr(injected, "lacking", lambda lacking=lacking: lacking)
+        (tmp_path / "generations").write_bytes(enabled)
+        assert aging.means_here(files) == means
+
+
 @pytest.mark.parametrize("enabled, is_refused", [(b"0x0000\n", False), (b"0x0007\n", True)])
 def test_reclaim_by_generations_is_told(tmp_path: Path, session: Any, files: aging.Files, enabled: bytes, is_refused: bool) -> None:
     """It takes accesses away, so that pages in use look idle. That of a memory cgroup is counted by sort of page alone."""
