@@ -51,7 +51,9 @@ Range = Tuple[int, int]
 Aged = Tuple[int, int, bytes]
 Unwritten = Callable[[int, int, int], bytes]
 """By a descriptor of pagemap, from where to where: the bits of each page."""
-Wait = Callable[[Session, float, int], None]
+Check = Callable[[], None]
+"""HeapxError where a watch is in vain by now."""
+Wait = Callable[[Session, float, int, Check], None]
 
 
 class Files(NamedTuple):
@@ -70,9 +72,9 @@ def refused(what: str, hint: str = WITHOUT) -> HeapxError:
     return HeapxError(what, hint, code=NO_SHORT_STOP)
 
 
-def waited(session: Session, seconds: float, pagemap: int) -> None:
+def waited(session: Session, seconds: float, pagemap: int, check: Check = lambda: None) -> None:
     """So long, or until the user ends it. HeapxError when the memory that `pagemap` is of is no more: it was opened before, and does not
-    tell of what the process executes next."""
+    tell of what the process executes next; or when check() says so."""
     until = time.monotonic() + seconds
     while True:
         if session.budget.reason is not None:
@@ -80,6 +82,7 @@ def waited(session: Session, seconds: float, pagemap: int) -> None:
         if not os.pread(pagemap, ENTRY_BYTES, 0):
             what = "process %d has ended, or executed another program, while its pages were watched" % (session.target.pid or 0)
             raise HeapxError(what, "look whether it still runs, and start again", code=NO_PROCESS)
+        check()
         left_s = until - time.monotonic()
         if left_s <= 0:
             return
@@ -248,6 +251,18 @@ def idle_among(bitmap: int, numbers: Iterable[int]) -> "set[int]":
     return {number for number in wanted if words.get(number // WORD_BITS, 0) >> number % WORD_BITS & 1}
 
 
+def reclaim_check(files: Files) -> Check:
+    """Whether anything is reclaimed from now on in a way that takes accesses away."""
+    before = reclaimed(files)
+
+    def check() -> None:
+        if by_generations(files) and reclaimed(files) != before:
+            what = "the kernel has reclaimed memory meanwhile, by generations (MGLRU): pages in use may look idle"
+            raise refused(what, "use --age written")
+
+    return check
+
+
 def idle(session: Session, ranges: Sequence[Range], files: Files, options: Any, wait: Wait = waited) -> Ages:
     """By idle page tracking."""
     pid, parts = session.target.pid, list(pieces(ranges))
@@ -258,16 +273,14 @@ def idle(session: Session, ranges: Sequence[Range], files: Files, options: Any, 
             if not options.accept_mark_loss and any(idle_among(bitmap, heads(pagemap, flags, part)) for part in parts):
                 what = "somebody has marked pages of process %d as idle, and may wait for these marks; or it was an earlier `cold`" % pid
                 raise refused(what, "if nobody does, give --accept-mark-loss; or " + WITHOUT)
-            before = reclaimed(files)
+            check = reclaim_check(files)
             for part in parts:
                 mark(bitmap, heads(pagemap, flags, part))
             began = time.monotonic()
-            wait(session, options.for_s, pagemap)
+            wait(session, options.for_s, pagemap, check)
             watched_s = time.monotonic() - began
             made = [(*part, still_idle(pagemap, flags, bitmap, part)) for part in parts]
-            if by_generations(files) and reclaimed(files) != before:
-                what = "the kernel has reclaimed memory meanwhile, by generations (MGLRU): pages in use may look idle"
-                raise refused(what, "use --age written")
+            check()
     except OSError as error:
         raise refused("the marks of idle pages cannot be used: %s" % error.strerror)
     finally:
@@ -302,7 +315,7 @@ def written(session: Session, ranges: Sequence[Range], files: Files, options: An
     try:
         with make(session, ranges, options) as unwritten_of, pagemap_of(pid) as pagemap:
             began = time.monotonic()
-            wait(session, options.for_s, pagemap)
+            wait(session, options.for_s, pagemap, lambda: None)
             watched_s = time.monotonic() - began
             made = [(*part, unwritten_of(pagemap, *part)) for part in pieces(ranges)]
         told = without_read(made, referenced(pid)) if options.reads else (made, None)

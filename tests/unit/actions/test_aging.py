@@ -51,10 +51,10 @@ def options(**more: Any) -> argparse.Namespace:
     return argparse.Namespace(**{"for_s": 1.0, "accept_mark_loss": False, "accept_thp_split": False, "reads": False, "yes": True, "age": None, **more})
 
 
-def touch(files: aging.Files, *numbers: int) -> Callable[[Any, float, int], None]:
+def touch(files: aging.Files, *numbers: int) -> aging.Wait:
     """What happens meanwhile: the kernel takes these marks away."""
 
-    def wait(session: Any, seconds: float, pagemap: int) -> None:
+    def wait(session: Any, seconds: float, pagemap: int, check: aging.Check) -> None:
         marks = array("Q", Path(files.bitmap).read_bytes())
         for number in numbers:
             marks[number // 64] &= ~(1 << number % 64)
@@ -152,7 +152,7 @@ def test_reclaim_by_generations_is_told(tmp_path: Path, session: Any, files: agi
     (tmp_path / "generations").write_bytes(enabled)
     (tmp_path / "events").write_bytes(b"pgscan_kswapd 5\npgscan_direct 7\npgscan_anon 9\npgscan_file 3\n")
 
-    def wait(session: Any, seconds: float, pagemap: int) -> None:
+    def wait(session: Any, seconds: float, pagemap: int, check: aging.Check) -> None:
         (tmp_path / "events").write_bytes(b"pgscan_kswapd 5\npgscan_direct 7\npgscan_anon 10\npgscan_file 3\n")
 
     if is_refused:
@@ -179,6 +179,18 @@ def test_the_end_of_the_process_ends_the_wait() -> None:
         finally:
             child.kill()
             child.wait()
+
+
+def test_a_watch_in_vain_ends_at_once(tmp_path: Path, files: aging.Files) -> None:
+    """Where something was reclaimed by generations, and not after its time."""
+    (tmp_path / "generations").write_bytes(b"0x0007\n")
+    (tmp_path / "events").write_bytes(b"pgscan_anon 9\n")
+    check, session = aging.reclaim_check(files), SimpleNamespace(target=SimpleNamespace(pid=os.getpid()), budget=SimpleNamespace(reason=None))
+    with aging.pagemap_of(os.getpid()) as pagemap:
+        aging.waited(session, 0.0, pagemap, check)  # type: ignore[arg-type]
+        (tmp_path / "events").write_bytes(b"pgscan_anon 10\n")
+        with pytest.raises(HeapxError):
+            aging.waited(session, 600.0, pagemap, check)  # type: ignore[arg-type]
 
 
 def test_an_interrupt_ends_the_wait() -> None:
