@@ -166,7 +166,7 @@ TABLES = (
         (
             *_columns(TEXT, "signature module function site_module"),
             Column("address", ADDRESS),
-            Column("calls", NUMBER),
+            *_columns(NUMBER, "offset calls"),
             Column("sizes_bytes", NUMBERS),
             Column("why", TEXT),
         ),

@@ -74,9 +74,8 @@ def sites_page(joined: Joined, most: int) -> Page:
             continue
         yield say("  %s (%s):", name, Size(row.bytes))
         for one in row.sites[:MOST_SAME]:
-            where = one.function or str(one.address)
             sizes = ", for %s bytes" % ", ".join(map(str, one.sizes)) if row.signature in NODES else ""
-            yield say("    %s of %s%s: %s", where, one.module, sizes, ", ".join(one.why))
+            yield say("    %s%s: %s", one.named(), sizes, ", ".join(one.why))
         if len(row.sites) > MOST_SAME:
             yield say("    and %s", plural(len(row.sites) - MOST_SAME, "other function"))
     if none:

@@ -289,7 +289,7 @@ def test_sql_has_what_the_census_has(lasting: Lasting, kind: str, reads_code: No
             "module": row["module"],
             "function": site["function"],
             "site_module": site["module"],
-            **{name: site[name] for name in ("address", "calls")},
+            **{name: site[name] for name in ("address", "offset", "calls")},
             "sizes_bytes": site["sizes"],
             "why": "; ".join(site["why"]),
         }
@@ -311,7 +311,7 @@ def test_the_page_has_what_the_census_has(lasting: Lasting, kind: str, reads_cod
     told = {row["signature"]: row["sites"] for row in listed if row["sites"]}
     assert {row["signature"]: row["sites"] for row in census["sites"]["rows"] if row["sites"]} == told
     text = "".join(pages.check(path.read_text()).text)
-    assert "Candidates by the program's code, no stack" in text and all(sites[0]["address"] in text for sites in told.values())
+    assert "Candidates by the program's code, no stack" in text and all("+0x%x" % sites[0]["offset"] in text for sites in told.values())
     assert heapx(target, "report", "--deep", "--page", "--json").data["page"]["census"]["sites"] is None
 
 

@@ -12,6 +12,7 @@ from gdbheapx.analysis.census.cplusplus import ARRAY, SLAB
 from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import EXACT, SHAPE, World
 from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, LIST, PUSHED, STRING_BYTES, TREE, Scan, Site
+from gdbheapx.inferior.base import Module
 from gdbheapx.model import Address
 
 STORES, SIZE = "stores the address that they have at +0x%x", "asks for this size"
@@ -52,6 +53,8 @@ class Candidate(NamedTuple):
     """None: no symbol table has its name."""
     address: Address
     """Where it begins, or a part of it."""
+    offset: int
+    """The same in the module, as its file has it."""
     calls: int
     """Of its calls that fit."""
     sizes: Sequence[int]
@@ -59,6 +62,10 @@ class Candidate(NamedTuple):
     is_open: bool
     """What some of them ask for is no such number."""
     why: Sequence[str]
+
+    def named(self) -> str:
+        """`make of program`, or `program+0x1230` where no symbol table has its name."""
+        return "%s of %s" % (self.function, self.module) if self.function is not None else "%s+0x%x" % (self.module, self.offset)
 
 
 class RowSites(NamedTuple):
@@ -242,13 +249,13 @@ def _by_type(world: World, samples: Sequence[Sample], beside: bool) -> List[Cand
                 if not beside and any(start <= of_type < end for start, end, _ in world.target.image_ranges()):
                     return []
                 module, name = named[words[0]]
-                return [Candidate(module, name, Address(words[0]), 1, (), True, [ALLOC])]
+                return [Candidate(module.file_name, name, Address(words[0]), words[0] - module.base, 1, (), True, [ALLOC])]
     return []
 
 
-def _named(world: World) -> Dict[int, Tuple[str, str]]:
+def _named(world: World) -> Dict[int, Tuple[Module, str]]:
     """(module, name) of functions, by where they begin."""
-    return {one.start: (module.file_name, one.name) for module in world.modules() for one in world.target.functions(module, exported=True)}
+    return {one.start: (module, one.name) for module in world.modules() for one in world.target.functions(module, exported=True)}
 
 
 def asked_for(usable: int, in_classes: bool, surplus: int = SLACK_BYTES) -> range:
@@ -267,6 +274,7 @@ def _functions(sites: Iterable[Site], why: Why) -> List[Candidate]:
             module=some[0].module.file_name,
             function=some[0].function,
             address=Address(start),
+            offset=start - some[0].module.base,
             calls=len({site.address for site in some}),
             sizes=sorted({site.size_bytes for site in some if site.size_bytes is not None}),
             is_open=any(site.size_bytes is None or site.floats for site in some),

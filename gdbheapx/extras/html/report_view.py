@@ -129,7 +129,7 @@ def sites(page_census: Optional[PageCensus]) -> Optional[Sites]:
     for row, found in list(zip(page_census.rows, joined.rows))[:MOST_CENSUS]:
         more += max(0, len(found.sites) - MOST_SITES)
         for one in found.sites[:MOST_SITES]:
-            where = one.function or str(one.address)
+            where = one.function or "+0x%x" % one.offset
             sizes = ", ".join(map(units.number, one.sizes))
             lines.append(SiteLine(_name(row), row.signature, row.bytes, where, one.module, sizes, "; ".join(one.why)))
     unknown = sum(not found.sites for found in joined.rows)

@@ -418,7 +418,7 @@ class Scanner:
         return {address for address in found if address is not None}
 
     def _given_types(self, object_: Object, start: int, flow: Flow) -> Set[int]:
-        """Addresses that other functions of a file which makes objects of Python give it, and that it stores where an object has its type."""
+        """Addresses that other functions of a file with objects of Python give it, and that it stores where an object has its type."""
         makes = not _TYPED.isdisjoint(object_.code.slots.values()) or not _TYPED.isdisjoint(object_.names.values())
         places = {
             value.root[1]
