@@ -22,10 +22,17 @@ class Entry(Allocator["Tcmalloc", "TcFacts"]):
     """gperftools' tcmalloc."""
 
     name, fingerprint = GATE.name, GATE.fingerprint
+    preload = "libtcmalloc_minimal.so.4"
     statuses = ("used", "free", "transfer", "tcache", "free-span", "returned", "tail", "metadata")
     known_capabilities = GATE.capabilities
     returning = RELEASE
     records = MappingProxyType({"arenas": "gdbheapx.tcmalloc.records.TcArena", "bins": "gdbheapx.tcmalloc.records.TcBin"})
+
+    def preload_bytes(self, request_bytes: int) -> int:
+        """As a library of a distribution has its size classes."""
+        from gdbheapx.tcmalloc.classes import block_bytes
+
+        return block_bytes(request_bytes)
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
         """Every copy, by its structure."""
