@@ -1,6 +1,9 @@
 """What a setting would change, told beforehand: what an allocator says of its own settings, one record for each."""
 
-from typing import NamedTuple, Optional
+from typing import Callable, Iterable, List, NamedTuple, Optional
+
+from gdbheapx.model import HistogramRow
+from gdbheapx.units import size
 
 EXACT, BOUNDED = "exact", "bounded"
 """It follows from the heap as it is; or it depends on time and order, and has two ends."""
@@ -44,10 +47,24 @@ class Requests(NamedTuple):
 
 
 def restart(free_bytes: Optional[int]) -> Effect:
-    """Without a setting: what lies free goes."""
-    why = "at most all that is free and in RAM; where the start needs what is free now, it is free again"
+    """Without a setting: what lies free goes. More goes where the program makes fewer or smaller blocks than it has now."""
+    free = "nothing of what is free" if free_bytes is None else "up to %s less" % size(free_bytes)
+    why = "the same blocks, made anew, need %s; fewer or smaller ones save more" % free
     cost = "the process ends, and must build its state again"
-    return Effect("restart", "a restart", BOUNDED, 0, free_bytes, why, cost, may_peak=True, acts_on_bytes=free_bytes)
+    return Effect("restart", "a restart", BOUNDED, 0, None, why, cost, acts_on_bytes=free_bytes)
+
+
+def of_classes(rows: Iterable[HistogramRow], block_bytes: Callable[[int], int]) -> List[Requests]:
+    """Of a block in a size class the request is known down to the next smaller one. `block_bytes`: the class of a request."""
+    made = []
+    for row in rows:
+        low, high = 1, row.size_bytes
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if block_bytes(middle) >= row.size_bytes else (middle + 1, high)
+        if row.used_chunks:
+            made.append(Requests(row.used_chunks, row.used_bytes, row.used_chunks * low, low, row.max_size_bytes))
+    return made
 
 
 def four_to_a_doubling(size_bytes: int) -> int:

@@ -1,11 +1,11 @@
 """What a setting would change before anybody restarts: of each allocator its own, and what is the same for all (huge pages, the size of
 pages, a restart)."""
 
-from typing import Annotated, Collection, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Any, Collection, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import allocators
-from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect
-from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, of_classes
+from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import heap_sum
 from gdbheapx.allocators.returning import ALL
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column, hidden
@@ -20,6 +20,14 @@ EVEN_BYTES, EVEN_SHARE = 256 << 10, 64
 maps around a fault, where the stack begins, addresses."""
 LEAST_PART = 32
 """Less than this part (1/LEAST_PART) of RSS is not worth a change."""
+WITHOUT_VARIABLE = ("restart", "huge-pages", "page-size", "trim", "purge")
+"""Codes of what no variable of the environment sets."""
+PAGE_CLASS_BYTES = 16 << 10
+"""Of a larger block the last page may never have been written: what its size class adds need not be in RAM."""
+OTHER_SHARE, OTHER_BYTES, THREAD_BYTES = 4, 6 << 20, 3 << 20
+"""What another allocator had at most beyond the most that there ever was, in what bench/what_if.py ran: this part (1/OTHER_SHARE) of it, so
+much for itself, and so much for each thread, those included that ended and left an arena."""
+PRELOAD = "LD_PRELOAD"
 PAGES_BYTES = (16 << 10, 64 << 10)
 """Sizes of pages that kernels are built with."""
 
@@ -56,6 +64,8 @@ class WhatIf(NamedTuple):
     """The most that it ever was."""
     settings: Sequence[Outcome]
     """What may save most comes first."""
+    ignores_environment: Optional[bool] = None
+    """It was started with other rights than its caller's: no variable is heeded, and none is here. None: not known."""
 
 
 def what_if(session: Session) -> WhatIf:
@@ -72,13 +82,21 @@ def _what_if(session: Session) -> WhatIf:
     found: List[Tuple[Optional[str], Effect]] = []
     for heap in session.heaps.all():
         if heap_sum(heap.info.id, heap.histogram(), heap.arenas(), heap.totals()).held_bytes:
-            most = _resident(session, heap)
-            own = heap.what_if()
-            every = (*_returned(session, heap), *own, *_others(session, heap, own))
-            found += [(heap.info.id, _within(effect, most)) for effect in every]
+            resident = _resident(session, heap)
+            returned = _returned(session, heap)
+            own = [_anew(effect, returned) for effect in heap.what_if()]
+            every = (*returned, *own, *_others(session, heap, own, peak, resident))
+            found += [(heap.info.id, _within(effect, resident)) for effect in every]
     found += [(None, effect) for effect in (*_huge_pages(session, uses), *_pages(session, uses))]
-    settings = [outcome(allocator, effect, rss, peak) for allocator, effect in found]
-    return WhatIf(rss, peak, sorted(settings, key=lambda one: (one.is_in_force, -(one.saves_most_bytes or 0))))
+    ignores = session.target.ignores_environment()
+    settings = [outcome(allocator, effect, rss, peak) for allocator, effect in found if not ignores or effect.code in WITHOUT_VARIABLE]
+    ordered = sorted(settings, key=lambda one: (one.is_in_force, -(one.saves_most_bytes or one.acts_on_bytes or 0)))
+    return WhatIf(rss, peak, ordered, ignores)
+
+
+def _anew(effect: Effect, returned: Sequence[Effect]) -> Effect:
+    """A restart returns what a call can return, too."""
+    return effect._replace(least_bytes=returned[0].least_bytes) if effect.code == "restart" and returned else effect
 
 
 def _resident(session: Session, heap: Heap) -> Optional[int]:
@@ -137,7 +155,7 @@ def best(found: WhatIf, refused: Collection[str] = ()) -> Optional[Step]:
 
 
 def _between(least: int, most: Optional[int]) -> Said:
-    if least == most:
+    if most is not None and size(least) == size(most):
         return say("%s", Size(least))
     return say("%s to %s", Size(least), Size(most)) if least else say("up to %s, perhaps nothing,", Size(most))
 
@@ -155,24 +173,36 @@ def _returned(session: Session, heap: Heap) -> List[Effect]:
     return [Effect(way.command, "gdbheapx %s" % way.command, EXACT, resident, resident, why, cost, acts_on_bytes=resident)]
 
 
-def _others(session: Session, heap: Heap, own: Sequence[Effect]) -> List[Effect]:
+def _others(session: Session, heap: Heap, own: Sequence[Effect], peak: Optional[int], resident: Optional[int]) -> List[Effect]:
     """Its blocks in use in another allocator's sizes, where what was asked for is known. None of a malloc that the program has in itself:
     no library takes its place."""
-    modules = session.target.modules()
+    target, known = session.target, allocators.by_name()[heap.info.name]
+    modules = target.modules()
     if not heap.info.owns_malloc or not modules or modules[0].file_name == heap.info.object:
         return []
-    asked, made = heap.requests(), []
-    free = next((one.most_bytes for one in own if one.code == "restart"), None)
+    asked = heap.requests() or (of_classes(heap.histogram(), known.preload_bytes) if known.preload else ())
+    made, free = [], next((one.acts_on_bytes for one in own if one.code == "restart"), None)
     now = sum(one.now_bytes for one in asked)
+    unwritten = max(0, now - resident) if resident is not None else 0
+    threads = max(len(target.threads()), len(heap.arenas()))
+    beyond = None if peak is None else peak // OTHER_SHARE + OTHER_BYTES + THREAD_BYTES * threads + unwritten
+    has = target.environment_variable(PRELOAD)
     for other in allocators.every() if asked else ():
         if other.preload and other.name != heap.info.name:
-            least = sum(max(one.asked_bytes, one.blocks * other.preload_bytes(one.least_bytes)) for one in asked)
+            least = sum(max(one.asked_bytes, one.blocks * _in_ram(other, one)) for one in asked)
             most = sum(one.blocks * other.preload_bytes(one.most_bytes) for one in asked)
-            told = size(now), size(least), size(most)
-            why = "blocks in use: %s now, %s to %s in its sizes; what it keeps free and for itself is not known" % told
-            saves = None if free is None else free + now - least
-            made.append(Effect("size-classes", "LD_PRELOAD=" + other.preload, BOUNDED, None, saves, why, "another allocator: test it"))
+            why = "blocks in use take %s now, %s to %s in its size classes; at most as far beyond the peak as was ever measured"
+            setting = "%s=%s" % (PRELOAD, other.preload) + (" (in place of what it has, or before it)" if has else "")
+            saves, told = None if free is None else free + now - least, (size(now), size(least), size(most))
+            loses = None if beyond is None else -beyond
+            cost = "another allocator: test it"
+            made.append(Effect("size-classes", setting, BOUNDED, loses, saves, why % told, cost, may_peak=True))
     return made
+
+
+def _in_ram(other: Allocator[Any, Any], request: Requests) -> int:
+    """What one block takes of RAM at least, beside what was asked for."""
+    return other.preload_bytes(request.least_bytes) if request.most_bytes <= PAGE_CLASS_BYTES else 0
 
 
 def _huge_pages(session: Session, uses: Sequence[MappingUse]) -> List[Effect]:

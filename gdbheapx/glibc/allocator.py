@@ -366,13 +366,17 @@ class GlibcMalloc(Heap):
         has = what_if.Figures(
             arenas=len(rows),
             free_bytes=free,
+            beside_largest_bytes=what_if.beside_largest_bytes(rows),
+            kept_apart_bytes=what_if.kept_apart_bytes(rows),
             others_bytes=what_if.free_bytes([row for row in rows if row.index]),
             cached_bytes=add(row.tcache_bytes for row in rows),
             top_bytes=top,
             huge_page_bytes=self._to_huge_pages(),
             large_chunks=sum(row.used_chunks for row in self.histogram() if row.max_size_bytes >= what_if.FIXED_BYTES),
         )
-        return what_if.effects(self.mp(), has, self.glibc.geometry.page_bytes)
+        target = self.context.target
+        variables = [name for name in what_if.VARIABLES if target.environment_variable(name)] if target.kind == "live" else None
+        return what_if.effects(self.mp(), has, self.glibc.geometry.page_bytes, variables)
 
     def requests(self) -> "List[Requests]":
         """By chunks in use."""

@@ -1,8 +1,9 @@
 """What the settings of glibc's malloc would change: the arenas it may have, its thresholds, its thread caches."""
 
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Collection, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.effects import BOUNDED, Effect, Requests, in_force, restart
+from gdbheapx.columns import add
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.layout.view import View
 from gdbheapx.model import HistogramRow
@@ -14,6 +15,11 @@ LEFT_AT_TOP_BYTES = 3 * FIXED_BYTES
 steps of FASTBIN_CONSOLIDATION_THRESHOLD (64 KiB)."""
 MOST_CHUNKS = 1 << 18
 """Of more free chunks it is not asked which of their pages are in RAM: all of them count as if they were."""
+TUNABLES, ARENA_MAX = "GLIBC_TUNABLES", "MALLOC_ARENA_MAX"
+FIXING = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_MAX_")
+"""Each of them keeps both thresholds where they are."""
+VARIABLES = (TUNABLES, ARENA_MAX, *FIXING)
+BY_CALL = "; the program sets this itself by mallopt(), which a variable does not change"
 FREE = ("free_bytes", "fast_bytes", "tcache_bytes", "top_bytes")
 """What no program uses in an arena."""
 
@@ -30,12 +36,32 @@ def free_bytes(arenas: Sequence[ArenaTotals]) -> Optional[int]:
     return total
 
 
+def beside_largest_bytes(arenas: Sequence[ArenaTotals]) -> int:
+    """What all arenas but the largest hold."""
+    held = [arena.held_bytes for arena in arenas]
+    return sum(held) - max(held, default=0)
+
+
+def kept_apart_bytes(arenas: Sequence[ArenaTotals]) -> Optional[int]:
+    """What chunks in thread caches take, and what lies free on both sides of them, if that is as much as lies free elsewhere. None: not
+    known, also where the caches of threads that ended filled an arena."""
+    if not all(arena.attached_threads for arena in arenas):
+        return None
+    totals = [add(getattr(arena, name) for arena in arenas) for name in ("tcache_bytes", "tcache_chunks", "free_bytes", "free_chunks")]
+    cached_bytes, cached, free, chunks = totals
+    if cached_bytes is None or cached is None or free is None or chunks is None:
+        return None
+    return cached_bytes + 2 * cached * free // max(1, chunks)
+
+
 class Figures(NamedTuple):
     """What the effects follow from."""
 
     arenas: int
     free_bytes: Optional[int]
     """What is free, without whole pages that are known not to be in RAM: no setting can save more."""
+    beside_largest_bytes: int
+    kept_apart_bytes: Optional[int]
     others_bytes: Optional[int]
     """What of free memory lies in thread arenas, in RAM or not."""
     cached_bytes: Optional[int]
@@ -48,27 +74,47 @@ class Figures(NamedTuple):
     """Of FIXED_BYTES or more."""
 
 
-def effects(mp: View, has: Figures, page_bytes: int) -> List[Effect]:
-    """Each of them once."""
+def effects(mp: View, has: Figures, page_bytes: int, variables: Optional[Collection[str]]) -> List[Effect]:
+    """Each of them once. `variables`: which of VARIABLES the process was started with; None: not known."""
+    more = " (added to what it has)" if variables is not None and TUNABLES in variables else ""
+
+    def by_call(*names: str) -> str:
+        return "" if variables is None or {TUNABLES, *names}.intersection(variables) else BY_CALL
+
     return [
-        _arenas(has, mp["arena_max"] == 1),
-        *_thresholds(mp, has, page_bytes),
-        *_caches(mp, has),
-        *_huge_pages(mp, has),
+        _arenas(mp, has, by_call(ARENA_MAX)),
+        *_thresholds(mp, has, page_bytes, by_call(*FIXING)),
+        *_caches(mp, has, more),
+        *_huge_pages(mp, has, more),
         restart(has.free_bytes),
     ]
 
 
-def _arenas(has: Figures, is_limited: bool) -> Effect:
-    setting = "MALLOC_ARENA_MAX=1"
-    if is_limited or has.arenas == 1:
-        return in_force("arenas", setting, "arena_max is 1" if is_limited else "no thread made an arena of its own")
-    why = "at most what is free in %d arenas; at worst one arena keeps all that was ever in RAM" % has.arenas
-    cost = "threads wait for one lock: how long is not known"
-    return Effect("arenas", setting, BOUNDED, 0, has.free_bytes, why, cost, may_peak=True, acts_on_bytes=has.others_bytes)
+def _moved(mp: View) -> bool:
+    """A mapped block was freed, which raised the thresholds. All threads share them: in another run their order may be another."""
+    return not mp["no_dyn_threshold"] and (mp["mmap_threshold"], mp["trim_threshold"]) != (FIXED_BYTES, FIXED_BYTES)
 
 
-def _thresholds(mp: View, has: Figures, page_bytes: int) -> List[Effect]:
+def _in_order(mp: View, has: Figures, bytes_: Optional[int]) -> Optional[int]:
+    """The most that a setting saves, if threads do the same in another run; where they may not, all that is free."""
+    if bytes_ is None or has.free_bytes is None or (has.arenas > 1 and _moved(mp)):
+        return has.free_bytes
+    return min(bytes_, has.free_bytes)
+
+
+def _arenas(mp: View, has: Figures, by_call: str) -> Effect:
+    setting, limit = "MALLOC_ARENA_MAX=1", mp["arena_max"]
+    if limit == 1 or has.arenas == 1:
+        return in_force("arenas", setting, "arena_max is 1" if limit == 1 else "no thread made an arena of its own")
+    why = "at most what is free in %d arenas, and what all but the largest hold; at worst one keeps all that was ever in RAM" % has.arenas
+    if limit:
+        why += by_call
+    cost, most = "threads wait for one lock: how long is not known", _in_order(mp, has, has.beside_largest_bytes)
+    least = -(mp.get("thp_pagesize") or 0)
+    return Effect("arenas", setting, BOUNDED, least, most, why, cost, may_peak=True, acts_on_bytes=has.others_bytes)
+
+
+def _thresholds(mp: View, has: Figures, page_bytes: int, by_call: str) -> List[Effect]:
     rows: Sequence[Tuple[str, str, str, str]] = (
         ("trim-threshold", "trim_threshold", "MALLOC_TRIM_THRESHOLD_", "more calls of brk, and page faults when the top grows again"),
         ("mmap-threshold", "mmap_threshold", "MALLOC_MMAP_THRESHOLD_", "a system call and page faults for each block of 128 KiB or more"),
@@ -81,37 +127,43 @@ def _thresholds(mp: View, has: Figures, page_bytes: int) -> List[Effect]:
         if mp["no_dyn_threshold"] and mp[name] == FIXED_BYTES:
             made.append(in_force(code, setting, "%s is fixed at 128 KiB" % name))
             continue
+        if not mp["no_dyn_threshold"] and not _moved(mp):
+            made.append(in_force(code, setting, "%s never moved from 128 KiB: no mapped block was freed" % name))
+            continue
         least = None if beyond is None else beyond - slack
-        why = "at least what of the main top is in RAM beyond the threshold, unless a block comes to lie above it; at most all that is free"
+        why = "what of the main top is in RAM beyond the threshold, unless a block comes to lie above it; at most all that is free"
+        why += (mp["no_dyn_threshold"] and by_call) or "; one of the two fixes both"
         made.append(Effect(code, setting, BOUNDED, least, has.free_bytes, why, cost, may_peak=True, acts_on_bytes=beyond))
     return made
 
 
-def _caches(mp: View, has: Figures) -> List[Effect]:
+def _caches(mp: View, has: Figures, more: str) -> List[Effect]:
     count = mp.get("tcache_count")
     if count is None:  # as releases before 2.26, which have no tunables either
         return []
-    setting = "GLIBC_TUNABLES=glibc.malloc.tcache_count=0"
+    setting = TUNABLES + "=glibc.malloc.tcache_count=0" + more
     if count == 0:
         return [in_force("thread-caches", setting, "tcache_count is 0")]
-    why = "blocks in caches keep what is free beside them: at most all that is free; a lower tcache_max saves no more"
+    most = _in_order(mp, has, has.kept_apart_bytes)
+    why = "at most what lies in caches and what is free beside it" if most != has.free_bytes else "at most all that is free"
+    why += "; a lower tcache_max saves no more"
     cost = "each malloc and free takes the lock of its arena"
-    return [Effect("thread-caches", setting, BOUNDED, 0, has.free_bytes, why, cost, may_peak=True, acts_on_bytes=has.cached_bytes)]
+    return [Effect("thread-caches", setting, BOUNDED, 0, most, why, cost, may_peak=True, acts_on_bytes=has.cached_bytes)]
 
 
-def _huge_pages(mp: View, has: Figures) -> List[Effect]:
+def _huge_pages(mp: View, has: Figures, more: str) -> List[Effect]:
     size = mp.get("thp_pagesize")
     if size is None:  # before 2.35
         return []
-    setting = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
+    setting = TUNABLES + "=glibc.malloc.hugetlb=1" + more
     if size:
         return [in_force("malloc-huge-pages", setting, "malloc asks for huge pages")]
-    more = None if has.huge_page_bytes is None else -has.huge_page_bytes
+    least = None if has.huge_page_bytes is None else -has.huge_page_bytes
     why = "it costs at most what is missing to whole huge pages where arenas lie now; nothing where the kernel has no huge page at hand"
-    most = 0 if has.arenas == 1 else has.free_bytes
+    most = _in_order(mp, has, 0)
     if most != 0:
         why += "; threads in several arenas come in another order, which alone can save what is free"
-    return [Effect("malloc-huge-pages", setting, BOUNDED, more, most, why, "RAM, for fewer misses of the TLB", may_peak=True)]
+    return [Effect("malloc-huge-pages", setting, BOUNDED, least, most, why, "RAM, for fewer misses of the TLB", may_peak=True)]
 
 
 def requests(sizes: Sequence[HistogramRow], word_bytes: int, page_bytes: int) -> List[Requests]:

@@ -833,6 +833,10 @@ class Process:
         """A variable of the environment that the process was started with; None if it has none or that is not known here."""
         return None
 
+    def ignores_environment(self) -> Optional[bool]:
+        """It was started with other rights than its caller's (AT_SECURE): libraries do not heed variables. None: not known."""
+        return None
+
     def has_ended(self) -> bool:
         """The process is gone, or going: nothing of it can be read any more. False for cores."""
         return False

@@ -85,6 +85,8 @@ LINKERS_OWN = ("malloc", "calloc", "realloc", "free")
 DEBUG_DIRECTORY = "/usr/lib/debug"
 HIGHEST = (1 << 64) - 1
 """No address is higher."""
+AT_SECURE = 23
+"""Entry of the auxiliary vector (getauxval(3))."""
 MOST_STATIC_BYTES = 1 << 20
 """From the thread pointer to thread-local storage that came with the thread."""
 
@@ -166,6 +168,10 @@ class ElfTarget(Target):
         if self._auxv is None:
             self._auxv = self.source.auxv()
         return self._auxv
+
+    def ignores_environment(self) -> Optional[bool]:
+        secure = self.auxv().get(AT_SECURE)
+        return None if secure is None else bool(secure)
 
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
         if not 0 <= address <= HIGHEST:  # what follows from a damaged pointer: below it, or behind the end of all addresses

@@ -108,7 +108,10 @@ class JemallocMalloc(Heap):
         """What its options would change."""
         from gdbheapx.jemalloc import what_if
 
-        return what_if.effects(self.arenas(), self.conditions(), what_if.ends(self.histogram(), self.context.geometry.page_bytes))
+        conditions, ends_bytes = self.conditions(), what_if.ends(self.histogram(), self.context.geometry.page_bytes)
+        variable = conditions.names.conf_variable
+        is_set = variable is not None and bool(self.context.target.environment_variable(variable))
+        return what_if.effects(self.arenas(), conditions, ends_bytes, is_set)
 
     def return_plan(self, portion: "Portion") -> "Purge":
         """A purge of one arena or of all."""

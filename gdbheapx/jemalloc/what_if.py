@@ -8,23 +8,28 @@ from gdbheapx.jemalloc.records import JemallocArena, JemallocConditions
 from gdbheapx.model import HistogramRow
 
 
-def effects(arenas: Sequence[JemallocArena], conditions: JemallocConditions, ends_bytes: int) -> List[Effect]:
-    """Each of them once. Where the build's environment variable is not known, that is said in place of it. `ends_bytes`: see ends()."""
-    setting = conditions.names.setting
+def effects(arenas: Sequence[JemallocArena], conditions: JemallocConditions, ends_bytes: int, is_set: bool = False) -> List[Effect]:
+    """Each of them once. Where the build's environment variable is not known, that is said in place of it. `ends_bytes`: see ends().
+    `is_set`: the variable has something in it."""
+
+    def setting(options: str) -> str:
+        return conditions.names.setting(options) + (" (added to what it has)" if is_set else "")
+
     unused = add(arena.reclaimable_resident_bytes for arena in arenas)
-    free = add((free_bytes(arenas), ends_bytes))
+    free, most = add((free_bytes(arenas), ends_bytes)), add((_unused_bytes(arenas), ends_bytes))
     return [
-        _decay(arenas, unused, free, setting("dirty_decay_ms:0,muzzy_decay_ms:0")),
-        _background(conditions, unused, add((unused, ends_bytes)), setting("background_thread:true")),
+        _decay(arenas, unused, most, setting("dirty_decay_ms:0,muzzy_decay_ms:0")),
+        _background(conditions, unused, most, setting("background_thread:true")),
         _arenas(arenas, free, setting("narenas:1")),
         Effect(
             code="thread-caches",
             setting=setting("tcache:false"),
             kind=BOUNDED,
-            least_bytes=None,
+            least_bytes=0,
             most_bytes=free,
-            why="cached blocks keep their slabs: at most all that is free; threads that wait may hold their most at the same time",
+            why="cached blocks keep their slabs: at most all that is free; at worst as much stays as was ever in RAM",
             cost="each malloc and free takes the lock of its bin",
+            may_peak=True,
             acts_on_bytes=add(arena.cached_bytes for arena in arenas),
         ),
         restart(free),
@@ -33,13 +38,16 @@ def effects(arenas: Sequence[JemallocArena], conditions: JemallocConditions, end
 
 def free_bytes(arenas: Sequence[JemallocArena]) -> Optional[int]:
     """What no program uses in some arenas; of dirty and muzzy pages what is in RAM, where that is known. None where a part is not known."""
-    unused = add(arena.reclaimable_resident_bytes for arena in arenas)
-    if unused is None:
-        unused = add(part for arena in arenas for part in (arena.dirty_bytes, arena.muzzy_bytes))
+    unused = _unused_bytes(arenas)
     active = add(arena.active_bytes for arena in arenas)
     held = None if unused is None or active is None else active + unused
     used = add(arena.used_bytes for arena in arenas)
     return None if held is None or used is None else max(0, held - used)
+
+
+def _unused_bytes(arenas: Sequence[JemallocArena]) -> Optional[int]:
+    unused = add(arena.reclaimable_resident_bytes for arena in arenas)
+    return unused if unused is not None else add(part for arena in arenas for part in (arena.dirty_bytes, arena.muzzy_bytes))
 
 
 def ends(sizes: Sequence[HistogramRow], page_bytes: int) -> int:
@@ -52,13 +60,13 @@ def ends(sizes: Sequence[HistogramRow], page_bytes: int) -> int:
     return total
 
 
-def _decay(arenas: Sequence[JemallocArena], unused: Optional[int], free: Optional[int], setting: str) -> Effect:
+def _decay(arenas: Sequence[JemallocArena], unused: Optional[int], most: Optional[int], setting: str) -> Effect:
     times = [time for arena in arenas for time in (arena.dirty_decay_ms, arena.muzzy_decay_ms)]
     if times and not any(time is None or time for time in times):
         return in_force("decay", setting, "both decay times are 0 in every arena")
-    why = "at least dirty and muzzy pages in RAM; at most all that is free, and ends of blocks: pages are reused in another order"
+    why = "dirty and muzzy pages in RAM; at most unwritten ends of large blocks, too; what is free in slabs stays"
     cost = "a system call for each freed extent, and page faults for what is used again"
-    return Effect("decay", setting, BOUNDED, unused, free, why, cost, acts_on_bytes=unused)
+    return Effect("decay", setting, BOUNDED, unused, most, why, cost, acts_on_bytes=unused)
 
 
 def _background(conditions: JemallocConditions, unused: Optional[int], most: Optional[int], setting: str) -> Effect:
@@ -73,5 +81,8 @@ def _arenas(arenas: Sequence[JemallocArena], free: Optional[int], setting: str) 
     count = sum(arena.kind == "auto" for arena in arenas)
     if count == 1:
         return in_force("arenas", setting, "there is one arena")
-    why = "at most what is free in %d arenas; at worst one arena keeps all that was ever in RAM" % count
-    return Effect("arenas", setting, BOUNDED, 0, free, why, "threads wait for the locks of one arena: how long is not known", may_peak=True)
+    why = "at most what is free in %d arenas, and what all but the largest hold; at worst one keeps all that was ever in RAM" % count
+    held = [add((arena.active_bytes, arena.dirty_bytes, arena.muzzy_bytes)) for arena in arenas]
+    known = [one for one in held if one is not None]
+    most = free if free is None or len(known) < len(held) else min(free, sum(known) - max(known))
+    return Effect("arenas", setting, BOUNDED, 0, most, why, "threads wait for the locks of one arena: how long is not known", may_peak=True)

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from gdbheapx import verdict
-from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, in_force, restart
+from gdbheapx import allocators, verdict
+from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, four_to_a_doubling, in_force, of_classes, restart
 from gdbheapx.analysis import overview, what_if
-from gdbheapx.analysis.what_if import EVEN_BYTES, EVEN_SHARE, WhatIf, _others, best, outcome
+from gdbheapx.analysis.what_if import EVEN_BYTES, EVEN_SHARE, WhatIf, _anew, _in_ram, _others, best, outcome
 from gdbheapx.inferior.base import Module
 from gdbheapx.model import AllocatorInfo, HistogramRow
+from gdbheapx.report import what_if_text
 
 pytestmark = pytest.mark.once  # arithmetic
 
@@ -62,13 +63,43 @@ def test_the_two_that_help_most_are_named_with_their_cost() -> None:
     assert best(found._replace(settings=found.settings[2:]), ["trim"]) is None
 
 
-@pytest.mark.parametrize("holder, owns, count", [("libc.so.6", True, 2), ("program", True, 0), ("libc.so.6", False, 0)])
+@pytest.mark.parametrize("holder, owns, count", [("libc.so.6", True, 3), ("program", True, 0), ("libc.so.6", False, 0)])
 def test_no_library_takes_the_place_of_a_malloc_inside_the_program(holder: str, owns: bool, count: int) -> None:
     """Nor of one that the program does not call: LD_PRELOAD would change nothing there."""
     info = AllocatorInfo("glibc", "glibc", "2.36", holder, None, None, None, owns)
-    heap: Any = SimpleNamespace(info=info, requests=lambda: [Requests(10, 480, 240, 24, 40)])
-    session: Any = SimpleNamespace(target=SimpleNamespace(modules=lambda: [Module("/bin/program", 0, True, None, None)]))
-    assert len(_others(session, heap, [restart(4096)])) == count
+    heap: Any = SimpleNamespace(info=info, requests=lambda: [Requests(10, 480, 240, 24, 40)], arenas=list)
+    own = _others(of(Module("/bin/program", 0, True, None, None)), heap, [restart(4096)], 64 * MIB, 400)
+    assert len(own) == count and {one.least_bytes for one in own} <= {-(16 + 6 + 3) * MIB - 80}
+
+
+def of(module: Module) -> Any:
+    """A session with one thread and no LD_PRELOAD."""
+    target = SimpleNamespace(modules=lambda: [module], threads=lambda: [1], environment_variable=lambda name: None)
+    return SimpleNamespace(target=target)
+
+
+@pytest.mark.parametrize("size, block", [(24, 32), (20000, 0)])
+def test_the_end_of_a_large_block_need_not_be_in_ram(size: int, block: int) -> None:
+    """Of a small one, what its size class adds is."""
+    assert _in_ram(allocators.by_name()["tcmalloc"], Requests(1, size, size, size, size)) == block
+
+
+def test_a_block_in_a_class_was_asked_for_as_more_than_the_next_smaller_one() -> None:
+    """A row that holds several classes counts from its first."""
+    rows = [HistogramRow(64, 64, 3, 192, 0, 0, 0), HistogramRow(160, 192, 2, 352, 0, 0, 0), HistogramRow(80, 80, 0, 0, 1, 80, 0)]
+    assert of_classes(rows, four_to_a_doubling) == [(3, 192, 147, 49, 64), (2, 352, 258, 129, 192)]
+
+
+def test_a_restart_returns_what_a_call_can() -> None:
+    """Where no call is known, RSS stays at worst."""
+    trim = Effect("trim", "gdbheapx trim", EXACT, 9 * MIB, 9 * MIB, "", "")
+    assert (_anew(restart(12 * MIB), [trim]).least_bytes, _anew(restart(12 * MIB), []).least_bytes) == (9 * MIB, 0)
+
+
+def test_variables_that_are_not_heeded_are_not_advised() -> None:
+    """Of a program that runs with other rights than its caller's."""
+    page = "\n".join(map(str, what_if_text.lines(WhatIf(None, None, [], True))))
+    assert "variables are not heeded" in page
 
 
 def test_a_report_does_not_weigh_settings_of_large_heaps(monkeypatch: pytest.MonkeyPatch) -> None:

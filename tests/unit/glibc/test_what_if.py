@@ -11,25 +11,54 @@ from gdbheapx.model import HistogramRow
 
 pytestmark = pytest.mark.once  # arithmetic
 
-ARENA: Any = SimpleNamespace(free_bytes=5 << 20, fast_bytes=0, tcache_bytes=1 << 20, top_bytes=2 << 20)
-MP = {"arena_max": 0, "no_dyn_threshold": 0, "trim_threshold": 1 << 17, "mmap_threshold": 1 << 17, "tcache_count": 7}
+ARENA: Any = SimpleNamespace(
+    held_bytes=10 << 20, free_bytes=5 << 20, fast_bytes=0, tcache_bytes=1 << 20, top_bytes=2 << 20, free_chunks=50, tcache_chunks=4, attached_threads=1
+)
+MP = {"arena_max": 0, "no_dyn_threshold": 0, "trim_threshold": 1 << 18, "mmap_threshold": 1 << 17, "tcache_count": 7}
+FIXED = {**MP, "no_dyn_threshold": 1, "trim_threshold": 1 << 20, "mmap_threshold": 1 << 19}
+CODES = ("arenas", "trim-threshold", "mmap-threshold", "thread-caches")
 
 
-def told(mp: Dict[str, int], *arenas: Any) -> Dict[str, Any]:
-    has = what_if.Figures(len(arenas), what_if.free_bytes(arenas), 0, 0, 2 << 20, 0, 3)
-    return {one.code: one for one in what_if.effects(mp, has, 4096)}  # type: ignore[arg-type]
+def told(mp: Dict[str, int], *arenas: Any, variables: Any = ()) -> Dict[str, Any]:
+    sums = what_if.free_bytes(arenas), what_if.beside_largest_bytes(arenas), what_if.kept_apart_bytes(arenas)
+    has = what_if.Figures(len(arenas), *sums, 0, 0, 2 << 20, 0, 3)
+    return {one.code: one for one in what_if.effects(mp, has, 4096, variables)}  # type: ignore[arg-type]
 
 
 def test_no_setting_saves_more_than_is_free() -> None:
-    """Of two arenas; the thresholds at least what is above them at the main top, less a page for each large block."""
+    """Of two arenas whose threads may come in another order; the thresholds at least what is above them at the main top, less a page for each
+    large block."""
     found = told(MP, ARENA, ARENA)
-    assert {found[code].most_bytes for code in ("arenas", "trim-threshold", "mmap-threshold", "thread-caches", "restart")} == {16 << 20}
+    assert {found[code].most_bytes for code in CODES} == {16 << 20} == {found["restart"].acts_on_bytes}
     assert found["trim-threshold"].least_bytes == (2 << 20) - what_if.LEFT_AT_TOP_BYTES - 3 * 4096
+
+
+def test_a_heap_tells_more_where_its_thresholds_stayed() -> None:
+    """One arena keeps what the largest has; caches keep what is beside their blocks, where no thread took its cache along."""
+    found = told(FIXED, ARENA, SimpleNamespace(**{**vars(ARENA), "held_bytes": 3 << 20}))
+    beside = (2 << 20) + 2 * 8 * (10 << 20) // 100
+    assert [found[code].most_bytes for code in CODES] == [3 << 20, 16 << 20, 16 << 20, beside]
+    assert what_if.kept_apart_bytes([SimpleNamespace(**{**vars(ARENA), "attached_threads": 0})]) is None  # type: ignore[list-item]
+    assert what_if.kept_apart_bytes([SimpleNamespace(**{**vars(ARENA), "free_bytes": None})]) is None  # type: ignore[list-item]
+
+
+def test_thresholds_that_never_moved_are_as_good_as_fixed() -> None:
+    """Nothing would be different so far."""
+    found = told({**MP, "trim_threshold": 1 << 17}, ARENA)
+    assert found["trim-threshold"].is_in_force and found["mmap-threshold"].is_in_force
+
+
+@pytest.mark.parametrize("variables, is_told", [((), True), (("MALLOC_ARENA_MAX", "MALLOC_TOP_PAD_"), False), (("GLIBC_TUNABLES",), False), (None, False)])
+def test_what_the_program_sets_itself_no_variable_changes(variables: Any, is_told: bool) -> None:
+    """A setting that is there, and no variable that made it: on a core that is not known."""
+    found = told({**FIXED, "arena_max": 2}, ARENA, ARENA, variables=variables)
+    assert {"mallopt()" in found[code].why for code in CODES[:3]} == {is_told}
+    assert found["thread-caches"].setting.endswith(" (added to what it has)") == (variables == ("GLIBC_TUNABLES",))
 
 
 def test_what_is_in_force_is_told() -> None:
     """One arena, fixed thresholds, no thread caches."""
-    found = told({**MP, "no_dyn_threshold": 1, "tcache_count": 0}, ARENA)
+    found = told({**FIXED, "trim_threshold": 1 << 17, "mmap_threshold": 1 << 17, "tcache_count": 0}, ARENA)
     assert {code for code, one in found.items() if not one.is_in_force} == {"restart"} and len(found) == 5
 
 

@@ -392,3 +392,15 @@ def test_where_a_file_was_loaded_by_any_part_of_it(page: int) -> None:
     start = BASE + 0x9A6E8 & -page
     assert base_of(library, 0, BASE, page) == BASE
     assert base_of(library, 0x8A6E8 & -page, start, page) == BASE
+
+
+@pytest.mark.parametrize("auxv, ignores", [({23: 1}, True), ({23: 0}, False), ({6: 4096}, None)])
+def test_who_ignores_the_environment(auxv: Dict[int, int], ignores: Optional[bool]) -> None:
+    """AT_SECURE of the auxiliary vector; what is not there is not known."""
+    target: Any = SimpleNamespace(auxv=lambda: auxv)
+    assert ElfTarget.ignores_environment(target) is ignores
+
+
+def test_a_plain_program_heeds_its_environment(both: Both) -> None:
+    """Live and on a core."""
+    assert both[0].ignores_environment() is False

@@ -6,13 +6,36 @@ from typing import Any
 import pytest
 
 from gdbheapx.jemalloc import what_if
+from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.model import HistogramRow
 
 pytestmark = pytest.mark.once  # arithmetic
 
 
-def arena(used: Any) -> Any:
-    return SimpleNamespace(active_bytes=100, dirty_bytes=20, muzzy_bytes=3, used_bytes=used, reclaimable_resident_bytes=None)
+def arena(used: Any, active: Any = 100, resident: Any = None) -> Any:
+    own = SimpleNamespace(active_bytes=active, dirty_bytes=20, muzzy_bytes=3, used_bytes=used, reclaimable_resident_bytes=resident)
+    own.kind, own.cached_bytes, own.dirty_decay_ms, own.muzzy_decay_ms = "auto", 5, 10000, 0
+    return own
+
+
+def told(*arenas: Any, is_set: bool = False) -> Any:
+    conditions: Any = SimpleNamespace(names=PublicNames("_rjem_", "_RJEM_MALLOC_CONF"), background_enabled=False)
+    return {one.code: one for one in what_if.effects(arenas, conditions, 7, is_set)}
+
+
+def test_ends_of_what_options_save() -> None:
+    """Decay returns unused pages and no free region; one arena keeps what the largest has; with caches off, RSS is at worst what it ever was."""
+    found = told(arena(60, resident=20), arena(10, active=40, resident=20))
+    assert [(one.least_bytes, one.most_bytes) for one in (found["decay"], found["background-threads"])] == [(40, 47), (0, 47)]
+    assert found["arenas"].most_bytes == 40 + 20 + 3 and told(arena(60), arena(10, active=None))["arenas"].most_bytes is None
+    assert (found["thread-caches"].least_bytes, found["thread-caches"].may_peak, found["thread-caches"].most_bytes) == (0, True, 117)
+    assert told(arena(60))["decay"].most_bytes == 23 + 7 and told(arena(60))["decay"].least_bytes is None
+
+
+def test_what_the_variable_has_is_kept() -> None:
+    """Under the build's own name."""
+    assert told(arena(60))["thread-caches"].setting == "_RJEM_MALLOC_CONF=tcache:false"
+    assert told(arena(60), is_set=True)["thread-caches"].setting == "_RJEM_MALLOC_CONF=tcache:false (added to what it has)"
 
 
 def test_free_is_what_is_held_and_not_used() -> None:
