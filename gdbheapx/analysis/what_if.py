@@ -64,6 +64,8 @@ class WhatIf(NamedTuple):
     """The most that it ever was."""
     settings: Sequence[Outcome]
     """What may save most comes first."""
+    even_bytes: Optional[int] = None
+    """By so much two runs differ without any setting, as a rule: both ends have room for it. None: RSS is not known."""
     ignores_environment: Optional[bool] = None
     """It was started with other rights than its caller's: no variable is heeded, and none is here. None: not known."""
 
@@ -89,9 +91,16 @@ def _what_if(session: Session) -> WhatIf:
             found += [(heap.info.id, _within(effect, resident)) for effect in every]
     found += [(None, effect) for effect in (*_huge_pages(session, uses), *_pages(session, uses))]
     ignores = session.target.ignores_environment()
-    settings = [outcome(allocator, effect, rss, peak) for allocator, effect in found if not ignores or effect.code in WITHOUT_VARIABLE]
+    even = _even_bytes(rss, session.target.page_bytes if any(one.huge_bytes for one in uses) else 0) if rss is not None else None
+    heeded = [(allocator, effect) for allocator, effect in found if not ignores or effect.code in WITHOUT_VARIABLE]
+    settings = [outcome(allocator, effect, rss, peak, even) for allocator, effect in heeded]
     ordered = sorted(settings, key=lambda one: (one.is_in_force, -(one.saves_most_bytes or one.acts_on_bytes or 0)))
-    return WhatIf(rss, peak, ordered, ignores)
+    return WhatIf(rss, peak, ordered, even, ignores)
+
+
+def _even_bytes(rss: int, page_bytes: int) -> int:
+    """`page_bytes`: of a process that has huge pages; 0: it has none. One more is a matter of what the kernel has at hand."""
+    return EVEN_BYTES + rss // EVEN_SHARE + page_bytes * page_bytes // 8
 
 
 def _anew(effect: Effect, returned: Sequence[Effect]) -> Effect:
@@ -112,14 +121,13 @@ def _within(effect: Effect, most: Optional[int]) -> Effect:
     return effect if most is None or effect.most_bytes is None else effect._replace(most_bytes=min(most, effect.most_bytes))
 
 
-def outcome(allocator: Optional[str], effect: Effect, rss: Optional[int], peak: Optional[int]) -> Outcome:
+def outcome(allocator: Optional[str], effect: Effect, rss: Optional[int], peak: Optional[int], even: Optional[int]) -> Outcome:
     """The memory that a process would have with a setting."""
     least, most = effect.least_bytes, effect.most_bytes
     if effect.may_peak and least is not None:
         least = None if rss is None or peak is None else min(least, 0) + rss - peak
     low = high = None
-    if rss is not None:
-        even = EVEN_BYTES + rss // EVEN_SHARE
+    if rss is not None and even is not None:
         low = None if most is None else max(0, rss - most - even)
         high = None if least is None else rss - least + even
     return Outcome(

@@ -21,17 +21,7 @@ def effects(arenas: Sequence[JemallocArena], conditions: JemallocConditions, end
         _decay(arenas, unused, most, setting("dirty_decay_ms:0,muzzy_decay_ms:0")),
         _background(conditions, unused, most, setting("background_thread:true")),
         _arenas(arenas, free, setting("narenas:1")),
-        Effect(
-            code="thread-caches",
-            setting=setting("tcache:false"),
-            kind=BOUNDED,
-            least_bytes=0,
-            most_bytes=free,
-            why="cached blocks keep their slabs: at most all that is free; at worst as much stays as was ever in RAM",
-            cost="each malloc and free takes the lock of its bin",
-            may_peak=True,
-            acts_on_bytes=add(arena.cached_bytes for arena in arenas),
-        ),
+        _caches(arenas, free, setting("tcache:false")),
         restart(free),
     ]
 
@@ -77,8 +67,21 @@ def _background(conditions: JemallocConditions, unused: Optional[int], most: Opt
     return Effect("background-threads", setting, BOUNDED, 0, most, why, cost, may_peak=True, acts_on_bytes=unused)
 
 
+def _caches(arenas: Sequence[JemallocArena], free: Optional[int], setting: str) -> Effect:
+    """Threads that wait for locks take another course: together they may hold more than they ever did."""
+    is_alone = _automatic(arenas) == 1
+    why = "cached blocks keep their slabs: at most all that is free; "
+    why += "at worst as much stays as was ever in RAM" if is_alone else "threads that wait may hold their most at the same time"
+    acts_on, cost = add(arena.cached_bytes for arena in arenas), "each malloc and free takes the lock of its bin"
+    return Effect("thread-caches", setting, BOUNDED, 0 if is_alone else None, free, why, cost, may_peak=True, acts_on_bytes=acts_on)
+
+
+def _automatic(arenas: Sequence[JemallocArena]) -> int:
+    return sum(arena.kind == "auto" for arena in arenas)
+
+
 def _arenas(arenas: Sequence[JemallocArena], free: Optional[int], setting: str) -> Effect:
-    count = sum(arena.kind == "auto" for arena in arenas)
+    count = _automatic(arenas)
     if count == 1:
         return in_force("arenas", setting, "there is one arena")
     why = "at most what is free in %d arenas, and what all but the largest hold; at worst one keeps all that was ever in RAM" % count

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 GATE = GATES[__name__]
+CLASSES_BYTES, SLICE_BYTES = 128 << 10, 64 << 10
+"""MI_MEDIUM_OBJ_SIZE_MAX, MI_SEGMENT_SLICE_SIZE."""
 NEVER_RETURNS = NeverReturns(
     "mimalloc returns memory in the thread that owns it alone, as that allocates and frees, or calls mi_collect: nobody else can",
     "`gdbheapx arenas` says what it would return; to have it sooner, start with MIMALLOC_PURGE_DELAY=0 (2.0: MIMALLOC_DECOMMIT_DELAY=0)",
@@ -36,10 +38,10 @@ class Entry(Allocator["Mimalloc", "MimallocFacts"]):
     )
 
     def preload_bytes(self, request_bytes: int) -> int:
-        """As its size classes are on 64-bit machines."""
+        """As its size classes are on 64-bit machines; a larger block begins on a slice of a segment, and ends where the program ends."""
         from gdbheapx.allocators.effects import four_to_a_doubling
 
-        return four_to_a_doubling(request_bytes)
+        return four_to_a_doubling(request_bytes) if request_bytes <= CLASSES_BYTES else -(-request_bytes // SLICE_BYTES) * SLICE_BYTES
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
         """Every one of them, by its texts and its structures."""

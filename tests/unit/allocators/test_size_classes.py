@@ -1,0 +1,43 @@
+"""What another allocator gives for a request, against what its library says.
+
+Files: allocators/effects.py, tcmalloc/classes.py, tcmalloc/entry.py, mimalloc/entry.py, jemalloc/entry.py.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+from gdbheapx import allocators
+from tests.support.paths import installed
+
+SIZES = (*range(1, 4000, 7), *range(4000, 128 << 10, 1013))
+LARGE = (*range(128 << 10, 300000, 1013), *range(300000, 2 << 20, 100003))
+ASK = """
+import ctypes, sys
+ask = getattr(ctypes.CDLL(None), sys.argv[1])
+ask.argtypes, ask.restype = [ctypes.c_size_t, ctypes.c_int], ctypes.c_size_t
+print(*(ask(int(size), 0) for size in sys.argv[2:]))
+"""
+"""Both arguments are given to functions that take one, too."""
+
+
+@pytest.mark.parametrize("name, function, sizes", [("jemalloc", "nallocx", LARGE), ("mimalloc", "mi_good_size", ()), ("tcmalloc", "tc_nallocx", LARGE)])
+@pytest.mark.skipif(sys.maxsize < 1 << 32, reason="the classes are those of 64-bit machines")
+def test_classes_are_those_of_the_library(name: str, function: str, sizes: "tuple[int, ...]") -> None:
+    """Asked without making a block, in a process of its own: a library takes malloc's place where it is loaded. mimalloc rounds what is large to
+    pages there, and its place to slices."""
+    allocator = allocators.by_name()[name]
+    found = installed([allocator.preload], "")
+    if not found:
+        pytest.skip("no %s here" % allocator.preload)
+    asked = [*SIZES, *sizes]
+    words = [sys.executable, "-c", ASK, function, *map(str, asked)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, env={"LD_PRELOAD": str(found[0])})
+    assert [allocator.preload_bytes(size) for size in asked] == list(map(int, done.stdout.split()))
+
+
+def test_a_large_block_of_mimallocs_is_whole_slices() -> None:
+    """As malloc_usable_size has it, up to 512 KiB."""
+    allocator = allocators.by_name()["mimalloc"]
+    assert [allocator.preload_bytes(size) for size in (131072, 131073, 196609)] == [131072, 196608, 262144]
