@@ -87,7 +87,8 @@ def _what_if(session: Session) -> WhatIf:
             resident = _resident(session, heap)
             returned = _returned(session, heap)
             own = [_anew(effect, returned) for effect in heap.what_if()]
-            every = (*returned, *own, *_others(session, heap, own, peak, resident))
+            is_small = rss is not None and resident is not None and resident * LEAST_PART < rss
+            every = (*returned, *own, *(() if is_small else _others(session, heap, own, peak, resident)))
             found += [(heap.info.id, _within(effect, resident)) for effect in every]
     found += [(None, effect) for effect in (*_huge_pages(session, uses), *_pages(session, uses))]
     ignores = session.target.ignores_environment()

@@ -19,7 +19,7 @@ TUNABLES, ARENA_MAX = "GLIBC_TUNABLES", "MALLOC_ARENA_MAX"
 FIXING = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_MAX_")
 """Each of them keeps both thresholds where they are."""
 VARIABLES = (TUNABLES, ARENA_MAX, *FIXING)
-BY_CALL = "; the program sets this itself by mallopt(), which a variable does not change"
+BY_CALL = "; the program calls mallopt() itself, which no variable changes"
 FREE = ("free_bytes", "fast_bytes", "tcache_bytes", "top_bytes")
 """What no program uses in an arena."""
 
@@ -103,12 +103,12 @@ def _in_order(mp: View, has: Figures, bytes_: Optional[int]) -> Optional[int]:
 
 
 def _arenas(mp: View, has: Figures, by_call: str) -> Effect:
-    setting, limit = "MALLOC_ARENA_MAX=1", mp["arena_max"]
+    setting, limit = ARENA_MAX + "=1", mp["arena_max"]
     if limit == 1 or has.arenas == 1:
         return in_force("arenas", setting, "arena_max is 1" if limit == 1 else "no thread made an arena of its own")
     why = "at most what is free in %d arenas, and what all but the largest hold; at worst one keeps all that was ever in RAM" % has.arenas
-    if limit:
-        why += by_call
+    if limit and by_call:
+        setting, why = "mallopt(M_ARENA_MAX, 1)", why + by_call
     cost, most = "threads wait for one lock: how long is not known", _in_order(mp, has, has.beside_largest_bytes)
     least = -(mp.get("thp_pagesize") or 0)
     return Effect("arenas", setting, BOUNDED, least, most, why, cost, may_peak=True, acts_on_bytes=has.others_bytes)
@@ -132,7 +132,10 @@ def _thresholds(mp: View, has: Figures, page_bytes: int, by_call: str) -> List[E
             continue
         least = None if beyond is None else beyond - slack
         why = "what of the main top is in RAM beyond the threshold, unless a block comes to lie above it; at most all that is free"
-        why += (mp["no_dyn_threshold"] and by_call) or "; one of the two fixes both"
+        if mp["no_dyn_threshold"] and by_call:
+            setting, why = "mallopt(M_%s, %d)" % (name.upper(), FIXED_BYTES), why + by_call
+        else:
+            why += "; one of the two fixes both"
         made.append(Effect(code, setting, BOUNDED, least, has.free_bytes, why, cost, may_peak=True, acts_on_bytes=beyond))
     return made
 
