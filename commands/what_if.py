@@ -11,8 +11,9 @@ HELP = """How much memory a setting would save, before anybody restarts.
 For each setting: RSS as it would be at the same point of the program's work, had the process begun with it; what that rests on; and
 what it costs. `exact` follows from the heap as it is: what a trim or purge returns, larger pages. `bounded` depends on time and order
 (arenas, thresholds, thread caches, background threads, huge pages, a restart, another allocator): RSS is between the two ends. Both
-leave room for what two runs of one program usually differ by. `in force`: it would change nothing. A core does not tell RSS: only what
-a setting would save at most is shown. docs/how-to/what-if.md has what was measured.
+leave room for what two runs of one program usually differ by. `?`: that end is not known. `in force`: it would change nothing. Of a
+program that was started with other rights than its caller's no variable is shown, for none is heeded. A core does not tell RSS: only
+what a setting would save at most is shown. docs/how-to/what-if.md has what was measured.
 """
 
 

@@ -27,6 +27,8 @@ PAGE_CLASS_BYTES = 16 << 10
 OTHER_SHARE, OTHER_BYTES, THREAD_BYTES = 4, 6 << 20, 3 << 20
 """What another allocator had at most beyond the most that there ever was, in what bench/what_if.py ran: this part (1/OTHER_SHARE) of it, so
 much for itself, and so much for each thread, those included that ended and left an arena."""
+LIBRARY_BYTES = 2 << 20
+"""What a library that has malloc, and those that only it needs (such as C++'s), have in RAM themselves."""
 PRELOAD = "LD_PRELOAD"
 PAGES_BYTES = (16 << 10, 64 << 10)
 """Sizes of pages that kernels are built with."""
@@ -88,8 +90,8 @@ def _what_if(session: Session) -> WhatIf:
             returned = _returned(session, heap)
             own = [_anew(effect, returned) for effect in heap.what_if()]
             is_small = rss is not None and resident is not None and resident * LEAST_PART < rss
-            every = (*returned, *own, *(() if is_small else _others(session, heap, own, peak, resident)))
-            found += [(heap.info.id, _within(effect, resident)) for effect in every]
+            others = () if is_small else _others(session, heap, own, peak, resident)
+            found += [(heap.info.id, one) for one in (*(_within(effect, resident) for effect in (*returned, *own)), *others)]
     found += [(None, effect) for effect in (*_huge_pages(session, uses), *_pages(session, uses))]
     ignores = session.target.ignores_environment()
     even = _even_bytes(rss, session.target.page_bytes if any(one.huge_bytes for one in uses) else 0) if rss is not None else None
@@ -193,6 +195,7 @@ def _others(session: Session, heap: Heap, own: Sequence[Effect], peak: Optional[
     made, free = [], next((one.acts_on_bytes for one in own if one.code == "restart"), None)
     now = sum(one.now_bytes for one in asked)
     unwritten = max(0, now - resident) if resident is not None else 0
+    library = LIBRARY_BYTES if known.preload else 0
     threads = max(len(target.threads()), len(heap.arenas()))
     beyond = None if peak is None else peak // OTHER_SHARE + OTHER_BYTES + THREAD_BYTES * threads + unwritten
     has = target.environment_variable(PRELOAD)
@@ -202,7 +205,10 @@ def _others(session: Session, heap: Heap, own: Sequence[Effect], peak: Optional[
             most = sum(one.blocks * other.preload_bytes(one.most_bytes) for one in asked)
             why = "blocks in use take %s now, %s to %s in its size classes; at most as far beyond the peak as was ever measured"
             setting = "%s=%s" % (PRELOAD, other.preload) + (" (in place of what it has, or before it)" if has else "")
-            saves, told = None if free is None else free + now - least, (size(now), size(least), size(most))
+            told = size(now), size(least), size(most)
+            saves = None if free is None else free + now - least
+            if saves is not None and resident is not None:
+                saves = min(resident, max(saves, resident - least)) + library
             loses = None if beyond is None else -beyond
             cost = "another allocator: test it"
             made.append(Effect("size-classes", setting, BOUNDED, loses, saves, why % told, cost, may_peak=True))

@@ -11,7 +11,7 @@ import pytest
 from gdbheapx import allocators, verdict
 from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, four_to_a_doubling, in_force, of_classes, restart
 from gdbheapx.analysis import overview, what_if
-from gdbheapx.analysis.what_if import EVEN_BYTES, EVEN_SHARE, WhatIf, _anew, _even_bytes, _in_ram, _others, best, outcome
+from gdbheapx.analysis.what_if import EVEN_BYTES, EVEN_SHARE, LIBRARY_BYTES, WhatIf, _anew, _even_bytes, _in_ram, _others, best, outcome
 from gdbheapx.inferior.base import Module
 from gdbheapx.model import AllocatorInfo, HistogramRow
 from gdbheapx.report import what_if_text
@@ -70,7 +70,15 @@ def test_no_library_takes_the_place_of_a_malloc_inside_the_program(holder: str, 
     info = AllocatorInfo("glibc", "glibc", "2.36", holder, None, None, None, owns)
     heap: Any = SimpleNamespace(info=info, requests=lambda: [Requests(10, 480, 240, 24, 40)], arenas=list)
     own = _others(of(Module("/bin/program", 0, True, None, None)), heap, [restart(4096)], 64 * MIB, 400)
-    assert len(own) == count and {one.least_bytes for one in own} <= {-(16 + 6 + 3) * MIB - 80}
+    assert len(own) == count and {one.least_bytes for one in own} <= {-(16 + 6 + 3) * MIB - 80} and {one.most_bytes for one in own} <= {400}
+
+
+def test_a_library_that_goes_takes_its_own_memory_along() -> None:
+    """All that the heap has in RAM, but for the blocks in the other's sizes. Requests follow from its classes."""
+    info = AllocatorInfo("jemalloc", "jemalloc", "5.3.0", "libjemalloc.so.2", None, None, None, True)
+    heap: Any = SimpleNamespace(info=info, requests=list, arenas=list, histogram=lambda: [HistogramRow(64, 64, 1000, 64000, 0, 0, 0)])
+    own = _others(of(Module("/bin/program", 0, True, None, None)), heap, [restart(4096)], 64 * MIB, MIB)
+    assert {one.most_bytes for one in own} == {MIB - 1000 * 64 + LIBRARY_BYTES} and len(own) == 2
 
 
 def of(module: Module) -> Any:
