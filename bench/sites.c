@@ -1,7 +1,8 @@
 /* Which code allocated each block that a process has now: preloaded, `SITES_RECORD=FOLDER LD_PRELOAD=./sites.so PROGRAM`.
 
    FOLDER/PID is a table of `struct entry` outside every heap, mapped and shared: it can be read at any time, 0 and 1 as an address are
-   empty. A child has no record until it becomes another program. Blocks from before this library was asked first are not in it. */
+   empty. Addresses of blocks are turned round, bit by bit: else the table is one more that points to each block. A child has no record
+   until it becomes another program. Blocks from before this library was asked first are not in it. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,7 +24,7 @@
 #define GONE 1
 
 struct entry {
-    uint64_t address, size, frames[FRAMES]; /* return addresses, the innermost first; 0 behind the last */
+    uint64_t turned, size, frames[FRAMES]; /* ~address; return addresses, the innermost first; 0 behind the last */
 };
 
 static void *(*next_malloc)(size_t), *(*next_calloc)(size_t, size_t), *(*next_realloc)(void *, size_t);
@@ -95,9 +96,9 @@ static void drop(void *block)
     if (!block || !entries)
         return;
     lock();
-    for (tries = 0; tries < ENTRIES && entries[at].address != EMPTY; tries++, at = (at + 1) & (ENTRIES - 1))
-        if (entries[at].address == (uintptr_t)block) {
-            entries[at].address = GONE;
+    for (tries = 0; tries < ENTRIES && entries[at].turned != EMPTY; tries++, at = (at + 1) & (ENTRIES - 1))
+        if (entries[at].turned == ~(uint64_t)(uintptr_t)block) {
+            entries[at].turned = GONE;
             break;
         }
     atomic_flag_clear_explicit(&busy, memory_order_release);
@@ -129,13 +130,13 @@ __attribute__((noinline)) static void keep(void *block, size_t size)
         }
     }
     lock();
-    for (tries = 0; tries < ENTRIES && entries[at].address > GONE; tries++)
+    for (tries = 0; tries < ENTRIES && entries[at].turned > GONE; tries++)
         at = (at + 1) & (ENTRIES - 1);
-    if (entries[at].address <= GONE) {
+    if (entries[at].turned <= GONE) {
         entries[at].size = size;
         for (i = 0; i < FRAMES; i++)
             entries[at].frames[i] = (uintptr_t)frames[own + i];
-        entries[at].address = (uintptr_t)block;
+        entries[at].turned = ~(uint64_t)(uintptr_t)block;
     }
     atomic_flag_clear_explicit(&busy, memory_order_release);
     inside = 0;

@@ -29,6 +29,7 @@ from gdbheapx.stops import Reads
 HERE = Path(__file__).parent
 ENTRY = struct.Struct("<16Q")
 ENTRIES = 1 << 16
+MASK = (1 << 64) - 1
 FRAMES = 3
 CALL_BYTES = 5
 MOST_ROWS = 12
@@ -51,7 +52,7 @@ def record(path: Path) -> Dict[int, List[int]]:
                 return made
             for entry in ENTRY.iter_unpack(data) if any(data) else ():
                 if entry[0] > 1:
-                    made[entry[0]] = [frame for frame in entry[2:] if frame]
+                    made[entry[0] ^ MASK] = [frame for frame in entry[2:] if frame]
 
 
 class Functions:

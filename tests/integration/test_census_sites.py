@@ -147,13 +147,18 @@ def test_a_pointer_into_the_block_itself_ties_but_not_that_of_a_string() -> None
 
 def test_a_block_that_is_put_before_others_is_tied_by_its_link() -> None:
     """As entries of hash tables are; a link at another place, or to blocks of another sort, ties nothing."""
-    first, second = (Site(MODULE, start, None, start + 8, "malloc", 24, words=(Word(at, 8, PUSHED, 0),)) for start, at in ((0x1000, 16), (0x2000, 8)))
+    links = ((0x1000, 16), (0x2000, 8))
+    first, second = (Site(MODULE, start, None, start + 8, "malloc", 24, words=(Word(at, 8, PUSHED, 0),)) for start, at in links)
     chain = [0x9000, 0x9100, 0x9200, 0x9300]
     samples = [(at, bytes(8) + (0x7000).to_bytes(8, "little") + after.to_bytes(8, "little")) for at, after in zip(chain, [*chain[1:], 0])]
     own = [(at, 24) for at in chain]
     found = join.candidates(_row("entry", "shape", 24), {}, [first, second], {24: 4}, samples, False, own)
     assert [(one.address, one.why) for one in found.sites] == [(0x1000, [join.PUSHES % 16, join.SIZE])]
     assert not join.candidates(_row("entry", "shape", 24), {}, [first], {24: 4}, samples[-2:], False, own).sites  # one link is none
+    third = first._replace(start=0x3000, size_bytes=None)
+    for sizes, starts in (({24: 4}, [0x1000]), ({24: 4, 40: 1}, [0x1000, 0x3000])):  # it asks for what differs, so not only for 24 bytes
+        found = join.candidates(_row("entry", "shape", 24), {}, [first, third], sizes, samples, False, own)
+        assert [one.address for one in found.sites] == starts
 
 
 def test_a_block_that_names_its_begin_is_tied_wherever_that_stands() -> None:

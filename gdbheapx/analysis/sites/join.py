@@ -172,7 +172,11 @@ def candidates(
         for site in sites:
             if id(site) not in stored and (site.size_bytes is None or site.floats or fits(site.size_bytes)):
                 inner[id(site)] = _pointing(site, samples, of_row)
-        chosen += [site for site in sites if inner.get(id(site))]
+        tied = [site for site in sites if inner.get(id(site))]
+        if len(sizes) == 1 and any(site.size_bytes is not None for site in tied):
+            # many sites put blocks before others: one whose size differs from call to call made none of those that all have one
+            tied = [site for site in tied if site.size_bytes is not None or not {ITSELF, BEGIN}.isdisjoint(w.kind for w in site.words)]
+        chosen += tied
 
     def why(site: Site) -> List[str]:
         reasons = [STORES % offset for offset in stored.get(id(site), ())] + inner.get(id(site), [])
