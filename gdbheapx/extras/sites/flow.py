@@ -98,15 +98,17 @@ class State:
         """Keeps what both know; True: that is less than before, or more is a call's. An argument that one way replaces by a number
         (`size ? size : 1`) is still that argument; what one way gets from a call and another from a list of free ones, or not at all, is
         what the call gave."""
-        met: Dict[str, Value] = {}
-        mine, theirs = self.registers, other.registers
-        for name in mine.keys() | theirs.keys():
+        mine, theirs, changed = self.registers, other.registers, False
+        for name in mine.keys() | theirs.keys() if mine != theirs else ():
             one, another = mine.get(name), theirs.get(name)
-            same = one if one == another else _both(one, another, merged)
-            met[name] = LOST if same is None else same
-        memory = {place: value for place, value in self.memory.items() if other.memory.get(place) == value}
-        changed = met != self.registers or len(memory) != len(self.memory)
-        self.registers, self.memory = met, memory
+            if one is not another and one != another:
+                same = _both(one, another, merged) or LOST
+                changed = changed or same != one
+                mine[name] = same
+        if self.memory != other.memory:
+            memory = {place: value for place, value in self.memory.items() if other.memory.get(place) == value}
+            changed = changed or len(memory) != len(self.memory)
+            self.memory = memory
         return changed
 
 
@@ -165,6 +167,8 @@ class Follower:
         self._arriving: Dict[int, State] = {}
         """By the begin of a block what is known there."""
         self._changed: List[int] = []
+        self._is_settled = False
+        """Nothing changes any more."""
         self._tested: Optional[Tuple[Value, int]] = None
         """What was compared with 0 last, and the address of the next instruction."""
 
@@ -175,19 +179,23 @@ class Follower:
         if not order:
             return self.flow
         self._arriving[order[0]] = self._state
-        waiting, visits, before = [order[0]], Counter[int](), State({}, {})
-        for begin in order:
+        waiting, visits, is_cut = [order[0]], Counter[int](), False
+        for place, begin in enumerate(order):
             if begin not in self._arriving:  # by a table, or for an exception: only the frame is still where it was
-                self._arriving[begin] = State({name: one for name, one in before.registers.items() if one.root[0] == "stack"}, {})
+                if not is_cut:
+                    self._run(order[place - 1])
+                self._arriving[begin] = State({name: one for name, one in self._state.registers.items() if one.root[0] == "stack"}, {})
                 waiting.append(begin)
             while waiting:
                 least = heapq.heappop(waiting)
                 visits[least] += 1
+                is_cut = is_cut or visits[least] > MOST_VISITS
                 for changed in self._run(least) if visits[least] <= MOST_VISITS else ():
                     if changed not in waiting:
                         heapq.heappush(waiting, changed)
-            self._run(begin)
-            before = self._state
+            if is_cut:  # what it hands on may be less than was handed on before
+                self._run(begin)
+        self._is_settled = not is_cut
         self.flow = Flow([], set(), [], self.flow.merged, {}, order, {})
         for begin in order:
             self._run(begin)
@@ -228,14 +236,16 @@ class Follower:
         return Value(("unknown", self._at << UNKNOWN_BITS | self._unknown), 1, 0)
 
     def _register(self, name: str) -> Value:
-        if self._state.registers.get(name, LOST) == LOST:
-            self._state.registers[name] = self._new()
-        return self._state.registers[name]
+        value = self._state.registers.get(name)
+        if value is None or value is LOST:
+            value = self._state.registers[name] = self._new()
+        return value
 
     def _address(self, operand: Operand) -> Value:
         """Of memory, or the sum that is written like one."""
         value = self._register(operand.base) if operand.base else Value(NUMBER, 0, 0)
-        value = value._replace(plus=value.plus + operand.number)
+        if operand.number:
+            value = Value(value.root, value.times, value.plus + operand.number)
         if operand.index:
             index = self._register(operand.index)
             scaled = Value(index.root, index.times * operand.scale, index.plus * operand.scale)
@@ -341,7 +351,7 @@ class Follower:
 
     def _join(self, target: Operand, state: State) -> None:
         begin = target.number
-        if target.kind != "number" or begin not in self._blocks:
+        if self._is_settled or target.kind != "number" or begin not in self._blocks:
             return
         arriving = self._arriving.get(begin)
         if arriving is None:
