@@ -99,12 +99,15 @@ class State:
         (`size ? size : 1`) is still that argument; what one way gets from a call and another from a list of free ones, or not at all, is
         what the call gave."""
         mine, theirs, changed = self.registers, other.registers, False
-        for name in mine.keys() | theirs.keys() if mine != theirs else ():
-            one, another = mine.get(name), theirs.get(name)
+        for name, one in mine.items() if mine != theirs else ():
+            another = theirs.get(name)
             if one is not another and one != another:
                 same = _both(one, another, merged) or LOST
                 changed = changed or same != one
                 mine[name] = same
+        for name in theirs.keys() - mine.keys():
+            mine[name] = _both(None, theirs[name], merged) or LOST
+            changed = True
         if self.memory != other.memory:
             memory = {place: value for place, value in self.memory.items() if other.memory.get(place) == value}
             changed = changed or len(memory) != len(self.memory)
