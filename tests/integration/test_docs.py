@@ -114,7 +114,7 @@ def test_the_glossary_names_what_is_there() -> None:
 def test_the_architecture_names_files_that_are_there() -> None:
     """Each file that docs/explanation/architecture.md names is one of the checkout: its whole path, or the end of it."""
     page = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
-    folders = ("gdbheapx", "commands", "tests", "tools", "docker", "docs")
+    folders = ("gdbheapx", "bench", "commands", "tests", "tools", "docker", "docs")
     paths = {"/" + str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.*")} | {"/setup.py"}
     named = set(re.findall(r"`([\w/.-]+\.(?:py|c|h|html))`", page))
     assert len(named) >= 100
