@@ -108,7 +108,7 @@ LIBRARIES = {
     "rich": {"extras/explore/app.py"},
     "textual": {"extras/explore/app.py"},
     "mcp": {"extras/agents/server.py"},
-    "capstone": {"extras/sites/scan.py"},
+    "capstone": {"extras/sites/code.py"},
     "pyarrow": {"report/frames.py"},
     "lz4": {"inferior/core/packed.py"},
     "zstandard": {"inferior/core/packed.py"},

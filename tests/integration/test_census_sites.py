@@ -1,7 +1,7 @@
 """Call sites: a class's vtable ties its blocks to the function that made them, in programs with and without symbols.
 
-Files: analysis/sites/join.py, analysis/sites/records.py, arch/x86_64_code.py, extras/sites/find.py, extras/sites/flow.py,
-extras/sites/scan.py, inferior/elf/code.py.
+Files: analysis/sites/join.py, analysis/sites/records.py, arch/x86_64_code.py, extras/sites/code.py, extras/sites/find.py, extras/sites/flow.py,
+extras/sites/scan.py, extras/sites/ways.py, inferior/elf/code.py.
 """
 
 import os

@@ -9,6 +9,8 @@ from collections import Counter
 from typing import AbstractSet, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.cplusplus import ARRAY, SLAB
+from gdbheapx.analysis.census.cpython import MODULE as PYTHON
+from gdbheapx.analysis.census.cpython.layout import HEADS, TP_ALLOC
 from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import EXACT, SHAPE, World
 from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, LIST, PUSHED, STRING_BYTES, TREE, Scan, Site
@@ -22,11 +24,6 @@ PUSHES = "puts it before others whose address it stores at +0x%x, as theirs is"
 BEGINS = "stores its begin in it, as at +0x%x of theirs"
 NODES = {"node of a map or set": TREE, "node of a list": LIST, "node of an unordered map or set": CHAIN}
 ALLOC = "their type's tp_alloc"
-PYTHON = "python"
-TP_ALLOC = 304
-"""In a PyTypeObject of 64 bits (Include/cpython/object.h; the same since Python 3.0)."""
-HEADS = (0, 16, 32)
-"""What may stand before an object of Python: nothing, that of the collector, that and two pointers."""
 SAMPLE_BYTES, MOST_SAMPLE_BYTES, MOST_SAMPLES, MOST_SHARE = 128, 16 << 10, 32, 0.8
 LEAST_LINKED = 3
 NODE_BYTES = 16

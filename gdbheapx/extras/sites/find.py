@@ -6,7 +6,8 @@ from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.sites.join import Joined, join
 from gdbheapx.errors import HeapxError
-from gdbheapx.extras.sites import scan
+from gdbheapx.extras.sites.code import Read, library, read
+from gdbheapx.extras.sites.scan import scan
 from gdbheapx.problems import NOT_COPIED, NOT_IN_SNAPSHOT
 from gdbheapx.session import Session
 
@@ -15,7 +16,7 @@ def ready(session: Session) -> None:
     """Before a process is stopped for it: HeapxError where there can be no answer."""
     if not session.target.has_memory:
         raise HeapxError("a snapshot has no code", "ask the process or its core: --pid N or --core FILE", code=NOT_IN_SNAPSHOT)
-    scan.library()
+    library()
 
 
 def find(session: Session, rows: Sequence[CensusRow], told: Optional[LabelSet], world: World) -> Joined:
@@ -25,8 +26,8 @@ def find(session: Session, rows: Sequence[CensusRow], told: Optional[LabelSet], 
     if target.kind == "live" and not (target.is_kept or target.held_by_caller or getattr(target, "held_by_gdb", True)):
         what = "there was no room for a copy of the process, and it does not stand still for as long as it takes to read its code"
         raise HeapxError(what, "allow more memory here, or ask of a core of it (gcore PID)", code=NOT_COPIED)
-    return join(rows, told, world, scan.scan(target, session.budget, world.constant(_code)))
+    return join(rows, told, world, scan(target, session.budget, world.constant(_code)))
 
 
-def _code(world: World) -> scan.Read:
-    return scan.read(world.target)
+def _code(world: World) -> Read:
+    return read(world.target)

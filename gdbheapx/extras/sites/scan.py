@@ -3,26 +3,23 @@
 Only functions whose bytes may have such a call are taken apart, and the constructors to which they give the new block.
 """
 
-from bisect import bisect_left, bisect_right
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from bisect import bisect_left
+from typing import Dict, List, NamedTuple, Optional, Set, Tuple
 
-from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, LIST, PUSHED, STRING_BYTES, TREE, Scan, Site, Word
+from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, ITSELF, PUSHED, STRING_BYTES, Scan, Site, Word
 from gdbheapx.analysis.sites.records import NUMBER as OF_NUMBER
-from gdbheapx.arch import CodeReader
 from gdbheapx.budget import Budget
-from gdbheapx.errors import HeapxError
-from gdbheapx.extras.sites.flow import NUMBER, Flow, Follower, Instruction, Pointers, Value
+from gdbheapx.extras.sites.code import Object, Read, read
+from gdbheapx.extras.sites.flow import NUMBER, Flow, Value
 from gdbheapx.extras.sites.flow import Called as FlowCall
-from gdbheapx.inferior.base import Code, Module, Target
-from gdbheapx.problems import MISSING_PACKAGE
+from gdbheapx.extras.sites.ways import ALLOCATORS, LINKS, TYPED, Way
+from gdbheapx.inferior.base import Target
 
-MOST_FUNCTION_BYTES = 256 << 10
 MOST_LEVELS = 5
 """Of functions that hand their own argument on to malloc."""
 MOST_CONSTRUCTORS = 3
 """Of those that call each other for one object."""
 MOST_SIZE_BYTES = 1 << 40
-LEAST_ADDRESS = 4096
 MOST_TABLE_BYTES = 256
 """Of a structure with a pointer to malloc."""
 MOST_DATA_BYTES = 64 << 20
@@ -30,59 +27,9 @@ MOST_OFFSET_BYTES = 128
 """Of a block what is looked at."""
 UNKNOWN = Value(("unknown", 0), 1, 0)
 TYPE_OFFSET = 8
-MOST_WORDS, MOST_GIVEN = 8, 3
+MOST_WORDS, MOST_GIVEN, MOST_ARGUMENTS = 8, 3, 5
 Stores = Dict[int, Tuple[int, int, Value]]
 """By offset: (at which address of code, bytes, what)."""
-
-
-class Way(NamedTuple):
-    """How a function is asked for memory."""
-
-    size: Optional[int]
-    """The argument that has the size; None: none has."""
-    count: Optional[int] = None  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
-    """That by which it is multiplied."""
-    plus: int = 0
-    shift: int = 0
-    """What it returns is so far behind the begin of the block."""
-    floats: bool = False
-    """How far behind is not known."""
-    words: Tuple[Tuple[int, int, int], ...] = ()
-    """(offset from what it returns, bytes, argument) that it stores there: the type of an object."""
-
-
-_BY_SIZE, _SECOND = Way(0), Way(1)
-_OF_TYPE = Way(None, words=((8, 8, 0),), floats=True)
-ALLOCATORS: Dict[str, Way] = {
-    **dict.fromkeys(("malloc", "valloc", "pvalloc", "__libc_malloc", "__rust_alloc", "__rust_alloc_zeroed"), _BY_SIZE),
-    **dict.fromkeys(("__rdl_alloc", "__rg_alloc", "__rdl_alloc_zeroed", "__rg_alloc_zeroed"), _BY_SIZE),
-    **dict.fromkeys(("_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t", "_ZnwmSt11align_val_t"), _BY_SIZE),
-    **dict.fromkeys(("_ZnamSt11align_val_t", "_ZnwmSt11align_val_tRKSt9nothrow_t", "_ZnamSt11align_val_tRKSt9nothrow_t"), _BY_SIZE),
-    **dict.fromkeys(("realloc", "memalign", "aligned_alloc", "__libc_memalign"), _SECOND),
-    **dict.fromkeys(("calloc", "__libc_calloc"), Way(1, 0)),
-    "reallocarray": Way(2, 1),
-    # of CPython: they go through pointers, to malloc or to pools
-    **dict.fromkeys(("PyMem_RawMalloc", "PyMem_Malloc", "PyObject_Malloc"), _BY_SIZE),
-    **dict.fromkeys(("PyMem_RawCalloc", "PyMem_Calloc", "PyObject_Calloc"), Way(1, 0)),
-    **dict.fromkeys(("PyMem_RawRealloc", "PyMem_Realloc", "PyObject_Realloc"), _SECOND),
-    **dict.fromkeys(("_PyObject_New", "_PyObject_NewVar", "_PyObject_GC_New", "_PyObject_GC_NewVar", "PyType_GenericAlloc"), _OF_TYPE),
-}
-_TYPED = frozenset(name for name, way in ALLOCATORS.items() if way is _OF_TYPE)
-ENDS = ("abort", "exit", "_exit", "__stack_chk_fail", "__cxa_throw", "__cxa_rethrow", "_Unwind_Resume", "__assert_fail", "longjmp")
-GIVE_FIRST = {form % name for form in ("%s", "__%s_chk") for name in ("memcpy", "memmove", "memset", "strcpy", "strncpy", "strcat")}
-"""They return their first argument."""
-MOST_GIVING_BYTES = 32
-THROWS = "_ZSt"
-"""Begin of the runtime's own: `_ZSt20__throw_length_errorPKc`, `_ZSt9terminatev`."""
-
-
-LINKS: Dict[str, Tuple[str, Optional[int]]] = {
-    "_ZSt29_Rb_tree_insert_and_rebalancebPSt18_Rb_tree_node_baseS0_RS_": (TREE, 1),
-    "_ZNSt8__detail15_List_node_base7_M_hookEPS0_": (LIST, 0),
-    "_ZNKSt8__detail20_Prime_rehash_policy14_M_need_rehashEmmm": (CHAIN, None),
-}
-"""Functions of libstdc++ that link a node into its container, and the argument that is the node; None: who calls it links one."""
-MOST_ARGUMENTS = 5
 
 
 class Called(NamedTuple):
@@ -93,131 +40,6 @@ class Called(NamedTuple):
     size: Value
     way: Way
     arguments: Tuple[Value, ...]
-
-
-class Object:
-    """One loaded object."""
-
-    def __init__(self, module: Module, code: Code, reader: CodeReader, library: Any, names: Dict[int, str], last: int) -> None:
-        self._first, self._last = max(LEAST_ADDRESS, min((start for start, _ in code.parts), default=0)), last
-        self.module, self.code, self.names, self._reader, self._library = module, code, names, reader, library
-        self.starts = [start for start, _ in code.functions]
-        self._flows: Dict[int, Optional[Flow]] = {}
-        self.branches: Dict[Tuple[Optional[int], Optional[int]], List[int]] = {}
-        """By what they lead to, (function, None) or (None, pointer), where they stand."""
-        self.stubs: Dict[int, str] = {}
-        """Entries of the procedure linkage table, by the name that they lead to."""
-        for branch in (branch for address, data in code.parts for branch in reader.branches(address, data)):
-            self.branches.setdefault((branch.target, branch.slot), []).append(branch.address)
-            name = code.slots.get(branch.slot) if branch.slot is not None and branch.kind == "jump" else None
-            if name is not None:
-                self.stubs.update((begin, name) for begin in reader.stub(branch.address, self.bytes_at(branch.address - 8, 8)))
-        self.loads = [load for address, data in code.parts for load in reader.loads(address, data)]
-        self._pointers = OfFile(self)
-
-    def bytes_at(self, address: int, size_bytes: int) -> bytes:
-        """Of the code; shorter where that ends."""
-        for start, data in self.code.parts:
-            if start <= address < start + len(data):
-                return data[address - start : address - start + size_bytes]
-        return b""
-
-    def has(self, address: int) -> bool:
-        """It is one of this object."""
-        return self._first <= address < self._last
-
-    def name_of(self, target: Optional[int], slot: Optional[int]) -> Optional[str]:
-        """What a call leads to."""
-        if slot is not None:
-            return self.code.slots.get(slot)
-        return None if target is None else self.stubs.get(target) or self.names.get(target)
-
-    def own(self, target: Optional[int], slot: Optional[int]) -> Optional[int]:
-        """Where in this object it leads to."""
-        return target if target is not None and target not in self.stubs else self.code.pointers.get(slot) if slot is not None else None
-
-    def function_at(self, address: int) -> Optional[Tuple[int, int]]:
-        """(begin, end) of what has call frames there."""
-        place = bisect_right(self.starts, address) - 1
-        found = self.code.functions[place] if place >= 0 else None
-        return found if found is not None and found[0] <= address < found[1] else None
-
-    def flow(self, start: int) -> Optional[Flow]:
-        """Of the function that begins there; None where it is no function, or too long."""
-        if start not in self._flows:
-            self._flows[start] = None  # for one that calls itself
-            found = self.function_at(start)
-            is_read = found is not None and found[0] == start and found[1] - start <= MOST_FUNCTION_BYTES
-            self._flows[start] = self._follow(*found) if found is not None and is_read else None
-        return self._flows[start]
-
-    def _follow(self, start: int, end: int) -> Flow:
-        decode = self._reader.decode
-        taken: List[Instruction] = [
-            (address, size, decode(address, size, mnemonic, text))
-            for address, size, mnemonic, text in self._library.disasm_lite(self.bytes_at(start, end - start), start)
-        ]
-        return Follower(self._reader, start, end, self._pointers).follow(taken)
-
-
-class OfFile(Pointers):
-    """What the dynamic linker will write."""
-
-    def __init__(self, of: Object) -> None:
-        self._of = of
-
-    def at(self, address: int) -> Optional[Value]:
-        pointers, slots = self._of.code.pointers, self._of.code.slots
-        if address in slots:  # even of this object: another's may come first
-            return Value(("slot", address), 1, 0)
-        return Value(NUMBER, 0, pointers[address]) if address in pointers else None
-
-    def own(self, address: int) -> Optional[int]:
-        return self._of.code.pointers.get(address)
-
-    def ends(self, target: Optional[int], slot: Optional[int]) -> bool:
-        name = self._of.name_of(target, slot)
-        return name is not None and (name in ENDS or (name.startswith(THROWS) and ("__throw_" in name or "terminate" in name)))
-
-    def gives(self, target: Optional[int], slot: Optional[int]) -> Optional[int]:
-        if self._of.name_of(target, slot) in GIVE_FIRST:
-            return 0
-        own = self._of.own(target, slot)
-        found = self._of.function_at(own) if own is not None else None
-        if own is None or found is None or found[0] != own or found[1] - own > MOST_GIVING_BYTES:
-            return None
-        flow = self._of.flow(own)
-        given = next(iter(flow.returned)) if flow is not None and len(flow.returned) == 1 else None
-        return given.root[1] if given is not None and given.root[0] == "argument" and (given.times, given.plus) == (1, 0) else None
-
-
-class Read(NamedTuple):
-    """What files tell, whatever memory has."""
-
-    objects: Sequence[Object]
-    unread: Sequence[Tuple[str, str]]
-    """As Scan has it."""
-
-
-def read(target: Target) -> Read:
-    """The code of all loaded objects; what becomes known of their functions stays here. HeapxError where nothing takes code apart."""
-    objects: List[Object] = []
-    unread: List[Tuple[str, str]] = []
-    for module in target.modules():
-        code = target.code(module)
-        reader = code.arch.to_read_code() if code is not None else None
-        if code is None or reader is None:
-            if not module.name.startswith(("linux-", "[")) and module.name:
-                unread.append((module.file_name, "no file" if code is None else "its machine"))
-            continue
-        names: Dict[int, str] = {}
-        for function in target.functions(module, exported=True):
-            address = function.start - module.base
-            if function.name in ALLOCATORS or address not in names:
-                names[address] = function.name
-        last = max((end for _, end, _ in target.writable_segments(module)), default=module.base) - module.base
-        objects.append(Object(module, code, reader, _library(reader), names, last))
-    return Read(objects, unread)
 
 
 class Scanner:
@@ -419,7 +241,7 @@ class Scanner:
 
     def _given_types(self, object_: Object, start: int, flow: Flow) -> Set[int]:
         """Addresses that other functions of a file with objects of Python give it, and that it stores where an object has its type."""
-        makes = not _TYPED.isdisjoint(object_.code.slots.values()) or not _TYPED.isdisjoint(object_.names.values())
+        makes = not TYPED.isdisjoint(object_.code.slots.values()) or not TYPED.isdisjoint(object_.names.values())
         places = {
             value.root[1]
             for place, value, _, size in flow.stores
@@ -562,21 +384,6 @@ class Scanner:
             symbol = self._target.dynamic_symbol(object_.code.slots[value.root[1]])
             return symbol.address + value.plus if symbol is not None else None
         return None
-
-
-def library() -> Any:
-    """What takes code apart. HeapxError where it is not installed."""
-    try:
-        import capstone
-    except ImportError:
-        hint = "install it: pip install 'gdbheapx[sites]'"
-        raise HeapxError("this Python has no capstone, which takes code apart", hint, code=MISSING_PACKAGE) from None
-    return capstone
-
-
-def _library(reader: CodeReader) -> Any:
-    capstone = library()
-    return capstone.Cs(*(getattr(capstone, name) for name in reader.library))
 
 
 def scan(target: Target, budget: Budget, known: Optional[Read] = None) -> Scan:

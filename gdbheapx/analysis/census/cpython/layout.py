@@ -10,6 +10,10 @@ from gdbheapx.analysis.census.cpython.types import HEAP_TYPE, MANAGED_DICT, Type
 
 NEWEST = 15
 """The last minor version whose layouts are known."""
+TP_ALLOC = 304
+"""In a PyTypeObject of 64 bits (Include/cpython/object.h; the same since Python 3.0)."""
+HEADS = (0, 16, 32)
+"""What may stand before an object of Python: nothing, that of the collector, that and two pointers."""
 IMMUTABLE_TYPE = 1 << 8
 """Of all static types since 3.10."""
 FUNCTION_3_8 = {
