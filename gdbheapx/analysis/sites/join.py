@@ -6,6 +6,7 @@ pointer, functions that ask for just such a size had allocated none of the block
 
 import struct
 from collections import Counter
+from functools import cache
 from typing import AbstractSet, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.cplusplus import ARRAY, SLAB
@@ -145,6 +146,7 @@ def candidates(
     ranges = [asked_for(usable, in_classes, NODE_BYTES if is_node else SLACK_BYTES) for usable in often]
     is_array = row.signature is not None and (row.signature.endswith(ARRAY) or row.signature.startswith(SLAB))
 
+    @cache
     def fits(size: Optional[int]) -> bool:
         return any(size in one for one in ranges)
 
@@ -167,7 +169,7 @@ def candidates(
     if row.module and not is_array and (not chosen or row.module == PYTHON):
         of_row = {address for address, _ in own} if row.module != PYTHON else set()  # its collector links them as well
         for site in sites:
-            if id(site) not in stored and (site.size_bytes is None or site.floats or fits(site.size_bytes)):
+            if site.words and id(site) not in stored and (site.size_bytes is None or site.floats or fits(site.size_bytes)):
                 inner[id(site)] = _pointing(site, samples, of_row)
         tied = [site for site in sites if inner.get(id(site))]
         if len(sizes) == 1 and any(site.size_bytes is not None for site in tied):
