@@ -97,8 +97,13 @@ def _what_if(session: Session) -> WhatIf:
     even = _even_bytes(rss, session.target.page_bytes if any(one.huge_bytes for one in uses) else 0) if rss is not None else None
     heeded = [(allocator, effect) for allocator, effect in found if not ignores or effect.code in WITHOUT_VARIABLE]
     settings = [outcome(allocator, effect, rss, peak, even) for allocator, effect in heeded]
-    ordered = sorted(settings, key=lambda one: (one.is_in_force, -(one.saves_most_bytes or one.acts_on_bytes or 0)))
-    return WhatIf(rss, peak, ordered, even, ignores)
+    return WhatIf(rss, peak, sorted(settings, key=rank), even, ignores)
+
+
+def rank(one: Outcome) -> Tuple[bool, int, bool, int]:
+    """What may save most first; of those alike what may do least harm."""
+    saves = one.saves_most_bytes or one.acts_on_bytes or 0
+    return one.is_in_force, -saves, one.then_most_bytes is None, one.then_most_bytes or 0
 
 
 def _even_bytes(rss: int, page_bytes: int) -> int:

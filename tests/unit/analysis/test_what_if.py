@@ -11,7 +11,7 @@ import pytest
 from gdbheapx import allocators, verdict
 from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, four_to_a_doubling, in_force, of_classes, restart
 from gdbheapx.analysis import overview, what_if
-from gdbheapx.analysis.what_if import EVEN_BYTES, EVEN_SHARE, LIBRARY_BYTES, WhatIf, _anew, _even_bytes, _in_ram, _others, best, outcome
+from gdbheapx.analysis.what_if import EVEN_BYTES, EVEN_SHARE, LIBRARY_BYTES, WhatIf, _anew, _even_bytes, _in_ram, _others, best, outcome, rank
 from gdbheapx.inferior.base import Module
 from gdbheapx.model import AllocatorInfo, HistogramRow
 from gdbheapx.report import what_if_text
@@ -50,6 +50,13 @@ def test_what_is_in_force_changes_nothing() -> None:
     """Both ends are RSS as it is."""
     told = outcome(None, in_force("arenas", "A=1", "one"), 64 * MIB, None, 0)
     assert told.is_in_force and (told.kind, told.saves_least_bytes, told.saves_most_bytes) == (EXACT, 0, 0)
+
+
+def test_of_settings_that_save_alike_the_one_with_the_lowest_end_is_first() -> None:
+    """An end that is not known comes last; a larger saving before all of them."""
+    peaks = [effect(0, MIB, may_peak=True), effect(0, MIB), effect(None, MIB), effect(0, 2 * MIB, may_peak=True)]
+    ordered = sorted((outcome("x", one, 64 * MIB, 80 * MIB, 0) for one in peaks), key=rank)
+    assert [(one.saves_most_bytes, one.then_most_bytes) for one in ordered] == [(2 * MIB, 80 * MIB), (MIB, 64 * MIB), (MIB, 80 * MIB), (MIB, None)]
 
 
 def test_the_two_that_help_most_are_named_with_their_cost() -> None:
