@@ -128,7 +128,7 @@ MCP = [
 ]
 
 SITES = [
-    # census --sites; the tests were run with 5.0
+    # census --sites, report --sites, query: sites; the tests were run with 5.0
     "capstone>=4",
 ]
 

@@ -162,12 +162,14 @@ TABLES = (
     Table(
         SITES,
         "functions that may have allocated the blocks of a row of classes (signature, module), by the program's code: candidates, no "
-        "stack, as `census --sites` has them; rows without any are not here; code is read only if SQL names the table",
+        "stack, as `census --sites` has them; sizes_bytes: what their calls ask for, is_open: other sizes, too; rows without any are not "
+        "here; code is read only if SQL names the table",
         (
             *_columns(TEXT, "signature module function site_module"),
             Column("address", ADDRESS),
             *_columns(NUMBER, "offset calls"),
             Column("sizes_bytes", NUMBERS),
+            Column("is_open", FLAG),
             Column("why", TEXT),
         ),
         ("census", "--sites"),

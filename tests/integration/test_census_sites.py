@@ -294,7 +294,7 @@ def test_sql_has_what_the_census_has(lasting: Lasting, kind: str, reads_code: No
             "module": row["module"],
             "function": site["function"],
             "site_module": site["module"],
-            **{name: site[name] for name in ("address", "offset", "calls")},
+            **{name: site[name] for name in ("address", "offset", "calls", "is_open")},
             "sizes_bytes": site["sizes"],
             "why": "; ".join(site["why"]),
         }

@@ -59,7 +59,7 @@ class SiteLine(NamedTuple):
     function: str
     module: str
     sizes: str
-    """Bytes that it asks for; empty where that is no number in the code."""
+    """Bytes that it asks for; `any` where that is no number in the code."""
     why: str
 
 
@@ -130,7 +130,7 @@ def sites(page_census: Optional[PageCensus]) -> Optional[Sites]:
         more += max(0, len(found.sites) - MOST_SITES)
         for one in found.sites[:MOST_SITES]:
             where = one.function or "+0x%x" % one.offset
-            sizes = ", ".join(map(units.number, one.sizes))
+            sizes = ", ".join([*map(units.number, one.sizes), *(["any"] if one.is_open else [])])
             lines.append(SiteLine(_name(row), row.signature, row.bytes, where, one.module, sizes, "; ".join(one.why)))
     unknown = sum(not found.sites for found in joined.rows)
     return Sites(lines, joined.calls, more, unknown, [name for name, _ in joined.unread])

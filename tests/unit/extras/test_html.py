@@ -260,12 +260,12 @@ def test_who_may_have_allocated_it(hostile: str) -> None:
     document = pages.recorded("jemalloc-live")
     assert "Who may have allocated it" not in page(document) and view(document)["sites"] is None
     census = document["data"]["page"]["census"]
-    site = {"module": hostile, "function": None, "address": "0x5678", "offset": 0x1234, "calls": 1, "sizes": [48, 2000], "is_open": False, "why": [hostile]}
+    site = {"module": hostile, "function": None, "address": "0x5678", "offset": 0x1234, "calls": 1, "sizes": [48, 2000], "is_open": True, "why": [hostile]}
     named = {"signature": None, "module": "", "bytes": 1, "size_functions": 0}
     rows = [{**named, "sites": [{**site, "function": hostile}] + [site] * 6}] + [{**named, "sites": []}] * (len(census["rows"]) - 1)
     census["sites"] = {"rows": rows, "calls": 77, "unread": [[hostile, "no file"]], "typed_bytes": 1, "few_bytes": 0}
     found, text = view(document)["sites"], page(document)
-    assert [line.sizes for line in found.lines] == ["48, 2000"] * 5 and [line.function for line in found.lines][:2] == [hostile or "+0x1234", "+0x1234"]
+    assert [line.sizes for line in found.lines] == ["48, 2000, any"] * 5 and [line.function for line in found.lines][:2] == [hostile or "+0x1234", "+0x1234"]
     assert (found.more, found.unknown, found.calls) == (2, len(census["rows"]) - 1, 77)
     read = pages.check(text)
     assert render.visible(hostile) in "".join(read.text) and "\x1b" not in text and "no stack" in text
