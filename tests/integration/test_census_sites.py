@@ -97,6 +97,15 @@ def test_a_loop_forgets_what_it_writes() -> None:
     assert made.calls[1].arguments[0] == Value(NUMBER, 0, 24)
 
 
+def test_what_never_settles_is_forgotten() -> None:
+    """Numbers that go from register to register, one with each turn of a loop: more turns than are followed."""
+    names = ["rdi", "rsi", "rdx", "rcx", "r8", "r9", "r10", "r11", "rbx", "r12", "r13", "r14"]
+    loop = 0x1000 + 4 * len(names)
+    turn = ["mov %s, %s" % pair for pair in zip(names, names[1:])]
+    made = flow(*("mov %s, %d" % (name, 8 * at) for at, name in enumerate(names)), *turn, "mov qword ptr [rbp], rdi", "jne 0x%x" % loop, "ret")
+    assert [value.root[0] for _, value, _, _ in made.stores] == ["unknown"]
+
+
 def test_an_argument_that_is_handed_on_shows() -> None:
     """So a wrapper is known: its size is its own argument, what it returns is what it got."""
     made = flow("mov eax, 1", "test rdi, rdi", "cmove rdi, rax", "jmp 0x9000")

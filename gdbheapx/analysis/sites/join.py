@@ -166,7 +166,7 @@ def candidates(
         chosen = [site for site in sites if site.link == link and fits(site.size_bytes)]
 
     inner: Dict[int, List[str]] = {}
-    if row.module and not is_array and (not chosen or row.module == PYTHON):
+    if row.module and row.sure in (EXACT, SHAPE) and not is_array and (not chosen or row.module == PYTHON):
         of_row = {address for address, _ in own} if row.module != PYTHON else set()  # its collector links them as well
         for site in sites:
             if site.words and id(site) not in stored and (site.size_bytes is None or site.floats or fits(site.size_bytes)):

@@ -82,7 +82,15 @@ class State:
     """Registers, and words on the stack."""
 
     def __init__(self, registers: Dict[str, Value], memory: Dict[Tuple[Root, int], Value]) -> None:
-        self.registers, self.memory = registers, memory
+        self.registers, self.memory, self.is_final = registers, memory, False
+
+    def forget(self) -> None:
+        """From now on only the frame is known: what loops do to the rest does not end."""
+        self.registers, self.memory, self.is_final = self.frame(), {}, True
+
+    def frame(self) -> Dict[str, Value]:
+        """Registers that point to the stack."""
+        return {name: one for name, one in self.registers.items() if one.root[0] == "stack"}
 
     def without(self, value: Value) -> "State":
         """Another, in which what has this value is 0."""
@@ -98,6 +106,8 @@ class State:
         """Keeps what both know; True: that is less than before, or more is a call's. An argument that one way replaces by a number
         (`size ? size : 1`) is still that argument; what one way gets from a call and another from a list of free ones, or not at all, is
         what the call gave."""
+        if self.is_final:
+            return False
         mine, theirs, changed = self.registers, other.registers, False
         for name, one in mine.items() if mine != theirs else ():
             another = theirs.get(name)
@@ -182,23 +192,21 @@ class Follower:
         if not order:
             return self.flow
         self._arriving[order[0]] = self._state
-        waiting, visits, is_cut = [order[0]], Counter[int](), False
+        waiting, visits = [order[0]], Counter[int]()
         for place, begin in enumerate(order):
             if begin not in self._arriving:  # by a table, or for an exception: only the frame is still where it was
-                if not is_cut:
-                    self._run(order[place - 1])
-                self._arriving[begin] = State({name: one for name, one in self._state.registers.items() if one.root[0] == "stack"}, {})
+                self._run(order[place - 1])
+                self._arriving[begin] = State(self._state.frame(), {})
                 waiting.append(begin)
             while waiting:
                 least = heapq.heappop(waiting)
                 visits[least] += 1
-                is_cut = is_cut or visits[least] > MOST_VISITS
+                if visits[least] == MOST_VISITS:
+                    self._arriving[least].forget()
                 for changed in self._run(least) if visits[least] <= MOST_VISITS else ():
                     if changed not in waiting:
                         heapq.heappush(waiting, changed)
-            if is_cut:  # what it hands on may be less than was handed on before
-                self._run(begin)
-        self._is_settled = not is_cut
+        self._is_settled = True
         self.flow = Flow([], set(), [], self.flow.merged, {}, order, {})
         for begin in order:
             self._run(begin)
