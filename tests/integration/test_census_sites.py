@@ -49,7 +49,7 @@ class Nothing(Pointers):
 
 
 
-def flow(*instructions: str, gives: Mapping[int, int] = {}) -> Flow:  # noqa: B006
+def flow(*instructions: str, gives: Mapping[int, int] = {}) -> Flow:
     """Of a function whose instructions have four bytes each, from 0x1000 on."""
     end = 0x1000 + 4 * len(instructions)
     listed: Sequence[Instruction] = [

@@ -11,7 +11,19 @@ import pytest
 from gdbheapx import allocators, verdict
 from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, four_to_a_doubling, in_force, of_classes, restart
 from gdbheapx.analysis import overview, what_if
-from gdbheapx.analysis.what_if import EVEN_BYTES, EVEN_SHARE, LIBRARY_BYTES, WhatIf, _anew, _even_bytes, _in_ram, _others, best, outcome, rank
+from gdbheapx.analysis.what_if import (
+    EVEN_BYTES,
+    EVEN_SHARE,
+    LIBRARY_BYTES,
+    WhatIf,
+    _anew,
+    _even_bytes,
+    _in_ram,
+    _others,
+    best,
+    outcome,
+    rank,
+)
 from gdbheapx.inferior.base import Module
 from gdbheapx.model import AllocatorInfo, HistogramRow
 from gdbheapx.report import what_if_text

@@ -84,7 +84,7 @@ def test_an_expired_budget_ends_it(c_kernel: CKernel, monkeypatch: pytest.Monkey
     """Between slices; what is told by then is of the first blocks, each once."""
     graph = build(c_kernel, make(1, blocks=AT_ONCE + 3000))
     left: List[bool] = []
-    monkeypatch.setattr(graph._budget, "expired", lambda: left.pop())
+    monkeypatch.setattr(graph._budget, "expired", left.pop)
     monkeypatch.setattr(graph._budget, "slice_s", lambda seconds: 0.0)
     for looks in range(3):
         left[:] = [True, *[False] * looks]
