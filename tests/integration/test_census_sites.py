@@ -243,18 +243,18 @@ def test_the_function_that_makes_a_class_is_found(stage: Stage, reads_code: None
 
 def test_all_is_read_in_the_one_stop(stage: Stage, live: str, reads_code: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process ends when its code is to be read: the answer is the same, for its memory was copied while it stood still."""
-    from gdbheapx.extras.sites import scan
+    from gdbheapx.extras.sites import find
 
     process = classes(stage)
     before = gdbheapx.open(pid=process.pid).ask("census", "--sites")
-    read = scan.scan
+    read = find.scan
 
     def ended(*given: Any) -> Any:
         process.popen.kill()
         process.popen.wait()
         return read(*given)
 
-    monkeypatch.setattr(scan, "scan", ended)
+    monkeypatch.setattr(find, "scan", ended)
     after = gdbheapx.open(pid=process.pid).ask("census", "--sites")
     assert process.popen.returncode and not after.is_partial and after.target["stops"] == 1
     assert after.document()["data"] == before.document()["data"]
