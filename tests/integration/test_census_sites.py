@@ -97,7 +97,7 @@ def test_a_loop_forgets_what_it_writes() -> None:
     assert made.calls[1].arguments[0] == Value(NUMBER, 0, 24)
 
 
-def test_what_never_settles_is_forgotten() -> None:
+def test_what_does_not_settle_soon_is_lost() -> None:
     """Numbers that go from register to register, one with each turn of a loop: more turns than are followed."""
     names = ["rdi", "rsi", "rdx", "rcx", "r8", "r9", "r10", "r11", "rbx", "r12", "r13", "r14"]
     loop = 0x1000 + 4 * len(names)

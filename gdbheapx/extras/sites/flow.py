@@ -82,11 +82,8 @@ class State:
     """Registers, and words on the stack."""
 
     def __init__(self, registers: Dict[str, Value], memory: Dict[Tuple[Root, int], Value]) -> None:
-        self.registers, self.memory, self.is_final = registers, memory, False
-
-    def forget(self) -> None:
-        """From now on only the frame is known: what loops do to the rest does not end."""
-        self.registers, self.memory, self.is_final = self.frame(), {}, True
+        self.registers, self.memory, self.is_strict = registers, memory, False
+        """Strict: what two ways do not agree on is lost, so that it ends whatever loops do."""
 
     def frame(self) -> Dict[str, Value]:
         """Registers that point to the stack."""
@@ -106,17 +103,15 @@ class State:
         """Keeps what both know; True: that is less than before, or more is a call's. An argument that one way replaces by a number
         (`size ? size : 1`) is still that argument; what one way gets from a call and another from a list of free ones, or not at all, is
         what the call gave."""
-        if self.is_final:
-            return False
         mine, theirs, changed = self.registers, other.registers, False
         for name, one in mine.items() if mine != theirs else ():
             another = theirs.get(name)
             if one is not another and one != another:
-                same = _both(one, another, merged) or LOST
+                same = (not self.is_strict and _both(one, another, merged)) or LOST
                 changed = changed or same != one
                 mine[name] = same
         for name in theirs.keys() - mine.keys():
-            mine[name] = _both(None, theirs[name], merged) or LOST
+            mine[name] = (not self.is_strict and _both(None, theirs[name], merged)) or LOST
             changed = True
         if self.memory != other.memory:
             memory = {place: value for place, value in self.memory.items() if other.memory.get(place) == value}
@@ -201,9 +196,8 @@ class Follower:
             while waiting:
                 least = heapq.heappop(waiting)
                 visits[least] += 1
-                if visits[least] == MOST_VISITS:
-                    self._arriving[least].forget()
-                for changed in self._run(least) if visits[least] <= MOST_VISITS else ():
+                self._arriving[least].is_strict = visits[least] >= MOST_VISITS
+                for changed in self._run(least):
                     if changed not in waiting:
                         heapq.heappush(waiting, changed)
         self._is_settled = True
