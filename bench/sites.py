@@ -106,13 +106,15 @@ def measure(pid: int, folder: Path) -> Tuple[Joined, List[Tuple[Any, ...]], Dict
         from gdbheapx.analysis.census import find
         from gdbheapx.analysis.census.world import EXACT, SHAPE, World
         from gdbheapx.analysis.sites.join import join
+        from gdbheapx.extras.sites.code import read
         from gdbheapx.extras.sites.scan import scan
+        from gdbheapx.own_memory import allowed_bytes
 
         world = World.of(session)
         look = find.take(session, world, owning=False)
         told, truth, functions = look.told, record(folder / str(pid)), Functions(session.target)
         assert told is not None
-        found = scan(session.target, session.budget)
+        found = scan(session.target, session.budget, read(session.target, allowed_bytes()))
         joined = join(look.census.rows, told, world, found)
         blocks: Dict[Any, List[Tuple[int, int]]] = {}
         for place, block in enumerate(told.reach.graph.blocks(range(told.reach.numbers.blocks))):

@@ -21,8 +21,9 @@ or 64 KiB together. They are compared byte by byte, which takes up to 36 bytes o
 Texts are data of the program.
 
 --sites: which functions may have allocated the blocks of a row, by the code of the loaded files: calls of malloc and operator new
-that store in the new block what the blocks have there (a vtable, a type of Python), or that hand it to what links nodes of C++'s
-containers. Nothing was recorded: they are candidates, no stack. Other blocks have none. Needs gdbheapx[sites].
+that store in the new block what the blocks have there (a vtable, a type of Python, a pointer into themselves or to the next of them), or
+that hand it to what links nodes of C++'s containers. Nothing was recorded: they are candidates, no stack. Other blocks have none. It takes
+seconds to minutes, 24 bytes of memory for each byte of code, and gdbheapx[sites].
 """
 
 
@@ -93,7 +94,6 @@ def census(session: Session, options: Options) -> Answer:
         looks.append(find.take(session, world, owning=False))
         return looks[0].census
 
-    ready(session, options)
     if sum((options.copies, options.by_text is not None, options.by != find.SIGNATURE)) > 1:
         raise HeapxError("--copies, --by-text and --by cannot be combined", "use one of them", code=USAGE)
     if options.by_text is not None:
@@ -124,4 +124,3 @@ def census(session: Session, options: Options) -> Answer:
         read=True,
         record=lambda: answer,
     )
-

@@ -86,7 +86,6 @@ def report(session: Session, options: Options) -> Answer:
         raise UsageError("report --html is for the shell", "gdbheapx --pid N report --html FILE, or --core FILE instead of --pid N")
     if options.page and not options.json:
         raise UsageError("report --page requires --json", "add --json, or write a page: gdbheapx ... report --html FILE")
-    ready(session, options)
     session.without_names = options.no_names
     if options.sites:
         from gdbheapx.snapshot.record import Taking

@@ -7,18 +7,25 @@ extras/sites/scan.py, extras/sites/ways.py, inferior/elf/code.py.
 import os
 import platform
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Mapping, Optional, Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import gdbheapx
 from gdbheapx.analysis.census.find import CensusRow
+from gdbheapx.analysis.census.world import Signature
 from gdbheapx.analysis.sites import join
 from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, PUSHED, TREE, Site, Word
 from gdbheapx.arch import Operand, named
 from gdbheapx.arch.x86_64_code import READER, decode
+from gdbheapx.errors import HeapxError
+from gdbheapx.extras.sites import code
 from gdbheapx.extras.sites.flow import NUMBER, Flow, Follower, Instruction, Pointers, Value
 from gdbheapx.inferior.base import Module
+from gdbheapx.inferior.target import open_elf_target
 from tests.support import pages
 from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import heapx
@@ -134,8 +141,8 @@ def _row(name: str, sure: str, size: int) -> CensusRow:
 
 def test_size_alone_makes_no_candidate() -> None:
     """It is counted; an address that the blocks have with a size that no block has is not taken either."""
-    vtable = (Word(0, 8, ADDRESS, 0x5010),)
-    small, large = (Site(MODULE, start, None, start + 8, "malloc", size, words=vtable) for start, size in ((0x1000, 40), (0x2000, 400)))
+    vtable = (Word(0, ADDRESS, 0x5010),)
+    small, large = (Site(MODULE, start, None, start + 8, size, words=vtable) for start, size in ((0x1000, 40), (0x2000, 400)))
     samples = [(0x9000, (0x5010).to_bytes(8, "little") + bytes(32))]
     found = join.candidates(_row("Item", "exact", 40), {0x5010: [small, large]}, [small, large], {40: 9}, samples, False)
     assert [(one.address, one.why) for one in found.sites] == [(0x1000, [join.STORES % 0, join.SIZE])]
@@ -145,8 +152,8 @@ def test_size_alone_makes_no_candidate() -> None:
 
 def test_a_pointer_into_the_block_itself_ties_but_not_that_of_a_string() -> None:
     """A header that points behind itself is this function's; each std::string points 16 bytes behind itself."""
-    own = Site(MODULE, 0x1000, "make", 0x1008, "malloc", None, words=(Word(8, 8, ITSELF, 19),))
-    string = Site(MODULE, 0x2000, "other", 0x2008, "malloc", None, words=(Word(0, 8, ITSELF, 16),))
+    own = Site(MODULE, 0x1000, "make", 0x1008, None, words=(Word(8, ITSELF, 19),))
+    string = Site(MODULE, 0x2000, "other", 0x2008, None, words=(Word(0, ITSELF, 16),))
     samples = [(at, (at + 16).to_bytes(8, "little") + (at + 19).to_bytes(8, "little")) for at in (0x9000, 0x9100, 0x9200)]
     found = join.candidates(_row("text", "exact", 40), {}, [own, string], {40: 9}, samples, False)
     assert [(one.function, one.why) for one in found.sites] == [("make", [join.INNER % 8])]
@@ -157,23 +164,51 @@ def test_a_pointer_into_the_block_itself_ties_but_not_that_of_a_string() -> None
 def test_a_block_that_is_put_before_others_is_tied_by_its_link() -> None:
     """As entries of hash tables are; a link at another place, or to blocks of another sort, ties nothing."""
     links = ((0x1000, 16), (0x2000, 8))
-    first, second = (Site(MODULE, start, None, start + 8, "malloc", 24, words=(Word(at, 8, PUSHED, 0),)) for start, at in links)
+    first, second = (Site(MODULE, start, None, start + 8, 24, words=(Word(at, PUSHED, 0),)) for start, at in links)
     chain = [0x9000, 0x9100, 0x9200, 0x9300]
     samples = [(at, bytes(8) + (0x7000).to_bytes(8, "little") + after.to_bytes(8, "little")) for at, after in zip(chain, [*chain[1:], 0])]
-    own = [(at, 24) for at in chain]
-    found = join.candidates(_row("entry", "shape", 24), {}, [first, second], {24: 4}, samples, False, own)
+    is_one = set(chain).__contains__
+    found = join.candidates(_row("entry", "shape", 24), {}, [first, second], {24: 4}, samples, False, is_one)
     assert [(one.address, one.why) for one in found.sites] == [(0x1000, [join.PUSHES % 16, join.SIZE])]
-    assert not join.candidates(_row("entry", "shape", 24), {}, [first], {24: 4}, samples[-2:], False, own).sites  # one link is none
+    assert not join.candidates(_row("entry", "shape", 24), {}, [first], {24: 4}, samples[-2:], False, is_one).sites  # one link is none
     third = first._replace(start=0x3000, size_bytes=None)
     for sizes, starts in (({24: 4}, [0x1000]), ({24: 4, 40: 1}, [0x1000, 0x3000])):  # it asks for what differs, so not only for 24 bytes
-        found = join.candidates(_row("entry", "shape", 24), {}, [first, third], sizes, samples, False, own)
+        found = join.candidates(_row("entry", "shape", 24), {}, [first, third], sizes, samples, False, is_one)
         assert [one.address for one in found.sites] == starts
+
+
+def test_a_link_leads_to_blocks_that_are_not_among_those_looked_at() -> None:
+    """Of a large heap a part is looked at: what a link leads to is asked of the graph. Nothing is a block of its row where there is none."""
+    graph = SimpleNamespace(find={0x9000: (0, 0), 0x9008: (0, 8), 0x9100: (1, 0), 0x9200: (7, 0)}.get)
+    reach, names = SimpleNamespace(graph=graph, numbers=SimpleNamespace(blocks=2)), [Signature("entry", "app", "shape"), None]
+    told: Any = SimpleNamespace(reach=reach, labels=[1, 2], names=names)
+    asked = join._belongs(_row("entry", "shape", 24), told)
+    assert [asked(address) for address in (0x9000, 0x9008, 0x9100, 0x9200, 0x9300, -8, 1 << 70)] == [True] + [False] * 6
+    assert not join._belongs(_row("entry", "shape", 24), None)(0x9000)
+
+
+@given(st.sampled_from((ADDRESS, ITSELF, PUSHED, BEGIN, BEYOND)), st.integers(-(1 << 70), 1 << 70), st.integers(-300, 300), st.binary(max_size=48))
+def test_whatever_code_and_memory_have_there_is_an_answer(kind: str, value: int, offset: int, data: bytes) -> None:
+    """Numbers in damaged code, or code that was not understood, may be any; a block may not be readable to its end."""
+    words = (Word(offset, kind, value), Word(0, BEYOND, -value), Word(8, BEGIN, value))
+    site = Site(MODULE, 0x1000, None, 0x1008, None, words=words, loose=(value,))
+    for module in ("app", "python"):
+        row = _row("x", "exact", 40)._replace(module=module)
+        join.candidates(row, {value: [site], 0: [site]}, [site], {40: 9}, [(0x9000, data), (0, b"")], False)
+
+
+def test_there_is_room_for_code_or_no_answer(lasting: Lasting, live: str, reads_code: None) -> None:
+    """The process that is looked at may be in the same control group: the kernel would end one of both."""
+    target = open_elf_target(pid=lasting.of(live, classes).pid)
+    with pytest.raises(HeapxError, match="memory") as raised:
+        code.read(target, 1 << 20)
+    assert raised.value.code == "out-of-memory" and code.read(target, 1 << 40).objects
 
 
 def test_a_block_that_names_its_begin_is_tied_wherever_that_stands() -> None:
     """As pages of SQLite: the size of what stands before differs from program to program."""
-    words = (Word(0, 8, BEGIN, 8), Word(8, 8, BEYOND, 56))
-    page = Site(MODULE, 0x1000, None, 0x1008, "malloc", None, words=words)
+    words = (Word(0, BEGIN, 8), Word(8, BEYOND, 56))
+    page = Site(MODULE, 0x1000, None, 0x1008, None, words=words)
     ties = [(at, bytes(64) + (at + 8).to_bytes(8, "little") + (at + 64 + 56).to_bytes(8, "little")) for at in (0x9000, 0xA000)]
     other = [(at, bytes(64) + (at + 8).to_bytes(8, "little") + (at + 64 + 40).to_bytes(8, "little")) for at in (0x9000, 0xA000)]
     found = join.candidates(_row("page", "exact", 4096), {}, [page], {4096: 2}, ties, False)
@@ -183,7 +218,7 @@ def test_a_block_that_names_its_begin_is_tied_wherever_that_stands() -> None:
 
 def test_a_type_of_python_may_be_stored_into_what_was_not_followed() -> None:
     """The function counts, for it asks for memory, too; not for what is no object of Python."""
-    site = Site(MODULE, 0x1000, "PyThing_New", 0x1008, "malloc", None, loose=(0x5010,))
+    site = Site(MODULE, 0x1000, "PyThing_New", 0x1008, None, loose=(0x5010,))
     samples = [(0x9000, bytes(24) + (0x5010).to_bytes(8, "little"))]
     row = _row("thing", "exact", 40)
     found = join.candidates(row._replace(module="python"), {0x5010: [site]}, [site], {40: 9}, samples, False)
@@ -194,7 +229,7 @@ def test_a_type_of_python_may_be_stored_into_what_was_not_followed() -> None:
 def test_nodes_are_told_by_what_links_them_and_by_size() -> None:
     """Nodes of several containers stand in one row: each size has its own candidates."""
     sites = [
-        Site(MODULE, start, None, start + 8, "operator new", size, link)
+        Site(MODULE, start, None, start + 8, size, link)
         for start, size, link in ((0x1000, 48, TREE), (0x2000, 80, TREE), (0x3000, 48, CHAIN), (0x4000, 48, None))
     ]
     row = _row("node of a map or set", "shape", 56)

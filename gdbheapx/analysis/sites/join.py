@@ -1,13 +1,14 @@
 """Which functions may have allocated the blocks of a row of the census: candidates, each with what speaks for it. Never a stack.
 
-A class is tied to a site by the vtable that is stored in the new block. Size alone ties nothing: where a runtime calls malloc through a
-pointer, functions that ask for just such a size had allocated none of the blocks (docs/explanation/call-sites.md).
+A row is tied to a site by what the code stores in the new block and nearly all of the row's blocks have there. Size alone ties nothing:
+where a runtime calls malloc through a pointer, functions that ask for just such a size had allocated none of the blocks
+(docs/explanation/call-sites.md).
 """
 
 import struct
 from collections import Counter
 from functools import cache
-from typing import AbstractSet, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.cplusplus import ARRAY, SLAB
 from gdbheapx.analysis.census.cpython import MODULE as PYTHON
@@ -39,6 +40,8 @@ SLACK_BYTES, CLASS_SHARE, MAPPED_BYTES, PAGE_BYTES = 32, 4, 128 << 10, 4096
 """What malloc gives beyond what was asked for: less than so much, or a quarter of the block where it has size
 classes, or a page where a block has a mapping of its own."""
 Why = Callable[[Site], List[str]]
+IsOne = Callable[[int], bool]
+"""A block of the row begins at the address."""
 Key = Tuple[Optional[str], str]
 """(signature, module) of a row."""
 
@@ -73,7 +76,7 @@ class RowSites(NamedTuple):
     module: str
     bytes: int
     sites: Sequence[Candidate]
-    """All that store the vtable; empty: none was found, so the code that allocated the blocks is unknown."""
+    """Empty: none was found, so the code that allocated the blocks is unknown."""
     size_functions: int
     """Functions with a call for such a size as a number in the code. They are no candidates: most calls ask for what differs."""
 
@@ -107,7 +110,7 @@ def join(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan
             for address, usable in own[:: len(own) // MOST_SAMPLES + 1]
         ]
         sizes = Counter(usable for _, usable in own if usable)
-        found = candidates(row, by_address, scan.sites, sizes, samples, in_classes, own)
+        found = candidates(row, by_address, scan.sites, sizes, samples, in_classes, _belongs(row, told))
         if row.sure == EXACT and row.module == PYTHON:
             more = [one for one in _by_type(world, samples, bool(found.sites)) if one.address not in {site.address for site in found.sites}]
             found = found._replace(sites=[*found.sites, *more])
@@ -116,6 +119,19 @@ def join(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan
             typed += row.bytes
             few += few_bytes(row, found.sites, sizes, in_classes)
     return Joined(made, len(scan.sites), scan.unread, typed, few)
+
+
+def _belongs(row: CensusRow, told: Optional[LabelSet]) -> IsOne:
+    """Asked of single blocks: there may be more than are looked at."""
+
+    @cache
+    def is_one(address: int) -> bool:
+        node, offset = (told.reach.graph.find(address) if told is not None and 0 < address <= MASK else None) or (-1, 0)
+        label = told.labels[node] if told is not None and 0 <= node < told.reach.numbers.blocks and not offset else 0
+        name = told.names[label - 1] if told is not None and label else None
+        return name is not None and (name.name, name.module) == (row.signature, row.module)
+
+    return is_one
 
 
 def few_bytes(row: CensusRow, sites: Sequence[Candidate], sizes: Mapping[int, int], in_classes: bool) -> int:
@@ -138,9 +154,9 @@ def candidates(
     sizes: Mapping[int, int],
     samples: Sequence[Sample],
     in_classes: bool,
-    own: Sequence[Tuple[int, int]] = (),
+    is_one: IsOne = lambda address: False,
 ) -> RowSites:
-    """Of one row; `sizes`: usable bytes of its blocks -> how many; `samples`: of some what they begin with; `own`: its blocks."""
+    """Of one row; `sizes`: usable bytes of its blocks -> how many; `samples`: of some what they begin with; `is_one`: of its blocks."""
     is_node = row.signature in NODES
     often = [size for size, blocks in sizes.items() if is_node or blocks >= LEAST_SHARE * sum(sizes.values())]
     ranges = [asked_for(usable, in_classes, NODE_BYTES if is_node else SLACK_BYTES) for usable in often]
@@ -167,10 +183,9 @@ def candidates(
 
     inner: Dict[int, List[str]] = {}
     if row.module and row.sure in (EXACT, SHAPE) and not is_array and (not chosen or row.module == PYTHON):
-        of_row = {address for address, _ in own} if row.module != PYTHON else set()  # its collector links them as well
         for site in sites:
             if site.words and id(site) not in stored and (site.size_bytes is None or site.floats or fits(site.size_bytes)):
-                inner[id(site)] = _pointing(site, samples, of_row)
+                inner[id(site)] = _pointing(site, samples, is_one if row.module != PYTHON else None)  # its collector links them as well
         tied = [site for site in sites if inner.get(id(site))]
         if len(sizes) == 1 and any(site.size_bytes is not None for site in tied):
             # many sites put blocks before others: one whose size differs from call to call made none of those that all have one
@@ -191,17 +206,17 @@ def _shared(site: Site, samples: Sequence[Sample], only: Optional[Sequence[int]]
     if site.floats and only is None:
         return []
     heads = HEADS if site.floats else (0,)
-    stored = {(word.offset + head, word.value & MASK) for word in site.words if word.kind == ADDRESS for head in heads}
+    stored = {(word.offset + head, word.value) for word in site.words if word.kind == ADDRESS for head in heads}
     stored |= {(offset, value) for value in site.loose for offset in only or ()}
     return sorted(
         offset
         for offset, value in stored
         if (only is None or offset in only)
-        and sum(data[offset : offset + 8] == value.to_bytes(8, "little") for _, data in samples) >= MOST_SHARE * len(samples)
+        and sum(_word(data[offset : offset + 8]) == value & MASK for _, data in samples) >= MOST_SHARE * len(samples)
     )
 
 
-def _pointing(site: Site, samples: Sequence[Sample], of_row: AbstractSet[int]) -> List[str]:
+def _pointing(site: Site, samples: Sequence[Sample], is_one: Optional[IsOne]) -> List[str]:
     """What the site stores into its block that refers to the block, or to another before it, and nearly all samples have as well."""
     found = []
     for word, head in [(word, head) for word in site.words for head in (HEADS if site.floats else (0,))]:
@@ -212,9 +227,9 @@ def _pointing(site: Site, samples: Sequence[Sample], of_row: AbstractSet[int]) -
                 and sum(_word(data[at]) == address + head + word.value for address, data in samples) >= nearly
             ):
                 found.append(INNER % (word.offset + head))
-        elif word.kind == PUSHED and not head:
+        elif word.kind == PUSHED and not head and is_one is not None:
             others = [other for other in (_word(data[at]) for _, data in samples) if other]
-            if len(others) >= LEAST_LINKED and sum(other - word.value in of_row for other in others) >= MOST_SHARE * len(others):
+            if len(others) >= LEAST_LINKED and sum(is_one(other - word.value) for other in others) >= MOST_SHARE * len(others):
                 found.append(PUSHES % word.offset)
     return found + _beginning(site, samples)
 
@@ -227,12 +242,13 @@ def _beginning(site: Site, samples: Sequence[Sample]) -> List[str]:
         return []
     places: Counter[int] = Counter()
     for address, data in samples:
-        at = data.find((address + begins[0].value).to_bytes(8, "little"))
+        begin = ((address + begins[0].value) & MASK).to_bytes(8, "little")
+        at = data.find(begin)
         while at >= 0:
             start = at - begins[0].offset
             if all(_word(data[start + word.offset : start + word.offset + 8]) == address + start + word.value for word in beside):
                 places[at] += 1
-            at = data.find((address + begins[0].value).to_bytes(8, "little"), at + 1)
+            at = data.find(begin, at + 1)
     return [BEGINS % place for place, count in places.items() if count >= MOST_SHARE * len(samples)]
 
 

@@ -4,7 +4,7 @@ from typing import AbstractSet, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Module
 
-ADDRESS, ITSELF, NUMBER, PUSHED, BEGIN, BEYOND = "address", "itself", "number", "pushed", "begin", "beyond"
+ADDRESS, ITSELF, PUSHED, BEGIN, BEYOND = "address", "itself", "pushed", "begin", "beyond"
 STRING_BYTES = 16
 """From a std::string to its own buffer."""
 
@@ -16,9 +16,8 @@ class Word(NamedTuple):
     """What code stores into a new block."""
 
     offset: int
-    size_bytes: int
     kind: str
-    """ADDRESS: of something in a file's memory (a vtable, a type, a function); ITSELF: of the block plus `value`; NUMBER: not zero;
+    """ADDRESS: of something in a file's memory (a vtable, a type, a function); ITSELF: of the block plus `value`;
     PUSHED: what the place had that points to the block plus `value` now. BEGIN (of the block plus `value`) and BEYOND (of where `offset` is
     counted from plus `value`) stand somewhere in the block, the code does not tell where; offsets of both are from one place."""
     value: int
@@ -34,8 +33,6 @@ class Site(NamedTuple):
     """Its name, where a symbol table has it."""
     address: int
     """Of the call."""
-    allocator: str
-    """What is called."""
     size_bytes: Optional[int]
     """What it asks for. None: that differs from call to call."""
     link: Optional[str] = None

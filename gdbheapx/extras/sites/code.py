@@ -8,8 +8,11 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.extras.sites.flow import NUMBER, Flow, Follower, Instruction, Pointers, Value
 from gdbheapx.extras.sites.ways import ALLOCATORS
 from gdbheapx.inferior.base import Code, Module, Target
-from gdbheapx.problems import MISSING_PACKAGE
+from gdbheapx.problems import MISSING_PACKAGE, OUT_OF_MEMORY
+from gdbheapx.units import Size, say
 
+EACH_BYTES = 24
+"""Of memory for each byte of code, at the peak: of gdb with Python, of redis with OpenSSL and dockerd 23, 24 and 8."""
 MOST_FUNCTION_BYTES = 256 << 10
 LEAST_ADDRESS = 4096
 ENDS = ("abort", "exit", "_exit", "__stack_chk_fail", "__cxa_throw", "__cxa_rethrow", "_Unwind_Resume", "__assert_fail", "longjmp")
@@ -124,25 +127,34 @@ class Read(NamedTuple):
     """As Scan has it."""
 
 
-def read(target: Target) -> Read:
-    """The code of all loaded objects; what becomes known of their functions stays here. HeapxError where nothing takes code apart."""
-    objects: List[Object] = []
+def read(target: Target, room_bytes: int) -> Read:
+    """The code of all loaded objects; what becomes known of their functions stays here. HeapxError where nothing takes code apart, or that
+    would take more than `room_bytes`: the process may be in the same control group, where the kernel ends one of both."""
+    found: List[Tuple[Module, Code, CodeReader]] = []
     unread: List[Tuple[str, str]] = []
     for module in target.modules():
         code = target.code(module)
         reader = code.arch.to_read_code() if code is not None else None
-        if code is None or reader is None:
-            if not module.name.startswith(("linux-", "[")) and module.name:
-                unread.append((module.file_name, "no file" if code is None else "its machine"))
-            continue
-        names: Dict[int, str] = {}
-        for function in target.functions(module, exported=True):
-            address = function.start - module.base
-            if function.name in ALLOCATORS or address not in names:
-                names[address] = function.name
-        last = max((end for _, end, _ in target.writable_segments(module)), default=module.base) - module.base
-        objects.append(Object(module, code, reader, _library(reader), names, last))
-    return Read(objects, unread)
+        if code is not None and reader is not None:
+            found.append((module, code, reader))
+        elif not module.name.startswith(("linux-", "[")) and module.name:
+            unread.append((module.file_name, "no file" if code is None else "its machine"))
+        code_bytes = sum(len(data) for _, one, _ in found for _, data in one.parts)
+        if code_bytes * EACH_BYTES > room_bytes:
+            what = "reading %s of code or more takes about %s of memory, and this process may use %s"
+            sizes = Size(code_bytes), Size(code_bytes * EACH_BYTES), Size(max(0, room_bytes))
+            raise HeapxError(say(what, *sizes), "omit --sites, or ask of a core where there is more memory", code=OUT_OF_MEMORY)
+    return Read([_object(target, *one) for one in found], unread)
+
+
+def _object(target: Target, module: Module, code: Code, reader: CodeReader) -> Object:
+    names: Dict[int, str] = {}
+    for function in target.functions(module, exported=True):
+        address = function.start - module.base
+        if function.name in ALLOCATORS or address not in names:
+            names[address] = function.name
+    last = max((end for _, end, _ in target.writable_segments(module)), default=module.base) - module.base
+    return Object(module, code, reader, _library(reader), names, last)
 
 
 def library() -> Any:

@@ -8,6 +8,7 @@ from gdbheapx.analysis.sites.join import Joined, join
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.sites.code import Read, library, read
 from gdbheapx.extras.sites.scan import scan
+from gdbheapx.own_memory import allowed_bytes
 from gdbheapx.problems import NOT_COPIED, NOT_IN_SNAPSHOT
 from gdbheapx.session import Session
 
@@ -21,7 +22,8 @@ def ready(session: Session) -> None:
 
 def find(session: Session, rows: Sequence[CensusRow], told: Optional[LabelSet], world: World) -> Joined:
     """All is read of the copy that was made of a process in its stop: it runs on meanwhile. `told`: the labels of its blocks; None where
-    there was no room for them. HeapxError where there is no copy: reading code takes longer than it may stand still."""
+    there was no room for them. HeapxError where there is no copy, for code takes longer to read than it may stand still, or no room for
+    code."""
     target = session.target
     if target.kind == "live" and not (target.is_kept or target.held_by_caller or getattr(target, "held_by_gdb", True)):
         what = "there was no room for a copy of the process, and it does not stand still for as long as it takes to read its code"
@@ -30,4 +32,4 @@ def find(session: Session, rows: Sequence[CensusRow], told: Optional[LabelSet], 
 
 
 def _code(world: World) -> Read:
-    return read(world.target)
+    return read(world.target, allowed_bytes() - world.session.copied_bytes)

@@ -7,9 +7,8 @@ from bisect import bisect_left
 from typing import Dict, List, NamedTuple, Optional, Set, Tuple
 
 from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, ITSELF, PUSHED, STRING_BYTES, Scan, Site, Word
-from gdbheapx.analysis.sites.records import NUMBER as OF_NUMBER
 from gdbheapx.budget import Budget
-from gdbheapx.extras.sites.code import Object, Read, read
+from gdbheapx.extras.sites.code import Object, Read
 from gdbheapx.extras.sites.flow import NUMBER, Flow, Value
 from gdbheapx.extras.sites.flow import Called as FlowCall
 from gdbheapx.extras.sites.ways import ALLOCATORS, LINKS, TYPED, Way
@@ -224,7 +223,6 @@ class Scanner:
                         start=base + start,
                         function=object_.names.get(start),
                         address=base + call.at,
-                        allocator=call.name,
                         size_bytes=call.size.plus if is_known else None,
                         link=self._link(object_, flow, call),
                         floats=call.way.floats,
@@ -296,12 +294,12 @@ class Scanner:
                 continue
             before = flow.loaded.get(value.root)
             if place.root in roots and before in first and before.root not in roots and value.plus == 0:
-                made.append(Word(place.plus + shift, 8, PUSHED, shift))
+                made.append(Word(place.plus + shift, PUSHED, shift))
             elif flow.inside.get(place.root) in roots:
                 if value.root in roots:
-                    made.append(Word(place.plus, 8, BEGIN, value.plus + shift))
+                    made.append(Word(place.plus, BEGIN, value.plus + shift))
                 elif value.root == place.root:
-                    made.append(Word(place.plus, 8, BEYOND, value.plus))
+                    made.append(Word(place.plus, BEYOND, value.plus))
         return made
 
     def _words(self, object_: Object, flow: Flow, call: Called) -> List[Word]:
@@ -312,17 +310,15 @@ class Scanner:
         for offset, value in others:
             address = self._address(object_, value)
             if address is not None and 0 <= offset + call.way.shift < MOST_OFFSET_BYTES:
-                made.append(Word(offset + call.way.shift, 8, ADDRESS, address))
+                made.append(Word(offset + call.way.shift, ADDRESS, address))
         for offset, (_, size, value) in sorted(stored.items()):
             if not 0 <= offset + call.way.shift < MOST_OFFSET_BYTES:
                 continue
             address = self._address(object_, value) if size == 8 else None
             if value.root in roots and value.times == 1 and size == 8:
-                made.append(Word(offset + call.way.shift, 8, ITSELF, value.plus + call.way.shift))
+                made.append(Word(offset + call.way.shift, ITSELF, value.plus + call.way.shift))
             elif address is not None:
-                made.append(Word(offset + call.way.shift, 8, ADDRESS, address))
-            elif value.root == NUMBER and value.plus and size in (2, 4, 8):
-                made.append(Word(offset + call.way.shift, size, OF_NUMBER, value.plus & ((1 << 8 * size) - 1)))
+                made.append(Word(offset + call.way.shift, ADDRESS, address))
         return made
 
     def _stores(self, object_: Object, flow: Flow, call: Called, depth: int) -> Tuple[Stores, List[Tuple[int, Value]]]:
@@ -386,6 +382,6 @@ class Scanner:
         return None
 
 
-def scan(target: Target, budget: Budget, known: Optional[Read] = None) -> Scan:
-    """Of a process or core whose files are here. `known`: what its files tell, if they were read before."""
-    return Scanner(target, budget, read(target) if known is None else known).scan()
+def scan(target: Target, budget: Budget, known: Read) -> Scan:
+    """Of a process or core. `known`: what its files tell."""
+    return Scanner(target, budget, known).scan()
