@@ -169,7 +169,7 @@ setup(
     package_data={"gdbheapx": ["py.typed"], "gdbheapx.kernel": ["*/*.c", "*/*.h"], "gdbheapx.packs": ["*.json", "*.structs", "LICENSES.md"], "gdbheapx.extras.html": ["*.html", "*.css"]},
     # Below the prefix: /usr, or a venv. An editable install leaves them out.
     data_files=[(os.path.dirname(path), [path]) for path in SHARED if os.path.exists(os.path.join(HERE, path))],
-    entry_points={"console_scripts": ["gdbheapx = gdbheapx.cli:main"]},
+    entry_points={"console_scripts": ["gdbheapx = gdbheapx.__main__:main"]},
     install_requires=[
         # 0.9 imports on Python 3.9 to 3.14; 0.10 needs 3.10. pip chooses for its own Python, gdb may embed an older one.
         "tabulate>=0.9,<0.10",

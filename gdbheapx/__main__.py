@@ -1,8 +1,21 @@
-"""python -m gdbheapx is the command line."""
+"""The program `gdbheapx`, also as python -m gdbheapx."""
 
 import sys
 
-from gdbheapx.cli import main
+
+def main() -> int:
+    """Run the command line; the exit code. A handler of a crash waits for its turn before anything else is imported."""
+    words = sys.argv[1:]
+    if words[:1] == ["capture"] and words[1:] and words[1].isdigit():
+        from gdbheapx.extras.capture import turn
+
+        code = turn.begin(words)
+        if code is not None:
+            return code
+    from gdbheapx.cli import main as run
+
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,6 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
+from gdbheapx.files import open_standard
 from gdbheapx.invocation import COMMAND, DUMPED, FD, GLOBALS, SCREEN, STANDS_BY, Wrong, pack, prepare_core, split, with_target
 
 if TYPE_CHECKING:
@@ -141,17 +142,6 @@ def interruptible(words: Sequence[str], ask: Callable[[], int]) -> int:
         from gdbheapx.errors import Interrupted
 
         return end(words, Interrupted(error.args[0] if error.args else "Ctrl-C"))
-
-
-def open_standard() -> None:
-    """Make of each standard descriptor that the caller closed one that cannot be written: the next file that is opened would get its
-    number."""
-    for number in (0, 1, 2):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDONLY)
-            os.set_inheritable(number, True)
 
 
 def dispatch(words: List[str]) -> int:

@@ -93,13 +93,15 @@ def let_through() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def wait(child: int, reading: Optional[int] = None) -> Tuple[int, Set[int]]:
-    """Until the child has ended: its wait status, and the signals that were sent to this process and handed on.
+def wait(child: int, reading: Optional[int] = None, until: Optional[float] = None) -> Tuple[int, Set[int]]:
+    """Until the child has ended: its wait status, and the signals that were sent to this process and handed on. TimeoutError at the moment
+    `until` of the monotonic clock: then it is killed, and not waited for, as one that waits for a file system does not end.
 
     Those that would end this process while gdb runs on are gdb's. A gdb in batch mode lives on after SIGHUP: it gets SIGTERM instead. One
     that has not told on `reading` that it has started is killed: it would show where its Python was interrupted.
     """
     import signal
+    import time
 
     handed = hold_back()
     sent: Set[int] = set()
@@ -110,7 +112,11 @@ def wait(child: int, reading: Optional[int] = None) -> Tuple[int, Set[int]]:
             return 0, sent
         if ended:
             return status, sent
-        arrived = signal.sigwaitinfo((signal.SIGCHLD, *handed))
+        signals = (signal.SIGCHLD, *handed)
+        arrived = signal.sigwaitinfo(signals) if until is None else signal.sigtimedwait(signals, max(until - time.monotonic(), 0.0))
+        if arrived is None:
+            os.kill(child, signal.SIGKILL)
+            raise TimeoutError
         number = arrived.si_signo
         if number != signal.SIGCHLD and reading is not None and not has_started(reading):
             sent.add(number)

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from typing import TYPE_CHECKING, Callable, Tuple
+from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
 from gdbheapx import gdb_process
 from gdbheapx.errors import HeapxError, Interrupted
@@ -26,8 +26,9 @@ def temporary() -> int:
         raise HeapxError("cannot make a temporary file: %s" % error.strerror, "set TMPDIR to another folder", code=CANNOT_WRITE)
 
 
-def look(invocation: "Invocation", answer_it: "Callable[[Invocation], int]") -> Tuple[int, bytes]:
-    """(exit code, what was written) of a command line, answered by a child whose standard output is an unnamed temporary file."""
+def look(invocation: "Invocation", answer_it: "Callable[[Invocation], int]", until: Optional[float] = None) -> Tuple[int, bytes]:
+    """(exit code, what was written) of a command line, answered by a child whose standard output is an unnamed temporary file. Interrupted
+    where the child was ended by a signal, and at the moment `until` of the monotonic clock: it is killed then, and not waited for."""
     answer = temporary()
     ours = os.getpid()
     child = os.fork()
@@ -42,8 +43,13 @@ def look(invocation: "Invocation", answer_it: "Callable[[Invocation], int]") -> 
         finally:
             os._exit(code)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    status, _ = gdb_process.wait(child)
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        status, _ = gdb_process.wait(child, until=until)
+    except TimeoutError:
+        os.close(answer)
+        raise Interrupted("SIGKILL")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     with open(answer, "rb") as file:
         file.seek(0)
         text = file.read()

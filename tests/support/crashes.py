@@ -48,7 +48,7 @@ def reason() -> Optional[str]:
 
 def capture_words(*words: str) -> str:
     """The handler's command, for a shell; `$1` is the process."""
-    return "%s -m gdbheapx.cli capture $1 %s" % (shlex.quote(sys.executable), " ".join(words))
+    return "%s -m gdbheapx capture $1 %s" % (shlex.quote(sys.executable), " ".join(words))
 
 
 @contextmanager
@@ -117,7 +117,7 @@ class Server:
         (folder / "pid").write_text("")
         words = ["--to", str(folder / "to"), "--log", str(folder / "log"), "--max-seconds", "60", *more]
         words += ["--pass-to", str(write_script(folder, command)), "%P", "%c"]
-        tool = [*prefix, sys.executable, "-m", "gdbheapx.cli", "capture", "--listen", str(self.path), *words]
+        tool = [*prefix, sys.executable, "-m", "gdbheapx", "capture", "--listen", str(self.path), *words]
         kept = () if inherited is None else (inherited,)
         pipe = subprocess.PIPE
         self.popen = subprocess.Popen(tool, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, cwd=str(ROOT), pass_fds=kept)

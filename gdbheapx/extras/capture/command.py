@@ -11,13 +11,29 @@ import shutil
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import time
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import runner, worker
 from gdbheapx.errors import HeapxError, Interrupted, UsageError, said
+from gdbheapx.extras.capture import turn as turns
+from gdbheapx.extras.capture.decision import (
+    BUSY,
+    FAILED,
+    NO_ROOM,
+    PARTIAL,
+    REFUSED,
+    TAKEN,
+    TOO_SLOW,
+    Decision,
+    begin_decision,
+    finish,
+    log,
+    read_status,
+    release,
+    tell,
+)
 from gdbheapx.extras.capture.folder import SHARE, Folder
 from gdbheapx.invocation import DUMPED, Invocation, Shell, understand
 from gdbheapx.problems import NO_ANSWER, PROCESS_ENDED, Code, Severity
@@ -28,13 +44,10 @@ MOST_PATTERN = 127
 PROGRAM = "/usr/bin/gdbheapx"
 MODES = "/proc/sys/kernel/core_modes"
 """What core_pattern may name, one a line (Linux 6.17)."""
-TAKEN, PARTIAL, BUSY, NO_ROOM, TOO_SLOW, FAILED = "taken", "partial", "busy", "no-room", "too-slow", "failed"
-REFUSED = "refused"
-"""Somebody connected to the socket, and it was not the kernel."""
 PART_OF_TIME = 0.8
 """Of the time that there is the walk gets so much: what is there by then is written."""
-PIECE_BYTES = 1 << 20
-PIPE_BYTES = 1 << 20
+GRACE_S = 1.0
+"""So long after its time the child that takes the snapshot is waited for."""
 
 
 class Dumps(NamedTuple):
@@ -46,27 +59,6 @@ class Dumps(NamedTuple):
     """crashed.accept"""
     not_filled: Callable[[Sequence[str]], List[str]]
     """crashed.not_filled"""
-
-
-class Decision(NamedTuple):
-    """What was done about one crash, and why."""
-
-    unix_s: float
-    pid: int
-    program: Optional[str]
-    threads: Optional[int]
-    memory_bytes: Optional[int]
-    outcome: str
-    why: Optional[str] = None
-    path: Optional[str] = None
-    size_bytes: Optional[int] = None
-    took_ms: Optional[float] = None
-    """How long the dump waited for it."""
-    passed_to: Optional[str] = None
-    passed_code: Optional[int] = None
-    """The exit status of the program that got the core; below 0: it was ended by this signal; None: it could not be started."""
-    removed: Sequence[str] = ()
-    """Older snapshots that made room."""
 
 
 def make(invocation: Invocation, shell: Shell, dumps: Dumps) -> int:
@@ -105,7 +97,7 @@ def listen(invocation: Invocation, shell: Shell, dumps: Dumps) -> int:
         except HeapxError as error:
             pid = struct.unpack("=3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
             outcome = FAILED if error.code == PROCESS_ENDED else REFUSED
-            tell(Decision(unix_s, pid, None, None, None, outcome, error.line()), shell, options)
+            tell(Decision(unix_s, pid, None, None, None, outcome, error.line()), options.log)
             return
         os.dup2(connection.fileno(), 0)
         connection.close()
@@ -121,60 +113,53 @@ def listen(invocation: Invocation, shell: Shell, dumps: Dumps) -> int:
 
 def handle(invocation: Invocation, shell: Shell, dumps: Dumps, crashed: Any = None) -> int:
     """One crash, whose core comes through standard input. `crashed`: what the kernel says of it where no line of core_pattern does."""
-    options, began, unix_s = invocation.options, time.monotonic(), time.time()
-    until = began + options.max_seconds
-    head = dumps.read_head(options.pid, 0, until)
-    decision = Decision(unix_s, options.pid, head.name, head.threads, head.memory_bytes, FAILED)
+    options, began, turn = invocation.options, time.monotonic(), turns.held
+    status = read_status(options.pid)
+    decision = begin_decision(options.pid, status)
+    first, signal_number = bytearray(), 0
     try:
+        if turn is None:
+            turns.limit_memory()
+            turn = turns.take(options.to, status, options.max_seconds)
+        began = turn.began_s
+        head = dumps.read_head(options.pid, 0, turn.until_s)
+        first, signal_number = head.data, head.signal
+        decision = decision._replace(program=head.name, threads=head.threads, memory_bytes=head.memory_bytes)
         if head.error is not None:
             raise head.error
-        decision = take(invocation, shell, head, decision, until)
+        decision = take(invocation, shell, head, decision, turn)
+    except turns.NoTurn as error:
+        decision = decision._replace(outcome=BUSY, why=error.line())
     except HeapxError as error:
         decision = decision._replace(why=error.line())
     except KeyboardInterrupt as error:  # the machine shuts down, say
         decision = decision._replace(why=Interrupted(error.args[0] if error.args else "Ctrl-C").line())
     except Exception as error:
         decision = decision._replace(why=runner.internal(error, "gdbheapx capture").line())
-    decision = decision._replace(took_ms=round(1000 * (time.monotonic() - began), 1))
-    if options.pass_to:
-        words = options.pass_to if crashed is None else crashed.fill(options.pass_to, head.signal, unix_s)
-        decision = decision._replace(passed_to=words[0], passed_code=pass_on(words, head.data))
-    release()
-    tell(decision, shell, options)
-    return {TAKEN: runner.WHOLE, PARTIAL: runner.PARTIAL}.get(decision.outcome, runner.NO_ANSWER)
-
-
-def release() -> None:
-    """Let the process go before its line is logged: it may be the one that takes lines."""
-    nowhere = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    os.dup2(nowhere, 0)
-    os.close(nowhere)
-
-
-def tell(decision: Decision, shell: Shell, options: Any) -> None:
-    """The line of a decision."""
-    line = json.dumps({"kind": "capture", **decision._asdict()})
-    log(line, options.log)
-    shell.say(line + "\n")
-
-
-def take(invocation: Invocation, shell: Shell, head: Any, decision: Decision, until: float) -> Decision:
-    """The snapshot, if there is time and room for it."""
-    options = invocation.options
-    folder = Folder(options.to, until)
-    try:
-        if not folder.is_ours:
-            return decision._replace(outcome=BUSY, why="another capture was at work for %g s" % options.max_seconds)
-        removed = folder.prune(max(options.keep - 1, 0) or 1, options.keep_bytes)
-        room_bytes, needed_bytes = folder.room_bytes(), (head.memory_bytes or 0) // SHARE
-        if room_bytes <= needed_bytes:
-            why = "the folder has room for %d bytes; as many as %d may be needed" % (room_bytes, needed_bytes)
-            return decision._replace(outcome=NO_ROOM, why=why, removed=removed)
-        path = folder.name(decision.pid, decision.program, decision.unix_s)
-        decision = look(invocation, shell, head, decision, Limits(until, options.max_memory, room_bytes), path)
-        return decision._replace(removed=[*removed, *folder.prune(options.keep, options.keep_bytes)])
     finally:
-        folder.free()
+        if turn is not None:
+            turn.free()
+    decision = decision._replace(took_ms=round(1000 * (time.monotonic() - began), 1))
+    words = options.pass_to or ()
+    if crashed is not None and words:
+        if not first:  # it had no turn, and %s is in the notes
+            head = dumps.read_head(options.pid, 0, began + options.max_seconds)
+            first, signal_number = head.data, head.signal
+        words = crashed.fill(words, signal_number, decision.unix_s)
+    return finish(decision, words, first, options.log)
+
+
+def take(invocation: Invocation, shell: Shell, head: Any, decision: Decision, turn: turns.Turn) -> Decision:
+    """The snapshot, if there is time and room for it."""
+    options, folder = invocation.options, Folder(turn.path, turn.folder)
+    name = folder.name(decision.pid, turn.uid, decision.program, decision.unix_s)
+    removed = folder.prune(options.keep, options.keep_bytes, name)
+    room_bytes, needed_bytes = folder.room_bytes(), (head.memory_bytes or 0) // SHARE
+    if room_bytes <= needed_bytes:
+        why = "the folder has room for %d bytes; as many as %d may be needed" % (room_bytes, needed_bytes)
+        return decision._replace(outcome=NO_ROOM, why=why, removed=removed)
+    decision = look(invocation, shell, head, decision, Limits(turn.until_s, options.max_memory, room_bytes), folder, name)
+    return decision._replace(removed=[*removed, *folder.prune(options.keep, options.keep_bytes)])
 
 
 class Limits(NamedTuple):
@@ -196,20 +181,25 @@ class Limits(NamedTuple):
         worker.goes_first()
 
 
-def look(invocation: Invocation, shell: Shell, head: Any, decision: Decision, limits: Limits, path: str) -> Decision:
-    """What came of it."""
+def look(
+    invocation: Invocation, shell: Shell, head: Any, decision: Decision, limits: Limits, folder: Folder, name: str
+) -> Decision:
+    """What came of it. The child that takes it may hang in a read that nobody answers: then it is left alone, and has nothing that others
+    wait for."""
     left_s = limits.until - time.monotonic()
-    words = ["snapshot", path, "--json", "--max-seconds", "%.3f" % max(PART_OF_TIME * left_s, 0.001)]
+    words = ["snapshot", name, "--json", "--max-seconds", "%.3f" % max(PART_OF_TIME * left_s, 0.001)]
     words += ["--no-names"] * invocation.options.no_names + ["--read-swap"] * invocation.options.read_swap
     asked = invocation.asked._replace(pid=decision.pid, core=None, snapshot=None)
 
     def limited(snapshot: Invocation) -> int:
+        release()  # or the kernel goes on writing into it, and keeps the process
         limits.set()
+        os.fchdir(folder.descriptor)  # what lies at the path by now does not matter
         os.environ[DUMPED] = str(head.descriptor)
         return shell.look(snapshot)
 
     try:
-        code, text = worker.look(understand(asked, words), limited)
+        code, text = worker.look(understand(asked, words), limited, limits.until + GRACE_S)
     except Interrupted as error:
         if time.monotonic() < limits.until:
             return decision._replace(why=error.line())
@@ -222,7 +212,7 @@ def look(invocation: Invocation, shell: Shell, head: Any, decision: Decision, li
         failure = said(document) or HeapxError("the snapshot ended with %d" % code, code=NO_ANSWER)
         return decision._replace(why=failure.line())
     size_bytes = (document.get("data") or {}).get("file_bytes")
-    decision = decision._replace(outcome=TAKEN, path=path, size_bytes=size_bytes)
+    decision = decision._replace(outcome=TAKEN, path=os.path.join(folder.path, name), size_bytes=size_bytes)
     return decision._replace(outcome=PARTIAL, why=lacking(document)) if code == runner.PARTIAL else decision
 
 
@@ -231,62 +221,6 @@ def lacking(document: Any) -> Optional[str]:
     problems = [one for one in document.get("problems") or () if Code.of(one["code"]).nature != Severity.NOTE]
     problems.sort(key=lambda one: Code.of(one["code"]).nature != Severity.TIME)
     return problems[0]["what"] if problems else None
-
-
-def pass_on(words: Sequence[str], first: bytes) -> Optional[int]:
-    """Have the program read the whole core as if the kernel had started it: what was taken of it, then the rest. Its exit status; None
-    where it cannot be started."""
-    nowhere = subprocess.DEVNULL
-    try:  # what the kernel has opened for it (%F) stays open
-        program = subprocess.Popen(list(words), stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, close_fds=False)
-    except OSError:
-        return None
-    assert program.stdin is not None
-    pipe = program.stdin.fileno()
-    widen(pipe)
-    piece: bytes = first
-    try:
-        while piece:
-            left = memoryview(piece)
-            while left:
-                left = left[os.write(pipe, left) :]
-            piece = os.read(0, PIECE_BYTES)
-    except OSError:  # it has seen enough of it
-        pass
-    try:
-        program.stdin.close()
-    except OSError:
-        pass
-    return program.wait()
-
-
-def widen(pipe: int) -> None:
-    """A pipe of 1 MiB takes fewer turns. Only ours: pages of the one that the kernel writes to are charged to the cgroup of the process."""
-    import fcntl
-
-    try:
-        fcntl.fcntl(pipe, getattr(fcntl, "F_SETPIPE_SZ", 1031), PIPE_BYTES)
-    except OSError:
-        pass
-
-
-def log(line: str, path: Optional[str]) -> None:
-    """One line of JSON, which is ASCII: to syslog, or appended to a file that only we may read."""
-    if path is None:
-        import syslog
-
-        syslog.openlog("gdbheapx", syslog.LOG_PID, syslog.LOG_DAEMON)
-        syslog.syslog(syslog.LOG_NOTICE, line)
-        return
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-        try:
-            os.write(descriptor, line.encode("ascii") + b"\n")
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        log(json.dumps({"kind": "capture-log", "path": path, "why": error.strerror}), None)
-        log(line, None)
 
 
 def pattern_text(options: Any) -> str:
@@ -298,13 +232,15 @@ def pattern_text(options: Any) -> str:
     except OSError:
         now = ""
     words: List[str] = [program, "capture", *(["%P"] if options.listen is None else ["--listen", options.listen])]
-    words += ["--to", os.path.abspath(options.to)] if options.to != DEFAULT_FOLDER else []
+    words += ["--to", os.path.abspath(options.to)] if options.to != turns.DEFAULT_FOLDER else []
     before = now[1:].split() if now.startswith("|") else []
     is_ours = "capture" in before[1:2]
     passed = options.pass_to or ([] if is_ours else before)
     words += ["--pass-to", *passed] if passed else []
     pattern = "|" + " ".join(words) if options.listen is None else "@@" + options.listen
     lines = ["sysctl -w 'kernel.core_pattern=%s'" % pattern, "# now: %s" % now]
+    if options.listen is None:
+        lines.insert(1, "sysctl -w kernel.core_pipe_limit=%d" % turns.PLACES)
     if len(os.fsencode(pattern)) > MOST_PATTERN:
         long = "# too long: the kernel keeps %d bytes of %d; put the command into a script"
         lines.insert(0, long % (MOST_PATTERN, len(os.fsencode(pattern))))
@@ -326,5 +262,3 @@ def has_sockets() -> bool:
     except OSError:
         return False
 
-
-DEFAULT_FOLDER = "/var/lib/gdbheapx"

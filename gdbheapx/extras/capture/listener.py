@@ -15,11 +15,9 @@ from typing import Any, Callable, Optional
 
 from gdbheapx import runner
 from gdbheapx.errors import HeapxError
-from gdbheapx.extras.capture.folder import only_ours
+from gdbheapx.extras.capture.turn import PLACES, open_folder
 from gdbheapx.problems import CANNOT_LISTEN
 
-MOST_CRASHES = 40
-"""Handled at a time, of which one takes its snapshot; others wait in the socket's queue."""
 REAP_S = 5.0
 """So often children that have ended are collected while nothing crashes."""
 QUEUE = 4096
@@ -36,7 +34,7 @@ Failed = Callable[[HeapxError], None]
 class Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
     """Listens from the moment it is made; the socket is there for as long as it is, or is systemd's."""
 
-    max_children = MOST_CRASHES
+    max_children = PLACES
     request_queue_size = QUEUE
 
     def __init__(self, path: str, handle: Handle, failed: Failed) -> None:
@@ -112,7 +110,7 @@ def check(path: str) -> None:
     if not name or os.path.realpath(folder) != folder or " " in path or len(os.fsencode(path)) > MOST_PATH_BYTES:
         raise cannot(path, "core_pattern takes an absolute path of %d bytes without links, spaces and `..`" % MOST_PATH_BYTES)
     try:
-        only_ours(folder, os.stat(folder), ANOTHER)
+        os.close(open_folder(folder, ANOTHER))
     except OSError as error:
         raise cannot(path, error.strerror or str(error))
 

@@ -52,15 +52,21 @@ class Crashed(NamedTuple):
     def fill(self, words: Sequence[str], signal: int, unix_s: float) -> List[str]:
         """The words of a command as the kernel would fill them in. The name of the host is this one's, not that of a container."""
         fields = procfs.status(self.pid)
-        exe = procfs.executable(self.pid) or fields.get("Name", "")
+        comm = os.fsdecode(procfs.slurp("/proc/%d/comm" % self.pid) or b"")[:-1]
+        exe = procfs.executable(self.pid) or "%s (path unknown)" % comm
         limit = core_limit(self.pid)
         os.set_inheritable(self.descriptor, True)
         values: Dict[str, object] = {"%": "%", "P": self.pid, "u": self.uid, "g": self.gid, "d": self.dumpable}
         values.update(s=signal, F=self.descriptor, t=int(unix_s), h=os.uname().nodename)
-        values.update(e=fields.get("Name", ""), E=exe, f=os.path.basename(exe))
+        values.update(e=comm, E=exe, f=os.path.basename(exe))
         values.update(p=(fields.get("NSpid") or str(self.pid)).split()[-1], c=2**64 - 1 if limit == "unlimited" else limit)
-        filled = {name: str(value).replace("/", "!") for name, value in values.items()}
+        filled = {name: escape_name(str(value)) for name, value in values.items()}
         return [re.sub("(?s)%(.?)", lambda match: filled.get(match[1], ""), word) for word in words]
+
+
+def escape_name(text: str) -> str:
+    """Return a value as the kernel puts it into a core's name: neither empty, `.` nor `..`, and without `/` (fs/coredump.c: cn_esc_printf)."""
+    return {"": "!", ".": "!", "..": "!."}.get(text, text.replace("/", "!"))
 
 
 def not_filled(words: Sequence[str]) -> List[str]:

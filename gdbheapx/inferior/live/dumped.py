@@ -41,7 +41,7 @@ MOST_AT_ONCE, MOST_HEAD_BYTES = 1 << 20, MAX_NOTES + (64 << 20)
 class Head(NamedTuple):
     """What a core begins with."""
 
-    data: bytes
+    data: bytearray
     """What was taken from the pipe: whoever takes that over must be given it first."""
     descriptor: int
     """A file in memory that has it where it stands in the core, and a hole for all that follows: as long as the core would be. -1: none."""
@@ -66,13 +66,13 @@ def read_head(pid: int, pipe: int, until: float) -> Head:
         descriptor = _in_memory(header, count, data)
     except HeapxError as error:
         why = error
-    except (OSError, OverflowError, ValueError) as error:
+    except (MemoryError, OSError, OverflowError, ValueError) as error:
         why = HeapxError("cannot keep the notes of the core: %s" % error, "read the core itself", code=NOT_A_CORE)
     fields = procfs.status(pid)
     sizes = [fields.get(name, "").partition(" ")[0] for name in ("VmRSS", "VmSwap")]
     memory_bytes = sum(int(size) << 10 for size in sizes) if all(size.isdigit() for size in sizes) else None
     threads = int(fields["Threads"]) if fields.get("Threads", "").isdigit() else None
-    return Head(bytes(data), descriptor, why, fields.get("Name"), threads, memory_bytes, signal)
+    return Head(data, descriptor, why, fields.get("Name"), threads, memory_bytes, signal)
 
 
 def _take(pipe: int, data: bytearray, until: float) -> Tuple[Header, int]:
@@ -107,7 +107,7 @@ def _in_memory(header: Header, count: int, data: bytearray) -> int:
 def _signal(header: Header, data: bytearray) -> int:
     """si_signo of the first elf_prstatus, which is that of the thread that crashed."""
     notes = _entries(header, data, 1)[0]
-    for name, kind, desc in parse_notes(header.order, bytes(data[notes.offset : notes.offset + notes.filesz]), notes.align):
+    for name, kind, desc in parse_notes(header.order, bytes(memoryview(data)[notes.offset : notes.offset + notes.filesz]), notes.align):
         if name == b"CORE" and kind == NT_PRSTATUS and len(desc) >= 4:
             return int(struct.unpack_from(header.order + "i", desc)[0])
     return 0
@@ -120,11 +120,16 @@ def _fill(pipe: int, data: bytearray, size_bytes: int, until: float) -> None:
     while len(data) < size_bytes:
         if not select.select([pipe], [], [], max(0.0, until - time.monotonic()))[0]:
             raise HeapxError("the core's notes did not come in time", "give it more with --max-seconds", code=NOT_A_CORE)
-        piece = os.read(pipe, min(MOST_AT_ONCE, size_bytes - len(data)))
-        if not piece:
+        have, taken_bytes = len(data), 0
+        data.extend(bytes(min(MOST_AT_ONCE, size_bytes - have)))  # first room: nothing is lost that was taken
+        try:
+            with memoryview(data)[have:] as room:
+                taken_bytes = os.readv(pipe, [room])
+        finally:
+            del data[have + taken_bytes :]
+        if not taken_bytes:
             what = "the core ended before its memory: the process was killed meanwhile"
             raise HeapxError(what, "there is nothing left to read of it", code=PROCESS_ENDED)
-        data += piece
 
 
 def _entries(header: Header, data: bytearray, count: int) -> List[ProgramHeader]:
