@@ -13,8 +13,9 @@ HELP = """A snapshot of a process that crashes, as a handler for core_pattern.
 kernel connects to its socket instead (Linux 6.17). The kernel keeps the process until it is done. The core comes through standard input
 and is written nowhere: the registers of all threads are taken from its beginning, memory is read where it is. Then the process goes, or
 the core is handed on, unchanged, to the program of --pass-to (systemd-coredump, apport, ...), also where there was no snapshot. The dump
-waits for at most --max-seconds. One capture is at work at a time; snapshots are readable by root alone. Each decision is a line of JSON
-in syslog, or in the file of --log. Exit code 4: the snapshot is partial; 1: there is none.
+waits for at most --max-seconds. One capture is at work at a time, and 15 wait, of these 5 for crashes of one user; any other hands its
+core on at once. Snapshots are readable by root alone. Each decision is a line of JSON in syslog, or in the file of --log. Exit code 4:
+the snapshot is partial; 1: there is none.
 """
 
 
@@ -26,7 +27,7 @@ in syslog, or in the file of --log. Exit code 4: the snapshot is partial; 1: the
         argument("--to", metavar="DIR", default="/var/lib/gdbheapx", help="where snapshots go (default: /var/lib/gdbheapx)"),
         argument("--max-seconds", type=some_seconds, default=20.0, metavar="N", help="let the dump wait for N seconds (default: 20)"),
         argument("--max-memory", type=size, default=2 << 30, metavar="SIZE", help="use at most SIZE of memory (default: 2G)"),
-        argument("--keep", type=count, default=10, metavar="N", help="keep the N newest snapshots (default: 10)"),
+        argument("--keep", type=count, default=10, metavar="N", help="keep N snapshots: who has most loses the oldest (default: 10)"),
         argument("--keep-bytes", type=size, default=1 << 30, metavar="SIZE", help="keep at most SIZE of them (default: 1G)"),
         argument("--no-names", action="store_true", help="replace names of types, symbols, modules, threads and files by numbers"),
         argument("--log", metavar="FILE", help="append each decision to FILE instead of sending it to syslog"),

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
-from gdbheapx.files import open_standard
+from gdbheapx.descriptors import open_standard
 from gdbheapx.invocation import COMMAND, DUMPED, FD, GLOBALS, SCREEN, STANDS_BY, Wrong, pack, prepare_core, split, with_target
 
 if TYPE_CHECKING:

@@ -9,17 +9,6 @@ class NotRegular(OSError):
     """There is something at the path, and it is no regular file."""
 
 
-def open_standard() -> None:
-    """Make of each standard descriptor that the caller closed one that cannot be written: the next file that is opened would get its
-    number."""
-    for number in (0, 1, 2):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDONLY)
-            os.set_inheritable(number, True)
-
-
 def open_regular(path: str) -> int:
     """A descriptor for reading the regular file at `path`. OSError if it cannot be opened, NotRegular without opening anything else."""
     check(os.stat(path), path)

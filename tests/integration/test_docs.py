@@ -121,6 +121,17 @@ def test_the_architecture_names_files_that_are_there() -> None:
     assert not [name for name in named if not any(path.endswith("/" + name) for path in paths)]
 
 
+def test_every_promise_of_security_has_its_tests() -> None:
+    """Each row of the table in SECURITY.md names tests, as FILE::TEST, and they exist."""
+    rows = (ROOT / "SECURITY.md").read_text().split("| promise | tests |")[1].strip().splitlines()[1:]
+    assert len(rows) >= 7
+    for row in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", row.rpartition(" | ")[2])
+        assert named, row
+        for path, name in named:
+            assert (ROOT / path).exists() and re.search(r"^def %s\(" % name, (ROOT / path).read_text(), re.M), (path, name)
+
+
 def test_agents_find_every_verdict_and_finding() -> None:
     """docs/reference/for-agents.md says how to go on from each kind of verdict and each code of a finding."""
     from gdbheapx import findings, verdict

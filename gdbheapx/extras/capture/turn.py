@@ -11,9 +11,9 @@ import stat
 import time
 from typing import Dict, Optional, Sequence
 
+from gdbheapx.descriptors import open_standard
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.capture import decision as decisions
-from gdbheapx.files import open_standard
 from gdbheapx.problems import BUSY, CANNOT_WRITE, NO_PROCESS, UNSAFE_PATH
 
 DEFAULT_FOLDER = "/var/lib/gdbheapx"

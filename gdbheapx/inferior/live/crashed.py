@@ -65,7 +65,7 @@ class Crashed(NamedTuple):
 
 
 def escape_name(text: str) -> str:
-    """Return a value as the kernel puts it into a core's name: neither empty, `.` nor `..`, and without `/` (fs/coredump.c: cn_esc_printf)."""
+    """Return a value as the kernel puts it into a core's name: not empty, `.` or `..`, and without `/` (fs/coredump.c: cn_esc_printf)."""
     return {"": "!", ".": "!", "..": "!."}.get(text, text.replace("/", "!"))
 
 

@@ -1,6 +1,6 @@
 """`capture` without a crash: names, what stays in the folder, whose turn it is, the core handed on, the line for core_pattern.
 
-Files: extras/capture/command.py extras/capture/decision.py extras/capture/turn.py extras/capture/folder.py extras/capture/listener.py inferior/live/crashed.py inferior/live/dumped.py
+Files: descriptors.py extras/capture/command.py extras/capture/decision.py extras/capture/turn.py extras/capture/folder.py extras/capture/listener.py inferior/live/crashed.py inferior/live/dumped.py
 """
 
 import ctypes
@@ -24,9 +24,18 @@ from gdbheapx.extras.capture import turn as turns
 from gdbheapx.extras.capture.folder import OURS, Folder
 from gdbheapx.inferior.live import crashed, dumped
 from gdbheapx.invocation import GlobalOptions, split, understand
-from gdbheapx.problems import CANNOT_LISTEN, CANNOT_WRITE, CORE_DAMAGED, CUT, FILES_NOT_DUMPED, NO_PROCESS, NOT_A_CORE, PROCESS_ENDED, UNSAFE_PATH
+from gdbheapx.problems import (
+    CANNOT_LISTEN,
+    CANNOT_WRITE,
+    CORE_DAMAGED,
+    CUT,
+    FILES_NOT_DUMPED,
+    NO_PROCESS,
+    NOT_A_CORE,
+    PROCESS_ENDED,
+    UNSAFE_PATH,
+)
 from tests.support.tool import ROOT
-
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 
@@ -191,6 +200,13 @@ def test_without_a_turn_nothing_is_imported_and_the_core_goes_on(tmp_path: Path,
     line = json.loads((tmp_path / "log").read_text())
     assert (line["outcome"], line["why"], line["passed_code"]) == ("busy", "16 crashes are being handled", 0) and line["pid"] == os.getpid()
     assert out.read_bytes() == core and os.listdir(tmp_path / "to") == [turns.TURNS]
+
+
+def test_what_is_opened_is_not_taken_for_standard_output() -> None:
+    """The kernel starts a handler with standard input alone."""
+    script = "from gdbheapx.descriptors import open_standard; import os; open_standard(); made = os.pipe()[0]; os.write(2, b'%d' % made)"
+    done = subprocess.run(["sh", "-c", 'exec "$0" -c "$1" <&- >&-', sys.executable, script], capture_output=True, cwd=str(ROOT))
+    assert int(done.stderr) > 2
 
 
 def test_memory_is_limited_from_the_first_byte_and_not_that_of_the_other_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
