@@ -143,7 +143,7 @@ def handle(invocation: Invocation, shell: Shell, dumps: Dumps, crashed: Any = No
     words = options.pass_to or ()
     if crashed is not None and words:
         if not first:  # it had no turn, and %s is in the notes
-            head = dumps.read_head(options.pid, 0, began + options.max_seconds)
+            head = dumps.read_head(options.pid, 0, time.monotonic() + options.max_seconds)
             first, signal_number = head.data, head.signal
         words = crashed.fill(words, signal_number, decision.unix_s)
     return finish(decision, words, first, options.log)
@@ -184,8 +184,8 @@ class Limits(NamedTuple):
 def look(
     invocation: Invocation, shell: Shell, head: Any, decision: Decision, limits: Limits, folder: Folder, name: str
 ) -> Decision:
-    """What came of it. The child that takes it may hang in a read that nobody answers: then it is left alone, and has nothing that others
-    wait for."""
+    """Return the decision after a child took the snapshot. One that does not end, as a read may hang, is left alone: it holds nothing that
+    others wait for."""
     left_s = limits.until - time.monotonic()
     words = ["snapshot", name, "--json", "--max-seconds", "%.3f" % max(PART_OF_TIME * left_s, 0.001)]
     words += ["--no-names"] * invocation.options.no_names + ["--read-swap"] * invocation.options.read_swap

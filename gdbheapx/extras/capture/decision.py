@@ -1,4 +1,4 @@
-"""What was done about one crash: its line of log, and its core handed on.
+"""The decision about one crash: its line of log, and the core handed on.
 
 Imports little, as turn.py does: a crash that has no turn costs no more than this.
 """
@@ -19,7 +19,7 @@ PIPE_BYTES = 1 << 20
 
 
 class Decision(NamedTuple):
-    """What was done about one crash, and why."""
+    """The outcome of one crash, and why."""
 
     unix_s: float
     pid: int
@@ -122,7 +122,7 @@ def tell(decision: Decision, log_path: Optional[str]) -> None:
 
 
 def log(line: str, path: Optional[str]) -> None:
-    """One line of JSON, which is ASCII: to syslog, or appended to a file that only we may read."""
+    """Send one line of JSON, which is ASCII, to syslog, or append it to a file that only we may read."""
     if path is None:
         import syslog
 

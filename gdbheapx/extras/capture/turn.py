@@ -1,4 +1,4 @@
-"""Whose turn it is: of all handlers of crashes one is at work, few wait, and the others hand their cores on at once.
+"""The queue of crash handlers: one is at work, few wait, and the others hand their cores on at once.
 
 `begin` runs before the command line is understood, and before what takes snapshots is imported.
 """
@@ -19,7 +19,7 @@ from gdbheapx.problems import BUSY, CANNOT_WRITE, NO_PROCESS, UNSAFE_PATH
 DEFAULT_FOLDER = "/var/lib/gdbheapx"
 DEFAULT_SECONDS = 20.0
 PLACES = 16
-"""So many handlers may be there: one at work, the others waiting. As many as --show-pattern has the kernel start (core_pipe_limit)."""
+"""Handlers with a place: one at work, the others waiting. --show-pattern has the kernel start as many (core_pipe_limit)."""
 PLACES_OF_USER = 5
 TURNS = ".turns"
 """The file of record locks in the folder: byte 0 for who is at work, then one for each place, then PLACES_OF_USER for each user."""
@@ -118,7 +118,7 @@ class Turn:
 
 
 def take(path: str, status: Dict[str, str], seconds: float) -> Turn:
-    """Wait for a turn for the process with this /proc/PID/status, in the name of its user."""
+    """Wait for a turn for the process with this /proc/PID/status, at its user's expense. HeapxError where there is none."""
     uid = status.get("Uid", "").split()[:1]
     if not uid:
         raise HeapxError("there is no process that crashes", "see gdbheapx capture --show-pattern", code=NO_PROCESS)
