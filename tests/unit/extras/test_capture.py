@@ -193,7 +193,7 @@ def test_without_a_turn_nothing_is_imported_and_the_core_goes_on(tmp_path: Path,
     (tmp_path / "to").mkdir(0o700)
     holders.append(hold_places(tmp_path / "to", 1, turns.PLACES))
     core, out = os.urandom(3 << 20), tmp_path / "core"
-    own = [str(os.getpid()), "--to", str(tmp_path / "to"), "--log=%s" % (tmp_path / "log"), "--pass-to", "sh", "-c", 'cat > "$0"', str(out)]
+    own = [str(os.getpid()), "--to", str(tmp_path / "to"), "--log=%s" % (tmp_path / "log"), "--pass-to", "/bin/sh", "-c", 'cat > "$0"', str(out)]
     done = subprocess.run([sys.executable, "-c", HANDLER, "capture", *own], input=core, capture_output=True, cwd=str(ROOT))
     code, *names = done.stderr.decode().split()
     assert code == "1" and "gdbheapx.extras.capture.turn" in names and not {"gdbheapx.cli", "gdbheapx.command", "gdbheapx.worker"} & set(names)
