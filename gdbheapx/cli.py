@@ -59,12 +59,9 @@ def find_gdb(given: Optional[str]) -> Optional[str]:
     name = named_gdb(given) or "gdb"
     if name == NO_GDB:
         return None
-    folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(":")
-    for folder in folders:
-        path = os.path.join(folder, name)
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            return path
-    return None
+    from gdbheapx.child_python import find_program
+
+    return find_program(name)
 
 
 def run_gdb(gdb: str, invocation: "Invocation", keeper: "Optional[Keeper]" = None) -> int:

@@ -13,7 +13,7 @@ from gdbheapx.allocators import REGISTRY
 pytestmark = pytest.mark.once  # reads the sources
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"arch", "errors", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "descriptors", "budget", "stops", "own_memory", "kernel", "__version__"}
+SHARED = {"arch", "errors", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "descriptors", "budget", "stops", "own_memory", "kernel", "child_python", "__version__"}
 ENTRY = {"api", "cli", "command", "completion", "copying", "direct", "gdb_entry", "gdb_startup", "gdbinit", "invocation", "output", "runner", "session", "worker"}
 ALLOWED = {
     "inferior": {"inferior"},
@@ -338,6 +338,30 @@ def test_importing_opens_nothing() -> None:
                 if name in forbidden:
                     wrong.append("%s:%d calls %s" % (label(path), inner.lineno, name))
     assert not wrong
+
+
+STARTS = "Popen|run|call|check_call|check_output|getoutput|getstatusoutput|system|popen|posix_spawnp?|spawn[lv]p?e?|exec[lv]p?e?|which"
+STARTING = {
+    "child_python.py",  # Python
+    "gdb_process.py",  # gdb
+    "inferior/gdb/call_guard.py",  # /bin/sh
+    "extras/capture/decision.py",  # what the kernel would have started
+    "kernel/build.py",  # a compiler, in a folder of its own
+}
+"""Files that start programs; of those by name child_python.find_program tells the path, which kernel/build.py has no package to ask."""
+
+
+def test_one_file_starts_an_interpreter() -> None:
+    """Python is started by child_python.py alone: no other file has its path, its options or its variables; few files start anything."""
+    of_python, starting = set(), set()
+    for path in files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and node.value in ("-m", "-c", "PYTHONPATH") or isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.executable":
+                of_python.add(label(path))
+            if isinstance(node, ast.Call) and re.match(r"(subprocess|os|shutil)\.(%s)$" % STARTS, ast.unparse(node.func)):
+                starting.add(label(path))
+    assert of_python == {"child_python.py", "inferior/gdb/call_guard.py"}  # sh has a -c, too
+    assert starting == STARTING
 
 
 def test_every_test_states_a_fact() -> None:

@@ -23,6 +23,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Set
 
 import pytest
 
+from tests.support.hostile import plant
 from tests.support.paths import GDB
 from tools import libraries, make_dist
 
@@ -294,6 +295,21 @@ def test_single_file_says_what_it_lacks(single: Path, idle: int) -> None:
         done = by_python(single, "--pid", str(idle), *words, code=1)
         assert done.stderr.startswith("gdbheapx: ") and done.stderr.count("\n") == 1 and ";" in done.stderr
     assert not (single.parent / "page.html").exists()
+
+
+@pytest.mark.gdb
+def test_single_file_beside_other_modules(single: Path, tmp_path: Path) -> None:
+    """In a folder of anybody's, such as /tmp, it imports nothing from there, nor does a child of it, from a shell and inside gdb."""
+    plant(tmp_path)
+    path = shutil.copy(single, tmp_path)
+    for name in ("old", "new"):
+        (tmp_path / name).write_bytes(b"no core")
+    ways = [[sys.executable, path, "diff", "old", "new"]]
+    ways += [[GDB, "-nx", "-q", "-batch", "-x", path, "-ex", "heapx diff old new"]] if shutil.which(GDB) else []
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GDBHEAPX"))}
+    for words in ways:
+        done = subprocess.run(words, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120, stdin=subprocess.DEVNULL)
+        assert "no snapshot of old: old is not an ELF core" in done.stderr and not (tmp_path / "RAN").exists(), (words, done.stderr)
 
 
 @pytest.mark.gdb

@@ -17,7 +17,7 @@ LEFT_OUT = ("gdbheapx/extras/html/command.py", "gdbheapx/query/command.py", "gdb
 PAGES = os.path.join("gdbheapx", "extras", "html", "")
 """What makes pages."""
 
-HEAD = '''"""gdbheapx {version} in one file: in gdb, `source {name}`, then `heapx`; from a shell, `python3 {name} --pid N report`, with gdb or without one.
+HEAD = '''"""gdbheapx {version} in one file: in gdb, `source {name}`, then `heapx`; from a shell, `python3 -I {name} --pid N report`, with gdb or without one.
 Made by tools/make_single.py; the source is in the modules below.
 
 Licensed under the Apache License, Version 2.0.
@@ -27,9 +27,14 @@ import sys
 if sys.version_info < (3, 9):
     raise RuntimeError("gdbheapx needs Python 3.9 or later, also in gdb; this one is %d.%d" % sys.version_info[:2])
 
+if "gdb" not in sys.modules and not sys.flags.isolated and not getattr(sys.flags, "safe_path", False):
+    del sys.path[0]  # the folder of this file, in which anybody may have put modules where it is /tmp
+
 import importlib.abc
 import importlib.machinery
+import os
 
+GDBHEAPX_PATH = os.path.abspath(__file__)
 GDBHEAPX_SINGLE = {{}}
 GDBHEAPX_PACKS = {{}}
 GDBHEAPX_KERNELS = {{}}
@@ -55,6 +60,8 @@ class GdbheapxFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if module.__name__ == "gdbheapx.commands":
             module.EMBEDDED = [name.split(".")[-1] + ".py" for name in GDBHEAPX_SINGLE if name.startswith("gdbheapx.commands.")]
         exec(compile(text, module.__file__, "exec"), module.__dict__)
+        if module.__name__ == "gdbheapx.child_python":
+            module.SINGLE = GDBHEAPX_PATH
         if module.__name__ == "gdbheapx.packs":
             module.EMBEDDED.update(GDBHEAPX_PACKS)
         if module.__name__ == "gdbheapx.kernel.common.embedded":
@@ -69,7 +76,7 @@ sys.meta_path.insert(0, GdbheapxFinder())
 if "gdb" not in sys.modules:  # run by Python: the shell's command, which has gdb source this file where gdb is needed
     from gdbheapx import cli
 
-    cli.GDBINIT = __import__("os").path.abspath(__file__)
+    cli.GDBINIT = GDBHEAPX_PATH
     sys.exit(cli.main())
 '''
 

@@ -1,6 +1,5 @@
 """What would be refused: a command that acts is advised only where it is not, and a dry run says why."""
 
-import shutil
 from typing import Callable, Dict, FrozenSet, Optional
 
 from gdbheapx import problems
@@ -9,6 +8,7 @@ from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.plan import Change
 from gdbheapx.allocators.records import Returning
 from gdbheapx.allocators.returning import ALL, DryRun, Portion
+from gdbheapx.child_python import find_program
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.session import Session
 
@@ -18,7 +18,7 @@ def advisable(session: Session, heap: Heap) -> FrozenSet[str]:
     be known forbids them. Where its threads stand is asked when it is done."""
     target, dry_run = session.target, session.heaps.dry_run(heap)
     made = {dry_run} if dry_run is not None else set()
-    if target.kind == "live" and (target.debugger_version is not None or shutil.which("gdb") is not None):
+    if target.kind == "live" and (target.debugger_version is not None or find_program("gdb") is not None):
         changes: Dict[str, Callable[[], Change]] = {"cure": heap.capabilities["cure"]} if "cure" in heap.capabilities else {}
         if heap.returning is not None:
             changes[heap.returning.command] = lambda: heap.return_plan(ALL)

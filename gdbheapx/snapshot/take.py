@@ -5,15 +5,12 @@
 
 import json
 import os
-import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-import gdbheapx
-from gdbheapx import __version__, command
+from gdbheapx import __version__, child_python, command
 from gdbheapx.allocators.records import heap_sum
 from gdbheapx.analysis import cold, pins
 from gdbheapx.analysis.overview import Overview
@@ -21,7 +18,7 @@ from gdbheapx.errors import HeapxError, said
 from gdbheapx.inferior.base import Target
 from gdbheapx.invocation import GLOBALS, STANDS_BY, split, unpack
 from gdbheapx.model import HeapSum, Problem
-from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY, SHELL_ONLY
+from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
 from gdbheapx.session import Session
 from gdbheapx.snapshot import container, graph, names, record, store
 from gdbheapx.snapshot.names import Moved
@@ -205,8 +202,8 @@ def current(session: Session) -> Tuple[record.Record, str, str]:
 
 def by_child(target: List[str], path: str, more: Sequence[str] = ()) -> Dict[str, Any]:
     """By a program of its own: what it does to gdb and to memory ends with it. Its document; HeapxError where there is no snapshot."""
-    words = [*_program(), *target, "snapshot", path, "--json", *more]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment())
+    words = [*_options(), *target, "snapshot", path, "--json", *more]
+    done = child_python.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return _told(done.returncode, done.stdout, target[-1], path)
 
 
@@ -221,10 +218,8 @@ class Standby:
     def take(self, path: str, more: Sequence[str] = ()) -> Dict[str, Any]:
         """See by_child."""
         if self._popen is None or self._popen.poll() is not None:
-            words, environment = [*_program(), "--pid", str(self._pid)], {**_environment(), STANDS_BY: "1"}
-            self._popen = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
-            )
+            words, pipe = [*_options(), "--pid", str(self._pid)], subprocess.PIPE
+            self._popen = child_python.start(words, {STANDS_BY: "1"}, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
         code, text = self._ask(self._popen, ["snapshot", path, "--json", *more])
         return _told(code, text, str(self._pid), path)
 
@@ -258,29 +253,6 @@ def _error(text: Union[str, bytes]) -> Optional[HeapxError]:
         return None
 
 
-def _program() -> List[str]:
-    """gdbheapx with the options that are the same for every command: as it was started; inside a gdb, which was not started by it, the same
-    modules by a Python of this machine."""
-    program = sys.argv[0] if sys.argv else ""
-    if GLOBALS in os.environ and os.path.isfile(program):
-        asked = split(unpack(os.environ[GLOBALS]))[0]._replace(pid=None, core=None, snapshot=None)
-        return [sys.executable, program, *asked.words()]
-    return [_python(), "-m", "gdbheapx.cli"]
-
-
-def _python() -> str:
-    """gdb's own sys.executable may be gdb."""
-    own = sys.executable or ""
-    program = own if os.path.basename(own).startswith("python") and os.path.isfile(own) else shutil.which("python3")
-    if program is None:
-        raise HeapxError(
-            "there is no python3 to take a snapshot with", "take it in a shell: gdbheapx --pid N snapshot FILE", code=SHELL_ONLY
-        )
-    return program
-
-
-def _environment() -> Dict[str, str]:
-    """The child has no target of ours, and finds our modules."""
-    home = os.path.dirname(os.path.dirname(os.path.abspath(gdbheapx.__file__)))
-    path = os.pathsep.join(folder for folder in (home, os.environ.get("PYTHONPATH")) if folder)
-    return {**os.environ, GLOBALS: "", "PYTHONPATH": path}
+def _options() -> List[str]:
+    """The options that are the same for every command; inside gdb there are none."""
+    return split(unpack(os.environ.get(GLOBALS, "")))[0]._replace(pid=None, core=None, snapshot=None).words()

@@ -28,3 +28,10 @@ def start(stage: Stage, record: Path, name: str) -> Process:
     process = stage.spawn([str(program), str(record), name])
     process.wait_ready()
     return process
+
+
+def plant(folder: Path) -> None:
+    """Put modules there that a Python which searches the folder imports: each leaves a file RAN."""
+    (folder / "gdbheapx").mkdir()
+    for name in ("json.py", "ctypes.py", "signal.py", "runpy.py", "sitecustomize.py", "gdbheapx/__init__.py"):
+        (folder / name).write_text("open(%r, 'a').write(__file__ + '\\n')\n" % str(folder / "RAN"))

@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import shlex
-import shutil
 import signal
 import socket
 import struct
@@ -16,6 +15,7 @@ import time
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import runner, worker
+from gdbheapx.child_python import find_program
 from gdbheapx.errors import HeapxError, Interrupted, UsageError, said
 from gdbheapx.extras.capture import turn as turns
 from gdbheapx.extras.capture.decision import (
@@ -225,7 +225,7 @@ def lacking(document: Any) -> Optional[str]:
 
 def pattern_text(options: Any) -> str:
     """The line for core_pattern, and how it is set."""
-    program = os.path.abspath(sys.argv[0]) if os.path.basename(sys.argv[0]) == "gdbheapx" else shutil.which("gdbheapx") or PROGRAM
+    program = os.path.abspath(sys.argv[0]) if os.path.basename(sys.argv[0]) == "gdbheapx" else find_program("gdbheapx") or PROGRAM
     try:
         with open(PATTERN) as file:
             now = file.read().rstrip("\n")

@@ -70,9 +70,13 @@ def pass_on(words: Sequence[str], first: Union[bytes, bytearray]) -> Optional[in
 
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # the program's limits are not ours
-    nowhere = subprocess.DEVNULL
+    nowhere, path = subprocess.DEVNULL, words[0]
+    if "/" not in path:
+        from gdbheapx.child_python import find_program
+
+        path = find_program(path) or ""
     try:  # what the kernel has opened for it (%F) stays open
-        program = subprocess.Popen(list(words), stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, close_fds=False)
+        program = subprocess.Popen([path, *words[1:]], stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, close_fds=False)
     except OSError:
         return None
     assert program.stdin is not None

@@ -1,11 +1,9 @@
 """`explore`, in the shell: one look is loaded, then the terminal shows it."""
 
 import os
-import subprocess
-import sys
 from typing import Any, Callable, List, Optional
 
-from gdbheapx import api, runner
+from gdbheapx import api, child_python, runner
 from gdbheapx.command import Answer, Options
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.extras.explore.view import Shown, View
@@ -95,7 +93,5 @@ def changes(older: str, heap: api.Heap, asked: Any) -> Shown:
 def written(path: str, page: str) -> str:
     """The page of `report --html`, by a process of its own; what became of it."""
     target = "--snapshot" if take.form(path) == take.SNAPSHOT else "--core"
-    words = [sys.executable, "-m", "gdbheapx.cli", target, path, "report", "--html", page]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run(words, capture_output=True, text=True, env=env)
+    done = child_python.run([target, path, "report", "--html", page], capture_output=True, text=True)
     return (done.stdout if done.returncode == 0 else done.stderr).strip()[-300:]

@@ -7,8 +7,8 @@ import tempfile
 import time
 from typing import IO, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx import child_python
 from gdbheapx.extras.fleet import documents
-from gdbheapx.invocation import GLOBALS
 from gdbheapx.snapshot import store
 
 POLL_SECONDS = 0.02
@@ -59,12 +59,9 @@ def limit(max_seconds: Optional[float]) -> Optional[float]:
 
 
 def begin(words: Sequence[str], core: str, asks: Sequence[str]) -> Child:
-    """Start the look; `words` are the program and its options, `asks` the command. The program itself tells a snapshot from a core."""
+    """Start the look; `words` are options of the program, `asks` the command. The program itself tells a snapshot from a core."""
     out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-    environment = {name: value for name, value in os.environ.items() if name != GLOBALS}
-    process = subprocess.Popen(
-        [*words, core, *asks], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True
-    )
+    process = child_python.start([*words, core, *asks], stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
     return Child(process, out, err, time.monotonic())
 
 

@@ -10,7 +10,6 @@ import ipaddress
 import logging
 import os
 import queue
-import sys
 import time
 import uuid
 import warnings
@@ -35,12 +34,6 @@ TASK_POLL_SECONDS = 0.05
 RUNNING = "running"
 CANCELLED = (asyncio.CancelledError, concurrent.futures.CancelledError)
 ENCRYPTED = ("tls", "wss")
-PROGRAM = (
-    "import ctypes, os, signal, sys; sys.path[0] = sys.argv.pop(1); parent = int(sys.argv.pop(1)); "
-    "ctypes.CDLL(None).prctl(1, signal.SIGTERM); "  # PR_SET_PDEATHSIG: a look does not outlive its worker
-    "os.getppid() == parent or sys.exit(1); from gdbheapx.cli import main; sys.exit(main())"
-)
-"""The tool of the worker's own gdbheapx, whatever lies in its working folder."""
 
 
 def looks(
@@ -141,8 +134,7 @@ def task(
         return where, failed("worker %s does not see this path; mount the same folder there, then run the same line again" % where)
     if state is not None and seen != state:
         return where, failed("worker %s sees another file at this path; mount the same folder there, then run the same line again" % where)
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    look = child.begin([sys.executable, "-c", PROGRAM, root, str(os.getpid()), *words], path, asks)
+    look = child.begin(words, path, asks)
     try:
         while not child.has_ended(look, seconds):
             if _is_cancelled(worker, key):

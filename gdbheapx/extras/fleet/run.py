@@ -9,7 +9,6 @@ import json
 import os
 import re
 import stat
-import sys
 import tempfile
 import time
 from typing import Any, Dict, Generator, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -154,7 +153,7 @@ def run(cores: Sequence[str], directory: str, where: Where, max_seconds: Optiona
 
 def _here(queue: Sequence[Core], asked: GlobalOptions, workers: Optional[int], max_seconds: Optional[float], budget: Budget) -> Looks:
     """Looks by processes of this machine, as they end."""
-    words, asks = [sys.executable, sys.argv[0], *asked.words()], child.command(max_seconds)
+    words, asks = asked.words(), child.command(max_seconds)
     left, limit = list(queue), child.limit(max_seconds)
     running: List[Work] = []
     at_once = max(1, workers or len(os.sched_getaffinity(0)))
@@ -243,7 +242,7 @@ def is_whole(core_: Core) -> bool:
 
 def _asked() -> GlobalOptions:
     """The options that stood before the command."""
-    if GLOBALS not in os.environ or not os.path.isfile(sys.argv[0]):
+    if GLOBALS not in os.environ:
         raise HeapxError(
             "fleet starts programs of its own and is not available inside gdb",
             "run it in a shell: gdbheapx fleet CORE... -o DIR",

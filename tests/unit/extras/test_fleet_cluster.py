@@ -4,6 +4,7 @@ Files: extras/fleet/child.py, invocation.py.
 """
 
 import os
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, List
 
 import pytest
 
-from gdbheapx import __version__
+from gdbheapx import __version__, child_python
 from gdbheapx.extras.fleet import child, cluster
 from gdbheapx.invocation import GlobalOptions, split
 
@@ -62,11 +63,12 @@ def test_a_cancelled_task_ends_its_look(worker: Any, tmp_path: Path, monkeypatch
     begun: List[child.Child] = []
     begin = child.begin
 
-    def sleeping(words: Any, core: str, asks: Any) -> child.Child:
-        begun.append(begin([sys.executable, "-c", "import time; time.sleep(600)"], core, asks))
+    def noted(*given: Any) -> child.Child:
+        begun.append(begin(*given))
         return begun[0]
 
-    monkeypatch.setattr(child, "begin", sleeping)
+    monkeypatch.setattr(child_python, "start", lambda words, **how: subprocess.Popen(["sleep", "600"], **how))
+    monkeypatch.setattr(child, "begin", noted)
     assert cluster.task(__version__, "/", child.state("/"), (), (), None)[1].said == "it was cancelled"
     assert begun[0].process.returncode == -9
 
