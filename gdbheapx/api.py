@@ -243,7 +243,8 @@ class Heap:
             found.append(answer._found)
             return answer.data or {}
 
-        rows = asking.ask(sql, look)
+        limit = command.parser_of(_own("query", Reads.CENSUS, lambda session, options: NO_ANSWER), self._name).parse_args(self._words)
+        rows = asking.ask(sql, look, limit.max_seconds)
         return Answer((found[0] if found else _nothing())._replace(data=rows), False)
 
     def diff(self, newer: "Heap") -> "Answer[Diff]":

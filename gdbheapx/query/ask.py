@@ -1,7 +1,7 @@
 """SQL from Python: the look is taken by who asks, DuckDB answers in this process."""
 
 import os
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx import worker
 from gdbheapx.query import engine, table_rows, text
@@ -19,10 +19,11 @@ class Rows(NamedTuple):
     rows: Sequence[Mapping[str, Any]]
 
 
-def ask(sql: str, look: Callable[[LookRequest], Dict[str, Any]]) -> Rows:
+def ask(sql: str, look: Callable[[LookRequest], Dict[str, Any]], max_seconds: Optional[float] = None) -> Rows:
     """The rows of one SELECT; `look` gives rows by table, as table_rows.find() does, and is not called where SQL names no table. UsageError
-    for what is no SELECT, HeapxError where DuckDB is not installed."""
-    needed = engine.needed(sql)
+    for what is no SELECT, HeapxError where DuckDB is not installed, or has not answered within `max_seconds`."""
+    until = engine.deadline(max_seconds)
+    needed = engine.needed(sql, until)
     asked, tables = needed.asked, {}
     descriptors = [worker.temporary() if is_asked else None for is_asked in (True, asked.with_signatures, asked.with_owners)]
     try:
@@ -31,7 +32,7 @@ def ask(sql: str, look: Callable[[LookRequest], Dict[str, Any]]) -> Rows:
             tables = jsonable(look(LookRequest(asked.tables, rows or 0, signed, held, asked.with_paths)))
         with engine.Folder() as folder:
             path = engine.fill(folder, asked, tables, rows or 0, signed, held)
-            result = engine.Asking(folder, path).ask(needed.sql)
+            result = engine.Asking(folder, path, until).ask(needed.sql)
             names = text.names(result.columns)
             return Rows({name: kind for name, (_, kind) in zip(names, result.columns)}, [dict(zip(names, row)) for row in result.rows])
     finally:

@@ -32,7 +32,8 @@ def make(invocation: Invocation, shell: Shell) -> int:
         failed(Interrupted(error.args[0] if error.args else "Ctrl-C"), query.has_written)
         os._exit(NO_ANSWER)  # DuckDB's threads may still run, and the interpreter's end would trip over them
     except HeapxError as error:
-        return failed(error, query.has_written)
+        code = failed(error, query.has_written)
+        return code if error.code != problems.CUT else os._exit(code)  # a thread of DuckDB's may still run
     except MemoryError:
         return failed(out_of_memory(), query.has_written)
     except Exception as error:
@@ -117,7 +118,8 @@ class Query:
             return self._write(WHOLE, [self._document(document)] if options.json else text.table_lines(tables.TABLES))
         if not options.sql:
             raise UsageError("query: the SQL is missing", 'for example: gdbheapx --pid N query "SELECT count(*) FROM blocks"; or --tables')
-        needed = engine.needed(options.sql)
+        until = engine.deadline(options.max_seconds)
+        needed = engine.needed(options.sql, until)
         if needed.asked.tables and not self._invocation.has_target:
             raise UsageError(
                 "query requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE", code=problems.NO_TARGET
@@ -135,7 +137,7 @@ class Query:
             for descriptor in (look.rows, look.signed, look.held):
                 if descriptor is not None and descriptor >= 0:
                     os.close(descriptor)
-            result = engine.Asking(folder, path).ask(needed.sql)
+            result = engine.Asking(folder, path, until).ask(needed.sql)
             return self._show(result, look)
 
     def _show(self, result: Any, look: Look) -> int:

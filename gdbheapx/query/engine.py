@@ -8,12 +8,13 @@ import re
 import shutil
 import tempfile
 import threading
+import time
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.kernel.blocks.csv import COLUMNS
 from gdbheapx.kernel.blocks.csv import SIGNATURE as SIGNED
-from gdbheapx.problems import CANNOT_WRITE, MISSING_PACKAGE, QUERY_FAILED
+from gdbheapx.problems import CANNOT_WRITE, CUT, MISSING_PACKAGE, QUERY_FAILED
 from gdbheapx.query.tables import (
     ADDRESS,
     BLOCKS,
@@ -30,8 +31,12 @@ from gdbheapx.query.tables import (
     Table,
 )
 
-MEMORY, THREADS = "512MB", 4
-"""What DuckDB may take; beyond that it writes to the private folder. Each thread has buffers of its own."""
+MEMORY, DISK, THREADS = "512MB", "1GB", 4
+"""What DuckDB may take; beyond MEMORY it writes up to DISK to the private folder. Each thread has buffers of its own."""
+MOST_SQL_BYTES = (1 << 17) - 1
+"""Of a statement, as of a word on a command line (MAX_ARG_STRLEN): DuckDB's parser takes 500 bytes of memory for one of SQL."""
+LEAST_S = 0.5
+"""SQL gets so long at least where --max-seconds has passed during the look: the rows of a partial look are shown."""
 BUFFER_BYTES = 8 << 20
 """Of rows of blocks that are read at once."""
 AT_ONCE = 10_000
@@ -86,12 +91,24 @@ def _create(connection: Any, table: Table, without: Sequence[str] = ()) -> None:
     connection.execute('CREATE OR REPLACE TABLE "%s" (%s)' % (table.name, columns))
 
 
-def needed(sql: str) -> Needed:
-    """What the statement names, by DuckDB's own binder on tables without rows. UsageError for what is no SELECT, or is wrong."""
+def deadline(max_seconds: Optional[float]) -> Optional[float]:
+    """When --max-seconds that begin now are over, by time.monotonic()."""
+    return None if max_seconds is None else time.monotonic() + max_seconds
+
+
+def needed(sql: str, until: Optional[float] = None) -> Needed:
+    """What the statement names, by DuckDB's own binder on tables without rows. UsageError for what is no SELECT, or is wrong; HeapxError
+    where the binder has not ended by `until`, which a statement of nested WITHs can achieve."""
     duckdb = module()
+    if len(sql.encode("utf-8", "surrogatepass")) > MOST_SQL_BYTES:
+        raise UsageError("query: the SQL has more than %d bytes" % MOST_SQL_BYTES, "ask a shorter SELECT: a range in place of a list")
     if not sql.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in sql):
         raise UsageError("query: the SQL is no UTF-8", "write the bytes as chr(N), or compare with what `gdbheapx query` shows")
     connection = duckdb.connect(":memory:", config={**CLOSED})
+    return waited(connection, lambda: _bound(duckdb, connection, sql), until)  # type: ignore[no-any-return]
+
+
+def _bound(duckdb: Any, connection: Any, sql: str) -> Needed:
     for table in TABLES:
         _create(connection, table)
     for name, value in LOCKED.items():
@@ -163,7 +180,8 @@ class Folder:
 
 
 def _config(folder: str) -> Dict[str, Any]:
-    return {**CLOSED, "temp_directory": os.path.join(folder, "spill"), "memory_limit": MEMORY, "threads": min(THREADS, os.cpu_count() or 1)}
+    room = {"temp_directory": os.path.join(folder, "spill"), "max_temp_directory_size": DISK, "memory_limit": MEMORY}
+    return {**CLOSED, **room, "threads": min(THREADS, os.cpu_count() or 1)}
 
 
 def rows_of(descriptor: int, has_signature: bool) -> str:
@@ -246,8 +264,10 @@ def _fill(
 class Asking:
     """A connection to the filled tables, which nothing can change."""
 
-    def __init__(self, folder: str, path: str) -> None:
+    def __init__(self, folder: str, path: str, until: Optional[float] = None) -> None:
+        """`until`: when what is asked ends, unless it has just begun."""
         self._duckdb = module()
+        self._until = None if until is None else max(until, time.monotonic() + LEAST_S)
         self._connection = self._duckdb.connect(path, read_only=True, config={**_config(folder), **LOCKED})
 
     def ask(self, sql: str) -> Result:
@@ -265,13 +285,14 @@ class Asking:
 
     def _waited(self, work: Callable[[], Any]) -> Any:
         try:
-            return waited(self._connection, work)
+            return waited(self._connection, work, self._until)
         except self._duckdb.Error as error:
             raise HeapxError("query: %s" % one_line(error), MORE, code=QUERY_FAILED)
 
 
-def waited(connection: Any, work: Callable[[], Any]) -> Any:
-    """What it gives, made by another thread: this one hears Ctrl-C meanwhile, and ends the work."""
+def waited(connection: Any, work: Callable[[], Any], until: Optional[float] = None) -> Any:
+    """What it gives, made by another thread: this one hears Ctrl-C meanwhile, and ends the work. HeapxError where it has not ended by
+    `until`; a binder that does not heed the interruption is left behind."""
     results: List[Any] = []
     failed: List[BaseException] = []
 
@@ -285,8 +306,10 @@ def waited(connection: Any, work: Callable[[], Any]) -> Any:
     thread.start()
     try:
         while thread.is_alive():
+            if until is not None and time.monotonic() > until:
+                raise HeapxError("the SQL was not answered within --max-seconds", "ask for less, or raise --max-seconds", code=CUT)
             thread.join(0.05)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, HeapxError):
         if connection is not None:
             connection.interrupt()
         thread.join(1.0)

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import subprocess
 import sys
 from array import array
 from pathlib import Path
@@ -15,6 +16,7 @@ from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.kernel.blocks.csv import COLUMNS
 from gdbheapx.query import engine
 from gdbheapx.query.tables import NOT_COUNTED, Asked
+from tests.support.paths import ROOT
 
 pytest.importorskip("duckdb", reason="duckdb is not installed")
 
@@ -165,6 +167,49 @@ def test_errors_of_rows_have_one_line(tmp_path: Path) -> None:
     with pytest.raises(HeapxError, match="^query: Conversion Error: Could not convert string 'worker' to INT32") as raised:
         asked.ask("select name::int from threads")
     assert "--tables" in raised.value.line()
+
+
+NESTED = "WITH c0 AS (SELECT 1 AS x)%s SELECT count(*) FROM c40" % "".join(
+    ", c%d AS NOT MATERIALIZED (SELECT a.x FROM c%d a, c%d b)" % (number, number - 1, number - 1) for number in range(1, 41)
+)
+"""Each level doubles what the binder has to do, which heeds no interruption."""
+ENDLESS = "SELECT count(*) FROM range(1000000000000) t(i) WHERE hash(i) = 1"
+
+
+@pytest.mark.parametrize("sql, step", [(NESTED, "needed"), (ENDLESS, "ask"), ("SELECT * FROM range(1000000000000)", "rows")])
+def test_sql_ends_at_its_time(sql: str, step: str, tmp_path: Path) -> None:
+    """Wherever it is: in the binder, before the first row, and between rows; in a process of its own, as a thread of DuckDB's may be left."""
+    program = """if True:
+        import os, sys, time
+        from gdbheapx.errors import HeapxError
+        from gdbheapx.query import engine
+        from gdbheapx.query.tables import Asked
+        sql, step, folder = sys.argv[1:]
+        try:
+            if step == "needed":
+                engine.needed(sql, time.monotonic() + 1)
+            asked = engine.Asking(folder, engine.fill(folder, Asked([]), {}, -1, None), time.monotonic() + 1)
+            result = asked.ask(sql)
+            if step == "rows":
+                sum(1 for _ in result.rows)
+        except HeapxError as error:
+            print(error.code, flush=True)
+        os._exit(0)
+    """
+    words, environment = [sys.executable, "-c", program, sql, step, str(tmp_path)], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.stdout == "stopped-early\n", done.stderr
+
+
+def test_sql_has_little_room(tmp_path: Path) -> None:
+    """On the disk 1 GB; a statement no more bytes than a word of a command line."""
+    rows = asking(tmp_path, {}).ask("SELECT current_setting('max_temp_directory_size'), current_setting('memory_limit')").rows
+    assert [size.split()[1] for size in next(rows)] == ["MiB", "MiB"]
+    longest = "SELECT '%s'" % ("x" * (engine.MOST_SQL_BYTES - len("SELECT ''")))
+    assert engine.needed(longest).sql == longest
+    for sql in (longest + " ", "SELECT '%s'" % ("\u20ac" * (engine.MOST_SQL_BYTES // 3))):
+        with pytest.raises(UsageError, match="more than 131071 bytes"):
+            engine.needed(sql)
 
 
 def test_without_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
