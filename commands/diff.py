@@ -50,8 +50,10 @@ def diff(session: Session, options: Options) -> Answer:
         new, name, form = take.current(session)
     else:
         new, name, form = None, options.new, take.form(options.new)
-    old = take.opened(options.old)
-    new = new or take.opened(options.new)
+    limits = (("--max-seconds", options.max_seconds), ("--max-stop", options.max_stop))
+    more = [word for flag, value in limits if value is not None for word in (flag, str(value))]
+    old = take.opened(options.old, more)
+    new = new or take.opened(options.new, more)
     graphs = [owned.made(session, record, what) for record, what in ((old, options.old), (new, name))]
     answer = model.diff(old, new, (options.old, name), (take.form(options.old), form), graphs)
     limit, grown = options.fail_on_growth, answer.growth

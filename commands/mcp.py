@@ -9,15 +9,18 @@ HELP = """Serves agents: read-only questions by the Model Context Protocol.
 
 It speaks on standard input and output. Tools: report, arenas, census, leaks, owners, refs, whatis, pins, check, query, diff. Answers are
 cut to 40 KB and say what was left out, how long the process stood still, and which calls follow, with their arguments. Nothing that
-changes a process is offered. With --pid, --core or --snapshot it is about that one (`diff` reads the older one, too); without, each call
-names its own. --max-stop and --max-seconds hold for each call. It requires the MCP SDK and Python 3.10 or later
-(pip install 'gdbheapx[mcp]').
+changes a process is offered. With --pid, --core or --snapshot it reads that one alone, and `diff` compares it with the file of --older;
+without, each call names its own. --max-stop and --max-seconds (default 60) hold for each call. It requires the MCP SDK and Python 3.10 or
+later (pip install 'gdbheapx[mcp]').
 """
 
 
 @command(
     "mcp",
-    arguments=[argument("--names", action="store_true", help="also tell paths: names and keys of the program's own objects")],
+    arguments=[
+        argument("--names", action="store_true", help="also tell paths: names and keys of the program's own objects"),
+        argument("--older", metavar="FILE", help="an older snapshot or core, the only one that `diff` compares with"),
+    ],
     needs_target=False,
     renders=lambda options: MCP,
     help=HELP,

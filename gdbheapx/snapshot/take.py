@@ -175,8 +175,8 @@ def check(name: str) -> None:
         )
 
 
-def opened(name: str) -> record.Record:
-    """The snapshot. HeapxError where there can be none."""
+def opened(name: str, more: Sequence[str] = ()) -> record.Record:
+    """The snapshot, one that is taken with `more` options where it is none. HeapxError where there can be none."""
     what = form(name)
     if what == SNAPSHOT:
         return record.opened(name)
@@ -184,7 +184,7 @@ def opened(name: str) -> record.Record:
     is_process = what == PROCESS
     with tempfile.TemporaryDirectory(prefix="gdbheapx-") as folder:
         path = os.path.join(folder, "snapshot")
-        by_child(["--pid" if is_process else "--core", name], path)
+        by_child(["--pid" if is_process else "--core", name], path, more)
         return record.opened(path)
 
 

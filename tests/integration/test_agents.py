@@ -15,8 +15,11 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from gdbheapx.command import parser_of
+from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.extras.agents import answers as model
 from gdbheapx.invocation import GlobalOptions, split, understand
+from tests.support.hostile import plant
+from tests.support.paths import ROOT
 from tests.support.tool import heapx, tool_command
 
 pytest.importorskip("mcp.server.mcpserver", reason="the MCP SDK is not installed")
@@ -59,7 +62,8 @@ def asked(calls: List[Call], words: str = "mcp") -> List[Any]:
     wanted = understand(*split(words.split()))
 
     async def run() -> List[Any]:
-        server = serving.build(model.Answers(wanted.asked, wanted.options, wanted.options.names))
+        options = wanted.options
+        server = serving.build(model.Answers(wanted.asked, options, options.names, options.older))
         async with mcp.Client(server) as client:
             return [await client.call_tool(name, arguments) for name, arguments in calls]
 
@@ -185,6 +189,77 @@ def test_with_a_target_no_other_is_read(snapshot: str) -> None:
     """What the command line names is all that an agent may ask about."""
     assert answer("arenas", "--snapshot %s mcp" % snapshot)["data"]
     assert refused("arenas", "--snapshot %s mcp" % snapshot, target="1")["code"] == "no-target"
+
+
+def test_with_a_target_diff_reads_what_older_names(process: Any, snapshot: str) -> None:
+    """And nothing that an agent names: no process, no other file; --older itself is a file."""
+    pid, fixed, older = str(process.pid), "--snapshot %s mcp" % snapshot, "--snapshot %s mcp --older %s" % (snapshot, snapshot)
+    assert answer("diff", older)["data"]["states"] is not None and answer("diff", older, old=snapshot)["data"] is not None
+    for words, old in ((fixed, pid), (fixed, snapshot), (fixed, None), (older, pid), (older, "/etc/passwd")):
+        assert refused("diff", words, **({} if old is None else {"old": old}))["code"] == "no-target"
+    assert refused("diff", target=snapshot)["code"] == "no-target"
+    for named, code in ((pid, "usage"), ("/nowhere", "file-not-found")):
+        with pytest.raises(HeapxError) as raised:
+            model.Answers(ASKED, None, False, named)
+        assert raised.value.code == code
+
+
+def test_sql_ends(snapshot: str) -> None:
+    """A SELECT without end is over at --max-seconds, which is 60 where nobody says otherwise."""
+    pytest.importorskip("duckdb")
+    assert model.Answers(ASKED, understand(ASKED, ["mcp"]).options, False)._max_seconds == 60
+    endless = "SELECT count(*) FROM range(1000000000000) t(i) WHERE hash(i) = 1"
+    assert refused("query", "--max-seconds 1 mcp", target=snapshot, sql=endless)["code"] == "stopped-early"
+
+
+def test_sql_that_writes_too_much(snapshot: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ended, and so is one whose child does not heed its time."""
+    pytest.importorskip("duckdb")
+    monkeypatch.setattr(model.documents, "MOST_BYTES", 1 << 20)
+    assert refused("query", target=snapshot, sql="SELECT repeat('x', 1000000) AS text FROM range(150)")["code"] == "stopped-early"
+    monkeypatch.setattr(model, "GRACE_SECONDS", -60.0)
+    assert refused("query", target=snapshot, sql="SELECT 1")["code"] == "stopped-early"
+
+
+def test_sql_over_a_file_keeps_nobody_waiting(process: Any, snapshot: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another question is answered while it is at work; over a process it is not, which would be stopped twice."""
+    answers, said = model.Answers(ASKED, understand(ASKED, ["mcp"]).options, False), []
+    held = {"content": b'{"data": {"columns": [], "rows": []}, "target": {"kind": null, "stopped_ms": null}, "partial": false, "problems": []}', "said": "", "code": 0}
+
+    def ended(words: Any, named: str, asks: Any) -> Any:
+        said.append(answers._lock.locked())
+        return model.child.Ended(**held)
+
+    monkeypatch.setattr(answers, "_ended", ended)
+    for target in (snapshot, str(process.pid)):
+        answers.query("SELECT 1", 1, target)
+    assert said == [False, True]
+
+
+@pytest.mark.parametrize("sql", ["SELECT '%s'" % ("x" * (1 << 20)), "SELECT 1\0", "SELECT '\ud800'"])
+def test_sql_that_cannot_be_handed_on(snapshot: str, sql: str) -> None:
+    """More than a command line takes, and what is no text."""
+    answers = model.Answers(ASKED, understand(ASKED, ["mcp"]).options, False)
+    with pytest.raises(UsageError, match="^query: "):
+        answers.query(sql, 20, snapshot)
+
+
+def test_in_a_folder_of_anybody(snapshot: str, tmp_path: Path) -> None:
+    """The server's children import nothing from its working folder, which is the agent's."""
+    plant(tmp_path)
+    (tmp_path / "old.core").write_bytes(b"no core")
+    program = "import sys; sys.path[0] = %r; from gdbheapx.cli import main; sys.exit(main())" % str(ROOT)
+    words = ["-c", program, "--snapshot", snapshot, "mcp", "--older", "old.core"]
+
+    async def run() -> Any:
+        parameters = mcp.StdioServerParameters(command=sys.executable, args=words, env={**os.environ}, cwd=tmp_path)
+        async with mcp.Client(mcp.stdio_client(parameters)) as client:
+            return [await client.call_tool("diff", {}), await client.call_tool("query", {"sql": "SELECT 1 AS x"})]
+
+    diff, query = asyncio.run(run())
+    assert "old.core is not an ELF core" in diff.structured_content["error"]["message"]
+    assert not has_duckdb() or query.structured_content["data"] == {"types": {"x": "INTEGER"}, "rows": [{"x": 1}]}
+    assert not (tmp_path / "RAN").exists()
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,15 @@ pytest.importorskip("distributed", reason="fleet --dask requires distributed")
 pytestmark = pytest.mark.once  # images have no distributed
 
 CORES = 12
-POISON = """import os, signal
-with open("/proc/self/cmdline") as file:
-    words = file.read().split("\\0")
-if "-c" in words and any(word.endswith("/poison") for word in words):
-    os.kill(os.getppid(), signal.SIGKILL)
+POISON = """import os, signal, subprocess
+class Popen(subprocess.Popen):
+    def __init__(self, words, *given, **how):
+        if any(word.endswith("/poison") for word in words):
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().__init__(words, *given, **how)
+subprocess.Popen = Popen
 """
-"""As a worker's sitecustomize: the look at a core of that name kills the worker."""
+"""As a worker's sitecustomize: the look at a core of that name kills the worker, before it begins: it would search no such module."""
 OLDER = "import gdbheapx\ngdbheapx.__version__ = '0.0.1'\n"
 
 

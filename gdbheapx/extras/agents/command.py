@@ -34,5 +34,6 @@ def _serve(invocation: Invocation) -> int:
         raise HeapxError("mcp requires the MCP SDK, which cannot be imported (%s)" % why, INSTALL, code=MISSING_PACKAGE)
     if os.isatty(0):
         raise HeapxError("mcp is started by an agent's program, which speaks to it", "in a terminal: gdbheapx report", code=SHELL_ONLY)
-    build(Answers(invocation.asked, invocation.options, invocation.options.names)).run("stdio")
+    options = invocation.options
+    build(Answers(invocation.asked, options, options.names, options.older)).run("stdio")
     return runner.WHOLE

@@ -74,8 +74,10 @@ def build(answers: Answers) -> MCPServer:
     def query(sql: str, target: Optional[str] = None, limit: int = 50) -> CallToolResult:
         return result("query", lambda: answers.query(sql, limit, target))
 
-    @tool("What grew since an older snapshot, core or process, by part, class and owner. old: its path or process id.")
-    def diff(old: str, target: Optional[str] = None, limit: int = LIMIT) -> CallToolResult:
+    older = "omit it: only %s is compared with" % answers.older if answers.older is not None else "its path or process id"
+
+    @tool("What grew since an older snapshot, core or process, by part, class and owner. old: %s." % older)
+    def diff(old: Optional[str] = None, target: Optional[str] = None, limit: int = LIMIT) -> CallToolResult:
         return result("diff", lambda: answers.diff(old, limit, target))
 
     return server
