@@ -9,6 +9,7 @@ import platform
 import socket
 import socketserver
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
@@ -21,9 +22,9 @@ INSTALL = "pip install 'gdbheapx[serve]', or prometheus_client; without it: watc
 PATH = "/metrics"
 OPEN_METRICS = "application/openmetrics-text"
 MOST_SCRAPERS = 8
-"""Connections at a time: any more are closed."""
+"""Connections at a time: for one more the oldest is closed."""
 PATIENCE_S = 10.0
-"""So long a scraper may send or take nothing."""
+"""A connection ends after so long, whatever it has sent and taken."""
 
 
 class Address(NamedTuple):
@@ -123,14 +124,16 @@ class Endpoint:
 
 
 class Server(socketserver.ThreadingMixIn, HTTPServer):
-    """A thread for each of a few connections."""
+    """A thread for each of a few connections. Shutting one down ends its thread, whether it reads or writes."""
 
     daemon_threads = True
     block_on_close = False
 
     def __init__(self, at: Address, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._free = threading.BoundedSemaphore(MOST_SCRAPERS)
+        self._begun: Dict[socket.socket, float] = {}
+        """When each connection came, oldest first."""
+        self._lock = threading.Lock()
         self.address_family = socket.getaddrinfo(*at, type=socket.SOCK_STREAM)[0][0]
         super().__init__(at, Scrape)
 
@@ -139,18 +142,31 @@ class Server(socketserver.ThreadingMixIn, HTTPServer):
         socketserver.TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """One more connection, or one too many."""
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Take one more connection, in place of the oldest where there are too many."""
+        with self._lock:
+            while len(self._begun) >= MOST_SCRAPERS:
+                self._drop(next(iter(self._begun)))
+            self._begun[request] = time.monotonic()
+        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """In its thread."""
+    def service_actions(self) -> None:
+        """End the connections whose time is over; called twice a second, and after each that comes."""
+        with self._lock:
+            for request in [one for one, begun in self._begun.items() if time.monotonic() - begun > PATIENCE_S]:
+                self._drop(request)
+
+    def _drop(self, request: socket.socket) -> None:
+        del self._begun[request]
         try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
+            request.shutdown(socket.SHUT_RDWR)
+        except OSError:  # it has gone by itself
+            pass
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection that is over."""
+        with self._lock:
+            self._begun.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Whoever asked has gone; nobody else is to hear of it."""
@@ -160,7 +176,6 @@ class Scrape(BaseHTTPRequestHandler):
     """One request."""
 
     server: Server
-    timeout = PATIENCE_S
     server_version, sys_version = "gdbheapx", ""
 
     def do_GET(self) -> None:

@@ -120,27 +120,33 @@ def test_what_is_asked_for(served: endpoint.Endpoint) -> None:
     assert ask(served, method="POST")[0] == 501
 
 
-def test_more_scrapers_than_it_serves(served: endpoint.Endpoint) -> None:
-    """Those who connect and send nothing take their places only; with the places taken another is closed, and served when one is free."""
-    idle = [socket.create_connection(served.at) for _ in range(endpoint.MOST_SCRAPERS)]
-    for _ in range(100):
-        if threading.active_count() > endpoint.MOST_SCRAPERS:
+def test_more_scrapers_than_it_serves(served: endpoint.Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who connect and send nothing, or a letter now and then, keep nobody out: the oldest goes for one more."""
+    monkeypatch.setattr(endpoint, "PATIENCE_S", 600.0)
+    served.publish(one("app"), 1, 0)
+    slow = [socket.create_connection(served.at, timeout=30) for _ in range(endpoint.MOST_SCRAPERS + 2)]
+    for each in slow:
+        each.send(b"GET /metrics")
+    assert ask(served)[0] == 200 and [gone.recv(1) for gone in slow[:3]] == [b""] * 3
+    slow[-1].send(b" HTTP/1.0\r\n\r\n")
+    assert slow[-1].recv(12) == b"HTTP/1.0 200"
+    for each in slow:
+        each.close()
+
+
+def test_a_connection_has_one_deadline(served: endpoint.Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it has sent by then it is closed, also one that takes nothing of its answer; nothing is kept of it."""
+    slow = socket.create_connection(served.at, timeout=30)
+    for _ in range(3):
+        slow.send(b"G")
+    monkeypatch.setattr(endpoint, "PATIENCE_S", -1.0)
+    assert slow.recv(1) == b""
+    slow.close()
+    for _ in range(600):
+        if not served._server._begun:
             break
         threading.Event().wait(0.05)
-    late = socket.create_connection(served.at)
-    late.settimeout(30)
-    assert late.recv(1) == b""
-    for each in (*idle, late):
-        each.close()
-    served.publish(one("app"), 1, 0)
-    for _ in range(100):
-        try:
-            assert ask(served)[0] == 200
-            break
-        except (http.client.HTTPException, OSError):
-            threading.Event().wait(0.05)
-    else:
-        pytest.fail("no place became free")
+    assert not served._server._begun
 
 
 def test_a_port_in_use(served: endpoint.Endpoint) -> None:
