@@ -244,10 +244,16 @@ def test_search_sql_and_differences(snapshots: List[str], tmp_path: Path, monkey
         app.action_show("diff")
         await until(pilot, lambda: bool(app.query_one("#changes", Table).shown.columns))
         app.query_one("#changes").focus()
+        await pilot.press("e", "escape")
+        await pilot.press("w", "escape")
         await pilot.press("e")
         await pilot.pause()
-        (head, *_) = csv.reader((tmp_path / "explore-diff.csv").open())
-        assert head[0] == "grown bytes" and os.stat(tmp_path / "explore-diff.csv").st_mode & 0o777 == 0o600
+        assert not list(tmp_path.iterdir())
+        await pilot.press("x", "enter")
+        await until(pilot, lambda: bool(list(tmp_path.iterdir())))
+        (path,) = tmp_path.iterdir()
+        (head, *_) = csv.reader(path.open())
+        assert path.name in ("explore-diff.csvx", "x") and head[0] == "grown bytes" and path.stat().st_mode & 0o777 == 0o600
 
     driven(snapshots[1], drive, snapshots[0])
 

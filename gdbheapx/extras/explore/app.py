@@ -9,7 +9,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import ScrollableContainer
 from textual.events import Resize
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane, Tree
 
 from gdbheapx.errors import HeapxError
@@ -99,6 +99,28 @@ class Below(Screen[None]):
         """The first table, or the text."""
         lines = Shown(("line",), [(line,) for line in self.lines])
         explorer(self.app).export(self.tables[0] if self.tables else lines, "explore-below.csv")
+
+
+class FileName(ModalScreen[str]):
+    """Asks for the file to write: Enter writes it, Escape leaves it."""
+
+    BINDINGS = [Binding("escape", "app.pop_screen", "back")]
+    CSS = "FileName { align: center middle; } FileName Input { width: 60; max-width: 90%; }"
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.proposed = name
+
+    def compose(self) -> ComposeResult:
+        asking = Input(self.proposed, id="file")
+        asking.border_title = "write to this file (Enter), or not (Escape)"
+        yield asking
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """It may be written."""
+        event.stop()
+        if event.value.strip():
+            self.dismiss(event.value.strip())
 
 
 class Explorer(App[None]):
@@ -349,8 +371,12 @@ class Explorer(App[None]):
         else:
             self.export(self.query_one(name, Table).shown, "explore-%s.csv" % active)
 
-    def export(self, shown: Shown, path: str) -> None:
-        """Write a table; a cell that a spreadsheet would run begins with a quote."""
+    def export(self, shown: Shown, proposed: str) -> None:
+        """Ask for a file, and write a table to it."""
+        self.push_screen(FileName(proposed), lambda path: self._write(shown, path) if path is not None else None)
+
+    def _write(self, shown: Shown, path: str) -> None:
+        """A cell that a spreadsheet would run begins with a quote."""
         from gdbheapx.report.csv_rows import FORMULA
 
         try:
@@ -365,7 +391,7 @@ class Explorer(App[None]):
 
     def action_page(self) -> None:
         """The page of `report --html` of the same."""
-        self._write_page("explore.html")
+        self.push_screen(FileName("explore.html"), lambda path: self._write_page(path) if path is not None else None)
 
     @work(thread=True, exclusive=True, group="page")
     def _write_page(self, path: str) -> None:
