@@ -94,4 +94,5 @@ def written(path: str, page: str) -> str:
     """The page of `report --html`, by a process of its own; what became of it."""
     target = "--snapshot" if take.form(path) == take.SNAPSHOT else "--core"
     done = child_python.run([target, path, "report", "--html=" + page], capture_output=True, text=True)
-    return (done.stdout if done.returncode == 0 else done.stderr).strip()[-300:]
+    told: str = done.stdout if done.returncode == 0 else done.stderr
+    return told.strip()[-300:]
