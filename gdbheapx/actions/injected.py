@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.actions import preflight
-from gdbheapx.actions.injector import FLAGS, KILLED_S, Prepared, inject, same_descriptors, system_call
+from gdbheapx.actions.injector import FLAGS, KILLED_S, Prepared, inject, same_descriptors, same_memory, system_call
 from gdbheapx.arch import native
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, Target
@@ -82,7 +82,7 @@ def take(pid: int, accepts_split: bool = False) -> Injected:
     helpers.close()
     try:
         told, descriptor = _hear(ours)
-        if descriptor is None and not prepared.suspends:
+        if descriptor is None and not prepared.is_filtered:
             os.kill(child, signal.SIGKILL)  # if it has not ended by itself
     finally:
         ours.close()
@@ -95,7 +95,7 @@ def take(pid: int, accepts_split: bool = False) -> Injected:
             raise refused("it takes longer than %g s to stop its threads and have one make the call" % KILLED_S)
         raise HeapxError(told[0], told[1], code=Code.of(told[2]))
     os.set_inheritable(descriptor, False)
-    return Injected(descriptor, told[0], prepared.suspends)
+    return Injected(descriptor, told[0], prepared.is_filtered)
 
 
 def _forked() -> int:
@@ -185,24 +185,24 @@ def require(pid: int, accepts_split: bool = False) -> Prepared:
         preflight.require_writable(pid)
     except HeapxError as error:
         raise HeapxError(error.message, error.hint, code=NO_SHORT_STOP)
-    suspends = _suspends(pid)
+    is_filtered = _is_filtered(pid)
     _ask_memory(pid, accepts_split)
     _ask_descriptors(pid)
-    return _prepared(pid, suspends)
+    return _prepared(pid, is_filtered)
 
 
-def _prepared(pid: int, suspends: bool) -> Prepared:
+def _prepared(pid: int, is_filtered: bool) -> Prepared:
     injecting, mappings = native().to_inject(), procfs.maps(pid)
     assert injecting is not None
     code = _found(pid, mappings, [injecting.call_and_return])
     back = _found(pid, mappings, injecting.come_back)
     if code is None or back is None:
         raise refused("process %d has no code that makes a system call and returns, or none that ends a signal handler" % pid)
-    return Prepared(pid, code, back, mappings, suspends)
+    return Prepared(pid, code, back, mappings, is_filtered)
 
 
-def _suspends(pid: int) -> bool:
-    """Whether the thread's seccomp filters are set aside for the two system calls."""
+def _is_filtered(pid: int) -> bool:
+    """Threads are under seccomp filters, which can be read and set aside for the two system calls."""
     modes = [seccomp.rules(lwp).mode for lwp in procfs.threads(pid)]
     if all(mode == seccomp.DISABLED for mode in modes):
         return False
@@ -228,11 +228,13 @@ def _ask_memory(pid: int, accepts_split: bool) -> None:
 
 
 def _ask_descriptors(pid: int) -> None:
-    """One more must have room; nobody but the process's own threads may open one meanwhile. Processes of others, of which that is
-    not told, do not count: who shares a table has seldom become somebody else since."""
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != pid and same_descriptors(pid, int(name)):
-            raise refused("process %d has its descriptors in common with process %s, which runs on meanwhile" % (pid, name))
+    """One more must have room; nobody but the process's own threads may open one meanwhile, or write to its memory. Processes of others,
+    of which that is not told, do not count: who shares a table has seldom become somebody else since."""
+    for other in (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != pid):
+        shown = procfs.entry(other)  # of a main thread that has ended neither is told
+        for what, is_same in (("descriptors", same_descriptors), ("memory", same_memory)):
+            if is_same(pid, shown):
+                raise refused("process %d has its %s in common with process %d, which runs on meanwhile" % (pid, what, other))
     folder, used = "/proc/%d/fd" % pid, set()
     for name in os.listdir(folder):
         used.add(int(name))
@@ -248,8 +250,9 @@ def _ask_descriptors(pid: int) -> None:
 
 
 def _found(pid: int, mappings: List[Mapping], patterns: Any) -> Optional[int]:
-    """Where the first of these codes stands in what the process runs; the C library's and the kernel's own objects first."""
-    places = [one for one in mappings if one.executable and one.readable and not one.writable]
+    """Where the first of these codes stands in what the process runs and has mapped for itself; the C library's and the kernel's own
+    objects first."""
+    places = [one for one in mappings if one.executable and one.readable and not one.writable and not one.shared]
     places.sort(key=lambda one: (not one.name.startswith("[vdso"), "libc" not in one.name, one.end - one.start))
     with open("/proc/%d/mem" % pid, "rb", buffering=0) as memory:
         for place in places:

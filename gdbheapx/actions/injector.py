@@ -4,6 +4,9 @@ Before anything runs, frames stand below the part of the thread's stack that is 
 them the thread gets from the first call to the second, and from there to where it was, with every register and its signal mask, if nobody
 holds it any more: wherever this process is killed, the other one closes the descriptor itself and goes on. Where nothing is cut off, the
 registers are set back as any debugger does, and interrupted system calls are made again by the kernel.
+
+The code that the thread runs is the process's own, and may be another one by then: so each system call is looked at where it begins, and is
+made only if it is the one that was asked for.
 """
 
 import ctypes
@@ -29,16 +32,23 @@ from gdbheapx.inferior.live.tracer import (
     SIGTRAP,
     Tracer,
     Vector,
+    set_register_set,
 )
 from gdbheapx.problems import NO_SHORT_STOP
 
 FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | 1
 """UFFD_USER_MODE_ONLY: what this needs is permitted to everybody with it."""
 PTRACE_CONT, PTRACE_SYSCALL, PTRACE_SETOPTIONS, GETSIGMASK, SETSIGMASK, GET_RSEQ = 7, 24, 0x4200, 0x420A, 0x420B, 0x420F
+GET_SYSCALL_INFO, INFO, ENTRY = 0x420E, struct.Struct("<B3xIQQQQ"), 1
+"""struct ptrace_syscall_info up to the first argument: what stop it is, machine, instruction pointer, stack pointer, number, argument."""
 TRACESYSGOOD, SUSPEND_SECCOMP = 1, 1 << 21
 PROCMAP_QUERY, QUERY_BYTES = 0xC0686611, 104
 """For one mapping by an address in it (linux/fs.h, Linux 6.11)."""
-KCMP_FILES = 2
+KCMP_VM, KCMP_FILES = 1, 2
+USERFAULTFD = "anon_inode:[userfaultfd]"
+"""What the link of such a descriptor says."""
+MOST_FILTER_BYTES = 16 << 10
+"""Of seccomp filters that are asked while the process stands still: 2,048 instructions."""
 CALL_STOP = SIGTRAP | 0x80
 MASK_BYTES, RSEQ_BYTES = 8, 24
 LIMIT_S = 0.05
@@ -66,8 +76,8 @@ class Prepared(NamedTuple):
     back: int
     """Where there is code that goes on by a frame."""
     mappings: Sequence[Mapping]
-    suspends: bool
-    """The thread's seccomp filters are set aside."""
+    is_filtered: bool
+    """Threads are under seccomp filters: those of the one that makes the calls are set aside if they would refuse them."""
 
 
 class Chosen(NamedTuple):
@@ -97,8 +107,17 @@ def system_call(name: str, *arguments: int) -> int:
 
 def same_descriptors(pid: int, other: int) -> Optional[bool]:
     """Two threads have one table of descriptors (CLONE_FILES); None where that is not told."""
+    return _same(pid, other, KCMP_FILES)
+
+
+def same_memory(pid: int, other: int) -> Optional[bool]:
+    """Two threads have one memory (CLONE_VM); None where that is not told."""
+    return _same(pid, other, KCMP_VM)
+
+
+def _same(pid: int, other: int, kind: int) -> Optional[bool]:
     try:
-        return not system_call("kcmp", pid, other, KCMP_FILES)
+        return not system_call("kcmp", pid, other, kind)
     except OSError:
         return None
 
@@ -119,7 +138,7 @@ def inject(prepared: Prepared) -> Tuple[int, float]:
             time.sleep(PAUSE_S)
         injector = Injector(prepared)
         try:
-            if not prepared.suspends:
+            if not prepared.is_filtered:
                 signal.setitimer(signal.ITIMER_REAL, KILLED_S)
             injector.stop()
             descriptor = injector.take()
@@ -145,7 +164,10 @@ class Injector(Tracer):
         injecting, calls = native().to_inject(), native().system_calls
         layout = native().registers
         assert injecting is not None and calls is not None and layout is not None
-        self._machine, self._numbers, self._layout = injecting, calls.numbers, layout
+        shown = native().in_system_call
+        assert shown is not None
+        self._machine, self._numbers, self._audit, self._layout = injecting, calls.numbers, calls.audit, layout
+        self._call_bytes = len(shown.instruction)
         self._result = layout.names.index(native().to_call().result)
         self._words = (ctypes.c_uint64 * len(layout.names))()
         self._mask = ctypes.c_uint64()
@@ -156,7 +178,7 @@ class Injector(Tracer):
         self._owed: List[int] = []
         """Signals that came meanwhile and that nobody can block."""
         super().__init__(prepared.pid, LIMIT_S)
-        self._step_until_s = self.began_s + (FILTERED_S if prepared.suspends else LIMIT_S)
+        self._step_until_s = self.began_s + (FILTERED_S if prepared.is_filtered else LIMIT_S)
 
     def close(self) -> None:
         """Give back what was opened."""
@@ -183,10 +205,22 @@ class Injector(Tracer):
                 raise NotNow("its code has changed")
         chosen = self._choose()
         predicted = self._lowest_free()
-        options = TRACESYSGOOD | (SUSPEND_SECCOMP if self._prepared.suspends else 0)
+        is_refused = self._prepared.is_filtered and self._is_refused(chosen.lwp, predicted)
+        options = TRACESYSGOOD | (SUSPEND_SECCOMP if is_refused else 0)
         if self._call(PTRACE_SETOPTIONS, chosen.lwp, 0, options):
             raise NotNow("the kernel does not set its seccomp filters aside")
         return self._make(chosen, predicted)
+
+    def _is_refused(self, lwp: int, predicted: int) -> bool:
+        """The thread's seccomp filters may refuse one of the calls, or are not understood."""
+        try:
+            filters = seccomp.fetch(lwp)
+            if sum(map(len, filters)) > MOST_FILTER_BYTES:
+                return True
+            made = (("userfaultfd", FLAGS), ("close", predicted), ("rt_sigreturn", None))
+            return any(seccomp.answers(filters, self._numbers[name], [first]) - {seccomp.ALLOW, seccomp.LOG} for name, first in made)
+        except HeapxError:
+            return True
 
     def _choose(self) -> Chosen:
         """The thread that suits best."""
@@ -251,7 +285,7 @@ class Injector(Tracer):
             return "runs on a stack that is not its own"
         if at - span.start < ROOM_BYTES:
             return "has only %d bytes of its stack left" % (at - span.start)
-        if not self._prepared.suspends and b"\nSeccomp:\t%d\n" % seccomp.DISABLED not in (procfs.slurp("/proc/%d/status" % lwp) or b""):
+        if not self._prepared.is_filtered and b"\nSeccomp:\t%d\n" % seccomp.DISABLED not in (procfs.slurp("/proc/%d/status" % lwp) or b""):
             return "has come under a seccomp filter"
         if lwp != self.pid and not same_descriptors(self.pid, lwp):
             return "has descriptors of its own"
@@ -298,33 +332,50 @@ class Injector(Tracer):
         self._block(lwp, (1 << 64) - 1)  # behind the registers: now the frames give the mask back
         descriptor, refusal = -1, ""
         try:
-            self._step(lwp, PTRACE_SYSCALL, CALL_STOP)
-            self._step(lwp, PTRACE_SYSCALL, CALL_STOP)
-            made = self._answer(lwp)
-            if made >= 0:
-                if made != predicted:
-                    os.pwrite(self._memory, made.to_bytes(8, "little"), base + machine.argument_at)
-                try:
-                    descriptor = self._system_call("pidfd_getfd", self._process, made, 0)
-                except OSError as error:
-                    refusal = "its userfaultfd cannot be taken over: %s" % os.strerror(error.errno or 0)
-                self._put(lwp, machine.second(words, base, code, back, self._numbers["close"], made))
+            refusal = self._enter(lwp, "userfaultfd", FLAGS)
+            if not refusal:
                 self._step(lwp, PTRACE_SYSCALL, CALL_STOP)
-            else:
-                refusal = "userfaultfd fails in it: %s" % os.strerror(-made)
+                made = self._answer(lwp)
+                if made < 0:
+                    refusal = "userfaultfd fails in it: %s" % os.strerror(-made)
+                else:
+                    if made != predicted:
+                        os.pwrite(self._memory, made.to_bytes(8, "little"), base + machine.argument_at)
+                    try:
+                        descriptor = self._system_call("pidfd_getfd", self._process, made, 0)
+                        if os.readlink("/proc/self/fd/%d" % descriptor) != USERFAULTFD:
+                            refusal = "its descriptor %d is not the userfaultfd that was made" % made
+                    except OSError as error:
+                        refusal = "its userfaultfd cannot be taken over: %s" % os.strerror(error.errno or 0)
+                    self._put(lwp, machine.second(words, base, code, back, self._numbers["close"], made))
+                    refusal = self._enter(lwp, "close", made) or refusal
             # the stop in which the kernel goes on with an interrupted call is this one, and not that at a call's end
             self._call(PTRACE_INTERRUPT, lwp)
             self._step(lwp, PTRACE_CONT, 0)
+            self._call(PTRACE_SETOPTIONS, lwp, 0, TRACESYSGOOD)
             self._block(lwp, mask)
             self._put(lwp, words)
             os.pwrite(self._memory, before, base)
-        except BaseException:  # the frames bring it back
+            if refusal:
+                raise HeapxError("process %d: %s" % (self.pid, refusal), "omit --short-stop", code=NO_SHORT_STOP)
+        except BaseException:  # the frames bring it back, where it is not back
             if descriptor >= 0:
                 os.close(descriptor)
             raise
-        if descriptor < 0:
-            raise HeapxError("process %d: %s" % (self.pid, refusal), "omit --short-stop", code=NO_SHORT_STOP)
         return descriptor
+
+    def _enter(self, lwp: int, name: str, argument: int) -> str:
+        """Let the thread run to the entry of its next system call. If that is not this one, none is made, and this says what was found."""
+        self._step(lwp, PTRACE_SYSCALL, CALL_STOP)
+        if self._call(GET_SYSCALL_INFO, lwp, INFO.size, ctypes.addressof(self._buffer)):
+            raise NotNow("the kernel does not tell which system call thread %d makes" % lwp)
+        stop, audit, pc, _, number, first = INFO.unpack_from(self._buffer)
+        if (stop, audit, pc, number, first) == (ENTRY, self._audit, self._prepared.code + self._call_bytes, self._numbers[name], argument):
+            return ""
+        self._get(lwp)
+        if stop != ENTRY or not set_register_set(lwp, *self._machine.cancelled(self._words)):
+            raise NotNow("a system call of thread %d cannot be cancelled" % lwp)
+        return "instead of %s its thread %d was about to make system call %d at 0x%x: it was cancelled" % (name, lwp, number, pc)
 
     def _step(self, lwp: int, request: int, awaited: int) -> None:
         """Let the thread run to its next stop: at a system call, or 0: the one that was asked for. NotNow where there is none."""

@@ -11,6 +11,7 @@ from gdbheapx.analysis.acted import Measure
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs
+from gdbheapx.inferior.live.tracer import UNSTOPPABLE
 from gdbheapx.problems import GDB_MISSING, NOT_CONFIRMED, NOT_LIVE
 from gdbheapx.session import Session
 
@@ -135,9 +136,8 @@ def vfork_child(pid: int) -> None:
         time.sleep(UNSTOPPABLE_PAUSE_S)
         stuck &= _unstoppable(pid)
     if stuck:
-        who = (min(stuck), procfs.thread_name(pid, min(stuck)) or "?")
-        what = "thread %d (%s) waits in the kernel and cannot be stopped: in vfork, until its child calls exec or exits, or on a device"
-        raise Refusal(what % who, "retry")
+        who = (min(stuck), procfs.thread_name(pid, min(stuck)) or "?", UNSTOPPABLE)
+        raise Refusal("thread %d (%s) %s" % who, "retry")
 
 
 def _unstoppable(pid: int) -> Set[int]:

@@ -25,7 +25,7 @@ REGISTRY: Dict[str, Tuple[int, int, str]] = {
 """gdb's name -> e_machine, word size, and the module here, called as uname(2) calls the machine and imported when it is asked for."""
 CALLS_TESTED_ON = "x86-64 and aarch64"
 """Machines with a `calling`, for sentences."""
-NT_FPREGSET = 2
+NT_PRSTATUS, NT_FPREGSET = 1, 2
 NO_STACK_FLAGS = 0x10
 """ss_flags that sigaltstack(2) refuses, so that sigreturn leaves the thread's other stack as it is; ptrace does not tell which that is."""
 ALL_SIGNALS = (1 << 64) - 1
@@ -211,6 +211,8 @@ class Injecting(NamedTuple):
     """The same for the second one."""
     argument_at: int
     """Where the frames have the second call's argument, in bytes from their base."""
+    cancelled: Callable[[Sequence[int]], Tuple[int, bytes]]
+    """(words at the entry of a system call) -> a register set, and with which contents of it the kernel makes no call."""
 
 
 class Operand(NamedTuple):

@@ -139,6 +139,7 @@ ARCHITECTURE = Architecture(
             "mprotect": 226,
             "madvise": 233,
             "kcmp": 272,
+            "rt_sigreturn": 139,
             "userfaultfd": 282,
             "pidfd_getfd": 438,
         },

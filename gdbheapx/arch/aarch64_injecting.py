@@ -22,6 +22,8 @@ RECORDS_AT = SIGNAL_BYTES + CONTEXT_AT + 288
 FPSIMD_MAGIC, FPSIMD_BYTES, VECTORS_BYTES = 0x46508001, 528, 512
 FRAME_BYTES = 1152
 """Up to the record that ends the others. The kernel asks for the address of a longer frame, and reads no more than there are records."""
+NT_ARM_SYSTEM_CALL = 0x404
+"""The number of the call that a thread is about to make: no system call has the number -1."""
 TRACED = 3 << 10 | 1 << 21
 """PSTATE.BTYPE and .SS: the code that is entered is no landing pad, and nobody steps."""
 SIGSUSPEND, PSELECT, PPOLL, RESTART = 133, 72, 73, 128
@@ -115,4 +117,5 @@ INJECTING = Injecting(
     first=first,
     second=second,
     argument_at=REGISTERS_AT + 8 * AT["x0"],
+    cancelled=lambda words: (NT_ARM_SYSTEM_CALL, b"\xff\xff\xff\xff"),
 )

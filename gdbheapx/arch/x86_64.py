@@ -81,6 +81,7 @@ ARCHITECTURE = Architecture(
             "clock_gettime": 228,
             "clock_nanosleep": 230,
             "kcmp": 312,
+            "rt_sigreturn": 15,
             "userfaultfd": 323,
             "pidfd_getfd": 438,
         },

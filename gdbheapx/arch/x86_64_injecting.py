@@ -1,9 +1,9 @@
 """Two system calls of a thread of x86-64 that then goes on by itself: struct rt_sigframe of the kernel, which sigreturn(2) takes."""
 
 import struct
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, List, Optional, Sequence, Tuple
 
-from gdbheapx.arch import ALL_SIGNALS, NO_STACK_FLAGS, Injecting
+from gdbheapx.arch import ALL_SIGNALS, NO_STACK_FLAGS, NT_PRSTATUS, Injecting
 from gdbheapx.arch.x86_64 import NT_X86_XSTATE, ORDER
 
 AT = {name: place for place, name in enumerate(ORDER)}
@@ -105,6 +105,13 @@ def frames(words: Sequence[int], state: bytes, mask: int, base: int, code: int, 
     return makes_second + _frame(_resumed(words), back, mask, state_at) + _saved(state)
 
 
+def cancelled(words: Sequence[int]) -> Tuple[int, bytes]:
+    """No system call has the number -1."""
+    result = list(words)
+    result[AT["orig_rax"]] = (1 << 64) - 1
+    return NT_PRSTATUS, struct.pack("<%dQ" % len(result), *result)
+
+
 INJECTING = Injecting(
     call_and_return=b"\x0f\x05\xc3",
     come_back=(b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05", b"\xb8\x0f\0\0\0\x0f\x05"),
@@ -116,4 +123,5 @@ INJECTING = Injecting(
     first=first,
     second=second,
     argument_at=CONTEXT_AT + 8 * CONTEXT.index("rdi"),
+    cancelled=cancelled,
 )

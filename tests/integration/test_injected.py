@@ -274,6 +274,93 @@ def test_descriptors_in_common(stage: Stage) -> None:
     assert "has its descriptors in common with process" in refusal(python(stage, "process"))
 
 
+def test_memory_in_common(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process whose memory somebody else writes to meanwhile is refused; and if it were not, what it has put into its code is not run: a sandboxed
+    one does not get out at five looks."""
+    if os.uname().machine != "x86_64":
+        pytest.skip("its code is x86-64's")
+    escaped = stage.folder() / "escaped"
+    process = stage.start("sandboxed", str(escaped))
+    for _ in range(5):
+        with pytest.raises(HeapxError, match="has its memory in common with process") as said:
+            injected.take(process.pid)
+        assert said.value.code == NO_SHORT_STOP
+    monkeypatch.setattr(injected, "same_memory", lambda pid, other: False)
+    for _ in range(5):
+        try:
+            os.close(injected.take(process.pid).descriptor)
+        except HeapxError as refused:
+            assert refused.code == NO_SHORT_STOP
+        assert not escaped.exists() and process.popen.poll() is None
+
+
+FOREIGN = b"\x31\xff\xb8\x20\0\0\0\x0f\x05\xc3"
+"""xor %edi, %edi; mov $SYS_dup, %eax; syscall; ret"""
+
+
+@pytest.mark.parametrize("call", ["userfaultfd", "close"])
+def test_foreign_calls_are_cancelled(stage: Stage, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Where its code is another one by the time that it runs, the call is not made, and the process goes on as it was; a userfaultfd that it does
+    not close is left to it."""
+    if os.uname().machine != "x86_64":
+        pytest.skip("the code is x86-64's")
+    process = started(stage, "read", "beside")
+    before, enter, cancelled = state(process), injector.Injector._enter, 0
+
+    def enter_changed(self: injector.Injector, lwp: int, name: str, argument: int) -> str:
+        place = self._prepared.code
+        there = os.pread(self._memory, len(FOREIGN), place)
+        if name == call:
+            os.pwrite(self._memory, FOREIGN, place)
+        try:
+            return enter(self, lwp, name, argument)
+        finally:
+            os.pwrite(self._memory, there, place)
+
+    monkeypatch.setattr(injector.Injector, "_enter", enter_changed)
+    for _ in range(50):  # a slow machine refuses some for the time that it takes
+        with pytest.raises(HeapxError) as said:
+            injected.take(process.pid)
+        assert said.value.code == NO_SHORT_STOP
+        cancelled += "it was cancelled" in said.value.message
+        if call == "userfaultfd":
+            is_well(process, before)
+        if cancelled == 5:
+            break
+    links = list(state(process)[0].values())
+    assert cancelled == 5 and [link for link in links if link != injector.USERFAULTFD] == list(before[0].values())
+    rounds = process.words()[0]
+    until(lambda: process.words()[0] > rounds + 3, lambda: "it does not go on", process)
+    assert process.words()[1] == 0
+
+
+def test_filters_that_allow_stay_in_force(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter is set aside only if it would refuse one of the calls."""
+    if not seccomp.may_fetch():
+        pytest.skip("filters are read with CAP_SYS_ADMIN and outside any filter")
+    options: List[int] = []
+    original = injector.Injector._call
+
+    def call(self: injector.Injector, request: int, lwp: int, address: int = 0, data: int = 0) -> int:
+        if request == injector.PTRACE_SETOPTIONS:
+            options.append(data)
+        return original(self, request, lwp, address, data)
+
+    monkeypatch.setattr(injector.Injector, "_call", call)
+    for rule, is_set_aside in (("kill-personality", False), ("list-kill", True)):
+        process = stage.start("filtered", rule)
+        del options[:]
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        try:
+            os.close(injector.inject(injected.require(process.pid))[0])  # what the helper does, and without an alarm where there are filters
+        except HeapxError as late:
+            assert options, late
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        assert bool(options[0] & injector.SUSPEND_SECCOMP) == is_set_aside
+        process.command(b"c")
+
+
 def test_a_thread_with_its_own_descriptors(stage: Stage) -> None:
     """It is left alone; another one makes the call."""
     process = python(stage, "thread")

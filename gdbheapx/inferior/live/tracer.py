@@ -36,6 +36,7 @@ SIGTRAP = 5
 PATIENCE = 5.0
 """Seconds to wait for threads to stop: one in an uninterruptible sleep (disk, NFS) does not before that ends. The others stand meanwhile,
 so no more than half of what the process may stand still."""
+UNSTOPPABLE = "waits in the kernel and cannot be stopped: in vfork, until its child calls exec or exits, or on a device"
 REGISTER_BYTES = 16 << 10
 """More than any register set has, those with matrices among them."""
 
@@ -177,7 +178,7 @@ class Tracer:
                         gone.add(lwp)
                         continue
                     if failed:
-                        raise self._refused()
+                        raise self._refused(lwp)
                     seized.add(lwp)
                     self._call(PTRACE_INTERRUPT, lwp)
                     self.held[lwp] = Stopped(-1)
@@ -190,9 +191,13 @@ class Tracer:
         if not self.held:
             raise HeapxError("process %d crashed or exited" % self.pid, "give the pid of a running process", code=PROCESS_ENDED)
 
-    def _refused(self) -> HeapxError:
-        holder = procfs.tracer(self.pid)
-        if holder and holder.pid != os.getpid():
+    def _refused(self, lwp: int) -> HeapxError:
+        """Why one of its threads is not given."""
+        holder = procfs.tracer(lwp)
+        if holder and holder.pid == os.getpid():  # by an earlier stop: only a thread that stands can be let go
+            what = "thread %d of process %d %s" % (lwp, self.pid, UNSTOPPABLE)
+            return HeapxError(what, "retry when that is over", code=ALREADY_TRACED)
+        if holder:
             return HeapxError(
                 "process %d is already traced by %s (pid %d)" % (self.pid, holder.name, holder.pid),
                 "detach that debugger first, or use heapx inside it",

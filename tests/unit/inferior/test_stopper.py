@@ -15,7 +15,9 @@ import pytest
 from gdbheapx.errors import HeapxError, StopOver
 from gdbheapx.inferior.live import keeper, procfs
 from gdbheapx.inferior.live.stopper import Stopper
+from gdbheapx.inferior.live.tracer import Tracer
 from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.problems import ALREADY_TRACED
 
 
 def state(pid: int) -> str:
@@ -242,3 +244,12 @@ def test_it_runs_on_and_priority_comes_back_though_its_threads_cannot_be_read(li
         target.let_go()
     assert procfs.tracer(live.popen.pid) is None and not target.stands_still and target.stops == 1
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
+def test_a_thread_that_an_earlier_stop_could_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever holds it already is this process, and no security module: the thread waits in vfork or on a device."""
+    monkeypatch.setattr(procfs, "tracer", lambda lwp: procfs.Tracer(os.getpid(), "gdbheapx"))
+    refused = Tracer(os.getpid(), 1.0)._refused(7)
+    assert refused.code == ALREADY_TRACED and "thread 7" in refused.message and "vfork" in refused.message
+    monkeypatch.setattr(procfs, "tracer", lambda lwp: procfs.Tracer(1, "gdb"))
+    assert "gdb (pid 1)" in Tracer(os.getpid(), 1.0)._refused(7).message
