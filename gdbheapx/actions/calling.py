@@ -4,6 +4,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.actions import caller, preflight, waiting
+from gdbheapx.actions.finisher import Standby, kept_alive
 from gdbheapx.actions.inside import Inside, forks
 from gdbheapx.actions.preflight import measure
 from gdbheapx.actions.seccomp import Sandbox
@@ -92,14 +93,15 @@ class Call:
         plan, control = self.plan, self.control
         predicted = known or self.predict()
         waiting.begin(control)
-        self.try_out(thread, way)
-        if plan.warming is not None and alone:
-            self.warm(thread, way)
-        bound = BOUND_S + (predicted.bytes or 0) / BYTES_A_SECOND
-        before = measure(control.pid)
-        waiting.begin(control)  # what was tried may have taken long
-        outcome = self.made(thread, way, plan.text, alone, bound)
-        after = measure(control.pid)
+        with kept_alive(), Standby(control.pid, thread.lwp, control.breakpoints(), self.target.mappings(), control.entry) as self._standby:
+            self.try_out(thread, way)
+            if plan.warming is not None and alone:
+                self.warm(thread, way)
+            bound = BOUND_S + (predicted.bytes or 0) / BYTES_A_SECOND
+            before = measure(control.pid)
+            waiting.begin(control)  # what was tried may have taken long
+            outcome = self.made(thread, way, plan.text, alone, bound)
+            after = measure(control.pid)
         return Acted(
             call=plan.shown,
             way=way,
@@ -127,14 +129,18 @@ class Call:
         """The function is called in this way, with this string."""
         plan = self.plan
         self.control.calling = plan.shown.split("(")[0]
-        if way == "gdb-call":
-            return self.control.call(thread.lwp, plan.address, plan.arguments, text, alone, bound)
-        return self.control.call_by_registers(thread.lwp, plan.address, plan.arguments, text, bound)
+        with self._standby.calling():
+            if way == "gdb-call":
+                return self.control.call(thread.lwp, plan.address, plan.arguments, text, alone, bound)
+            return self.control.call_by_registers(thread.lwp, plan.address, plan.arguments, text, bound)
 
     def try_out(self, thread: Standing, way: str) -> None:
         """Calls work here: one that does nothing comes back."""
         harmless = self.target.dynamic_symbol("labs")
-        trouble = self.control.trial(thread.lwp, harmless.address, way == "register-call") if harmless is not None else None
+        if harmless is None:
+            return
+        with self._standby.calling():
+            trouble = self.control.trial(thread.lwp, harmless.address, way == "register-call")
         if trouble is not None:
             raise Refusal("function calls do not work here: %s" % trouble, "see `gdbheapx doctor`")
 

@@ -2,7 +2,7 @@
 
 The checks before a call are left out here, inside gdb, so that it is made where it never would be.
 
-Files: inferior/gdb/call.py.
+Files: inferior/gdb/call.py, actions/finisher.py.
 """
 
 import json
@@ -11,17 +11,18 @@ import re
 import signal
 import threading
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 import pytest
 
 from gdbheapx.arch import native
 from gdbheapx.glibc import detect
+from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.paths import GDB, ROOT
 from tests.support.processes import Builder, Stage
 from tests.support.tool import Outcome, heapx, in_gdb, run
-from tests.support.victims import SECONDS, Parked, check_free, start_parked, until
+from tests.support.victims import SECONDS, Parked, check_free, start_parked, status, until
 
 pytestmark = pytest.mark.image  # how its gdb ends calls
 
@@ -172,6 +173,71 @@ def interrupt_inside(parked: Parked) -> None:
     system_call = Path("/proc/%d/task/%d/syscall" % (parked.pid, parked.pid))
     until(lambda: system_call.read_text().startswith(inside), lambda: "no call is made", parked.process)
     os.kill(parked.pid, signal.SIGINT)
+
+
+def blocked_of(parked: Parked) -> str:
+    """The signals that its main thread holds back."""
+    return status(parked.pid, "SigBlk")
+
+
+def kill_tracer(parked: Parked, killed: List[int], is_there: Callable[[], bool]) -> None:
+    """SIGKILL for the gdb that holds it, as the kernel's OOM killer sends it, once this is so."""
+    until(is_there, lambda: "no call is made", parked.process)
+    killed.append(int(status(parked.pid, "TracerPid")))
+    os.kill(killed[0], signal.SIGKILL)
+
+
+def test_gdb_is_killed_in_the_middle_of_a_call(stage: Stage, live: str, folder: Path, way: str) -> None:
+    """The call ends without it, and the process goes on: registers, signal mask and code are as before, and nobody holds it."""
+    parked = Parked(stage.start("victim_parked", "idle"))
+    before, mutex, killed = blocked_of(parked), mutex_of(parked), []  # type: str, int, List[int]
+    put(parked, mutex, 1)
+    system_call = Path("/proc/%d/task/%d/syscall" % (parked.pid, parked.pid))
+
+    def inside() -> bool:
+        words = system_call.read_text().split()
+        if words[0] == "%d" % MACHINE.system_calls.numbers["futex"] and int(words[1], 16) == mutex:
+            put(parked, mutex, 0)  # nobody wakes it: it sees that once the helper has stopped it
+            return True
+        return False
+
+    killer = threading.Thread(target=kill_tracer, args=(parked, killed, inside))
+    killer.start()
+    outcome = shell_unchecked(parked, folder, way, more="calling.BOUND_S = 600.0")
+    killer.join()
+    assert killed and outcome.code, outcome.stderr
+    until(lambda: status(parked.pid, "TracerPid") == "0", lambda: "it is still held", parked.process)
+    assert blocked_of(parked) == before
+    parked.go()
+    assert not strange_code(parked.pid)
+
+
+def test_gdb_is_killed_between_two_calls(stage: Stage, live: str, folder: Path, way: str) -> None:
+    """The fault by which a call has come back is not handed to the process when gdb is gone."""
+    parked, flag, killed = Parked(stage.start("victim_parked", "idle")), folder / "between", []  # type: Parked, Path, List[int]
+    before = blocked_of(parked)
+    waits = "calling.measure = lambda pid: (open(%r, 'w').close(), __import__('time').sleep(600))\n" % str(flag)
+    killer = threading.Thread(target=kill_tracer, args=(parked, killed, flag.exists))
+    killer.start()
+    outcome = shell_unchecked(parked, folder, way, more=waits)
+    killer.join()
+    assert killed and outcome.code, outcome.stderr
+    until(lambda: status(parked.pid, "TracerPid") == "0" and blocked_of(parked) == before, lambda: "it is not as before", parked.process)
+    parked.go()
+    assert not strange_code(parked.pid)
+
+
+def strange_code(pid: int) -> List[str]:
+    """Of pages of the C library's code that are the process's own, places where it is another code than in the file: breakpoints."""
+    found = []
+    with open("/proc/%d/mem" % pid, "rb", buffering=0) as memory:
+        for one in procfs.maps(pid):
+            if one.executable and not one.writable and Path(one.name).name.startswith(("libc.", "libc-", "ld-")):
+                data = os.pread(memory.fileno(), one.end - one.start, one.start)
+                with open(one.name, "rb") as file:
+                    there = os.pread(file.fileno(), len(data), one.offset)
+                found += ["%s at 0x%x" % (one.name, one.start + at) for at, (now, then) in enumerate(zip(data, there)) if now != then]
+    return found
 
 
 @pytest.mark.parametrize("name", ["TERM", "HUP"])

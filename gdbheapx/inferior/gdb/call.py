@@ -3,6 +3,7 @@
 Everything that is set in gdb for a call is set back after it. What a call leaves behind in the process is told by its outcome.
 """
 
+import re
 import time
 from typing import Dict, List, Optional, Sequence, Tuple
 
@@ -42,6 +43,16 @@ class Control(Frames):
     def machine(self) -> Calling:
         """What a call needs here; Refusal where calls were never tried."""
         return self.target.arch.to_call()
+
+    @property
+    def entry(self) -> Optional[int]:
+        """The program's first instruction, where nobody comes by any more."""
+        return self.target.auxv().get(AT_ENTRY)
+
+    def breakpoints(self) -> List[int]:
+        """Addresses among which are all where gdb writes one while the process runs, its own included."""
+        table = quiet("maintenance info breakpoints") or ""
+        return sorted({int(address, 16) for address in re.findall(r"\b0x[0-9a-f]+", table)})
 
     def switch(self, lwp: int) -> None:
         """Select a thread; HeapxError if it is gone."""
@@ -266,7 +277,7 @@ class Control(Frames):
         saved, kept = gdb_inferior.registers(machine.general), self._kept(lwp)
         low, place = self._put(saved[machine.sp], text)
         stack = ((low if place is not None else saved[machine.sp] - red_zone - ROOM) & -machine.stack_align) - machine.return_bytes
-        end = self.target.auxv().get(AT_ENTRY) or saved[machine.pc]  # the program's first instruction, where nobody comes by any more
+        end = self.entry or saved[machine.pc]
         if machine.return_bytes:
             self.write(stack, end.to_bytes(machine.return_bytes, "little"))
         words = ([place] if place is not None else []) + list(arguments)
