@@ -373,7 +373,7 @@ class Injector(Tracer):
         if (stop, audit, pc, number, first) == (ENTRY, self._audit, self._prepared.code + self._call_bytes, self._numbers[name], argument):
             return ""
         self._get(lwp)
-        if stop != ENTRY or not set_register_set(lwp, *self._machine.cancelled(self._words)):
+        if stop != ENTRY or not set_register_set(lwp, *self._machine.cancelled(list(self._words))):
             raise NotNow("a system call of thread %d cannot be cancelled" % lwp)
         return "instead of %s its thread %d was about to make system call %d at 0x%x: it was cancelled" % (name, lwp, number, pc)
 
