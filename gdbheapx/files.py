@@ -1,24 +1,183 @@
-"""Files whose kind is not known, where a FIFO would wait for a writer for ever and a device acts; and files that have no name."""
+"""Files whose kind is not known, where a FIFO would wait for a writer for ever and a device acts; files that a target names; and files
+that have no name.
 
+What a target names is never opened as text: links of its tree lead to places in that tree (openat2(2), RESOLVE_IN_ROOT), magic links of
+/proc nowhere, and a file is looked at (O_PATH) before it is opened. Whatever lies on a file system that may not answer is opened by a child
+that may be abandoned (apart.py).
+"""
+
+import ctypes
 import errno
 import os
 import stat
+from typing import Callable, Optional
+
+from gdbheapx import mounts
+
+HANDLE = os.O_PATH | os.O_CLOEXEC
+READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+OPENAT2 = 437
+"""Its number on all machines (Linux 5.6)."""
+NO_XDEV, NO_MAGICLINKS, IN_ROOT = 0x01, 0x02, 0x10
+"""RESOLVE_... (linux/openat2.h)."""
+MAX_LINKS = 40
+"""As many symbolic links as the kernel follows."""
 
 
 class NotRegular(OSError):
     """There is something at the path, and it is no regular file."""
 
 
+class TargetPath(str):
+    """A path that a target gave, as text for people: it is opened below `root`, or where that is None as the link of /proc that it is."""
+
+    root: Optional[str]
+
+    def __new__(cls, text: str, root: Optional[str] = "/") -> "TargetPath":
+        made = super().__new__(cls, text)
+        made.root = root
+        return made
+
+    @property
+    def inside(self) -> str:
+        """The path in the tree."""
+        top = (self.root or "").rstrip("/")
+        return self[len(top) :] if self.startswith(top + "/") else str(self)
+
+    @property
+    def mount_table(self) -> str:
+        """The mountinfo of the process whose tree it is; ours where that is nobody's."""
+        parts = self.split("/")
+        return "/proc/%s/mountinfo" % (parts[2] if self.startswith("/proc/") and parts[2].isdigit() else "self")
+
+
+def in_tree(root: str, name: str) -> TargetPath:
+    """Return the path of a target's file below `root` (empty: the tree is this machine's own; a relative name is one of our folder)."""
+    if not root:
+        return TargetPath(name, "/" if name.startswith("/") else ".")
+    return TargetPath("%s/%s" % (root.rstrip("/"), name.lstrip("/")), root)
+
+
 def open_regular(path: str) -> int:
     """A descriptor for reading the regular file at `path`. OSError if it cannot be opened, NotRegular without opening anything else."""
-    check(os.stat(path), path)
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    if isinstance(path, TargetPath):
+        return open_of_target(path)
+    handle = os.open(path, HANDLE)
     try:
-        check(os.fstat(descriptor), path)  # another one may lie there by now
-    except NotRegular:
-        os.close(descriptor)
+        check(os.fstat(handle), path)
+        return reopen(handle, path, READ)
+    finally:
+        os.close(handle)
+
+
+def open_of_target(path: TargetPath, is_folder: bool = False) -> int:
+    """Open a regular file or folder that a target names. It comes from a child where it is not on the tree's uppermost mount, or that may
+    not answer: a mount is not crossed here, so none can get in the way."""
+    handle = _look_up_here(path)
+    if handle is None:
+        from gdbheapx import apart
+
+        return apart.open_file(path, is_folder)
+    try:
+        return open_handle(handle, path, is_folder)
+    finally:
+        os.close(handle)
+
+
+def _look_up_here(path: TargetPath) -> Optional[int]:
+    """Return a handle of what is known to answer, None for all else."""
+    top = os.open(path if path.root is None else path.root, HANDLE)
+    try:
+        if mounts.kind_of(top, path.mount_table) not in mounts.LOCAL:
+            return None
+        if path.root is None:
+            return os.dup(top)
+        return openat2(top, path.inside, HANDLE, IN_ROOT | NO_MAGICLINKS | NO_XDEV)
+    except OSError as error:
+        if error.errno in (errno.EXDEV, errno.ENOSYS, errno.EPERM, errno.EAGAIN):
+            return None
         raise
+    finally:
+        os.close(top)
+
+
+def look_up(path: TargetPath) -> int:
+    """Return a handle of whatever the path leads to in its tree; this may wait for a file system for ever."""
+    top = os.open(path if path.root is None else path.root, HANDLE)
+    try:
+        if path.root is None:
+            return os.dup(top)
+        try:
+            return openat2(top, path.inside, HANDLE, IN_ROOT | NO_MAGICLINKS)
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.EPERM, errno.EAGAIN):
+                raise
+        return walk(top, path.inside)
+    finally:
+        os.close(top)
+
+
+def openat2(top: int, path: str, flags: int, resolve: int) -> int:
+    """openat2(2), which neither Python nor old C libraries have. ENOSYS before Linux 5.6, EPERM below old filters of containers."""
+    how = (ctypes.c_uint64 * 3)(flags, 0, resolve)
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    descriptor: int = call(ctypes.c_long(OPENAT2), ctypes.c_long(top), os.fsencode(path), how, ctypes.c_size_t(ctypes.sizeof(how)))
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
     return descriptor
+
+
+def walk(top: int, path: str, judge: Optional[Callable[[os.stat_result], None]] = None, is_tree: bool = True) -> int:
+    """Return a handle of what `path` leads to below a folder, without openat2: the text of each link is resolved component by component.
+    `judge` sees the status of each of them before it is used, and may raise. Not `is_tree`: the folder is no root, only a beginning."""
+    at, parts, links = [os.dup(top)], path.split("/")[::-1], 0
+    try:
+        while parts:
+            part = parts.pop()
+            if part == ".." and (len(at) > 1 or not is_tree):
+                folder_above = os.open("..", HANDLE, dir_fd=at[0]) if len(at) == 1 else None
+                os.close(at.pop())
+                at += [] if folder_above is None else [folder_above]
+            if part in ("", ".", ".."):
+                continue
+            at.append(os.open(part, HANDLE | os.O_NOFOLLOW, dir_fd=at[-1]))
+            status = os.fstat(at[-1])
+            if judge is not None:
+                judge(status)
+            if not stat.S_ISLNK(status.st_mode):
+                continue
+            text, links = os.readlink("", dir_fd=at[-1]), links + 1
+            os.close(at.pop())
+            if links > MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            while text.startswith("/") and len(at) > is_tree:
+                os.close(at.pop())
+            at += [] if at else [os.open("/", HANDLE)]
+            parts += text.split("/")[::-1]
+        return os.dup(at[-1])
+    finally:
+        for descriptor in at:
+            os.close(descriptor)
+
+
+def open_handle(handle: int, path: str, is_folder: bool = False) -> int:
+    """Open what a handle of a target's file is of, for reading: a regular file, or a folder."""
+    if is_folder:
+        return reopen(handle, path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    check(os.fstat(handle), path)
+    return reopen(handle, path, READ)
+
+
+def reopen(handle: int, path: str, flags: int) -> int:
+    """Open what a handle is of, whatever lies at the path by now."""
+    try:
+        return os.open("/proc/self/fd/%d" % handle, flags)
+    except FileNotFoundError:  # no /proc here, or that of another pid namespace
+        descriptor = os.open(path, flags)
+    if os.path.samestat(os.fstat(descriptor), os.fstat(handle)):
+        return descriptor
+    os.close(descriptor)
+    raise NotRegular(errno.ESTALE, "another file lies there by now", path)
 
 
 def check(status: os.stat_result, path: str) -> None:

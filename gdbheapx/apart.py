@@ -1,0 +1,195 @@
+"""Files that may not answer (FUSE, NFS, autofs) are opened and read by a child, which is abandoned when it does not.
+
+A read that waits for a daemon cannot be ended by a signal, only by that daemon: who must not wait for it lets another process do so. The
+child has none of our descriptors, so no lock, no pipe and no terminal waits with it; it is nobody's to wait for, ends when it is idle, and
+kills itself when it comes back too late.
+"""
+
+import errno
+import os
+import select
+import signal
+import socket
+import threading
+import time
+import warnings
+from typing import List, Optional, Tuple
+
+from gdbheapx import files, mounts
+
+EACH_S, ALL_S, WINDOW_S, QUICK_S = 2.0, 10.0, 60.0, 0.25
+"""How long one answer is waited for, and all of them together in a window of time; quick ones do not count."""
+IDLE_S = 1.0
+MOST_BYTES = 1 << 30
+"""Of a file that is copied."""
+MOST_TEXT = 1 << 16
+FILE, FOLDER, TEXT = b"f", b"d", b"t"
+
+
+class Reader:
+    """The child that is asked at present."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: Optional[socket.socket] = None
+        self._owner = 0
+        """A process that was forked meanwhile has a child of its own."""
+        self._since, self._waited_s = 0.0, 0.0
+
+    def ask(self, kind: bytes, path: files.TargetPath) -> Tuple[bytes, List[int]]:
+        """Return the answer's text and descriptors. OSError as the child met it; ETIMEDOUT where it did not answer."""
+        request = b"\0".join((kind, b"" if path.root is None else os.fsencode(path.root), os.fsencode(path)))
+        with self._lock:
+            began = time.monotonic()
+            if began - self._since > WINDOW_S:
+                self._since, self._waited_s = began, 0.0
+            if self._waited_s >= ALL_S:
+                raise OSError(errno.ETIMEDOUT, "its file system does not answer", path)
+            try:
+                answer = self._exchange(request)
+            finally:
+                waited_s = time.monotonic() - began
+                self._waited_s += waited_s if waited_s > QUICK_S else 0.0
+        if answer is None:
+            raise OSError(errno.ETIMEDOUT, "its file system does not answer", path)
+        number = int.from_bytes(answer[0][:4], "little")
+        if number:
+            raise OSError(number, os.strerror(number), path)
+        return answer[0][4:], answer[1]
+
+    def _exchange(self, request: bytes) -> Optional[Tuple[bytes, List[int]]]:
+        """None: no answer. One that has ended meanwhile is replaced once."""
+        for _ in range(2):
+            if self._socket is None or self._owner != os.getpid():
+                self._drop()
+                self._socket, self._owner = start(), os.getpid()
+            try:
+                self._socket.send(request)
+                poll = select.poll()
+                poll.register(self._socket, select.POLLIN)
+                answer = None
+                if poll.poll(EACH_S * 1000):
+                    data, descriptors, _, _ = socket.recv_fds(self._socket, MOST_TEXT + 4, 1, socket.MSG_CMSG_CLOEXEC)
+                    if data:
+                        return data, descriptors
+                else:
+                    self._drop()
+                    return answer
+            except OSError:
+                pass
+            self._drop()
+        return None
+
+    def _drop(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+READER = Reader()
+
+
+def open_file(path: files.TargetPath, is_folder: bool = False) -> int:
+    """Return a descriptor of a file or folder of a target; of a file that may not answer one of its copy, of such a folder none."""
+    _, descriptors = READER.ask(FOLDER if is_folder else FILE, path)
+    return descriptors[0]
+
+
+def read_text(path: str) -> bytes:
+    """Return the first bytes of a file of /proc whose reading may wait for a process's own memory. Empty where there is no answer."""
+    try:
+        return READER.ask(TEXT, files.TargetPath(path, None))[0]
+    except OSError:
+        return b""
+
+
+def start() -> socket.socket:
+    """Start a child that nobody has to wait for; what is said to it comes back as an answer."""
+    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, whose locks the child does not take
+        middle = os.fork()
+    if not middle:
+        try:
+            if not os.fork():
+                serve(its.detach())
+        finally:
+            os._exit(0)
+    its.close()
+    try:
+        os.waitpid(middle, 0)
+    except ChildProcessError:  # gdb waits for all children
+        pass
+    return mine
+
+
+def serve(number: int) -> None:
+    """Answer until nobody asks."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for signum in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(signum, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) != number:
+            try:
+                os.close(int(name))
+            except OSError:  # the listing's own
+                pass
+    its = socket.socket(fileno=number)
+    poll = select.poll()
+    poll.register(its, select.POLLIN)
+    while poll.poll(IDLE_S * 1000):
+        request = its.recv(MOST_TEXT)
+        if not request:
+            break
+        signal.setitimer(signal.ITIMER_REAL, 2 * EACH_S)
+        answer(its, request)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def answer(its: socket.socket, request: bytes) -> None:
+    """Do one request, and say how it went."""
+    kind, root, text = request.split(b"\0", 2)
+    path, text_read, descriptors, number = files.TargetPath(os.fsdecode(text), os.fsdecode(root) or None), b"", [], 0
+    try:
+        if kind == TEXT:
+            with open(path, "rb", buffering=0) as file:
+                text_read = file.read(MOST_TEXT) or b""
+        else:
+            descriptors = [open_here(path, kind == FOLDER)]
+    except OSError as error:
+        number = error.errno or errno.EIO
+    except Exception:
+        number = errno.EIO
+    socket.send_fds(its, [number.to_bytes(4, "little") + text_read], descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def open_here(path: files.TargetPath, is_folder: bool) -> int:
+    """Open it in the child: what cannot be trusted to answer again is copied."""
+    handle = files.look_up(path)
+    try:
+        kind = mounts.kind_of(handle, path.mount_table) or mounts.kind_of_device(os.fstat(handle))
+        if kind in mounts.PSEUDO:
+            raise files.NotRegular(errno.EINVAL, "it is not a regular file", path)
+        if kind not in mounts.LOCAL and is_folder:
+            raise OSError(errno.EREMOTEIO, "its file system may not answer", path)
+        descriptor = files.open_handle(handle, path, is_folder)
+        return descriptor if kind in mounts.LOCAL else copy(descriptor)
+    finally:
+        os.close(handle)
+
+
+def copy(source: int) -> int:
+    """Return a copy without a name, with the time of its source; the source is closed."""
+    try:
+        status = os.fstat(source)
+        if status.st_size > MOST_BYTES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        descriptor = files.unnamed_or_in_memory()
+        files.send(descriptor, source, 0, status.st_size)
+        os.utime(descriptor, ns=(status.st_atime_ns, status.st_mtime_ns))
+        return descriptor
+    finally:
+        os.close(source)
