@@ -9,8 +9,11 @@ that may be abandoned (apart.py).
 import ctypes
 import errno
 import os
+import resource
 import stat
-from typing import Callable, Optional
+import threading
+from collections import OrderedDict
+from typing import Callable, Optional, Tuple, TypeVar
 
 from gdbheapx import mounts
 
@@ -22,6 +25,9 @@ NO_XDEV, NO_MAGICLINKS, IN_ROOT = 0x01, 0x02, 0x10
 """RESOLVE_... (linux/openat2.h)."""
 MAX_LINKS = 40
 """As many symbolic links as the kernel follows."""
+
+
+Asked = TypeVar("Asked")
 
 
 class NotRegular(OSError):
@@ -178,6 +184,47 @@ def reopen(handle: int, path: str, flags: int) -> int:
         return descriptor
     os.close(descriptor)
     raise NotRegular(errno.ESTALE, "another file lies there by now", path)
+
+
+class RegularFile:
+    """A regular file for reading at offsets. Few of them are open at a time: one that is asked again is opened again."""
+
+    MOST_OPEN = 256
+    _open: "OrderedDict[int, int]" = OrderedDict()
+    _lock = threading.RLock()
+
+    def __init__(self, path: str) -> None:
+        """As open_regular."""
+        self.path = path
+        self._identity: Optional[Tuple[int, int]] = None
+        self.ask(lambda descriptor: None)
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        descriptor = self._open.pop(id(self), None)
+        if descriptor is not None:  # `os` may be gone when the interpreter ends
+            close(descriptor)
+
+    def ask(self, question: Callable[[int], Asked]) -> Asked:
+        """Return what `question` gives for the file's descriptor. OSError if it cannot be opened again, or another file lies there."""
+        with self._lock:
+            descriptor = self._open.pop(id(self), None)
+            if descriptor is None:
+                descriptor = open_regular(self.path)
+                status = os.fstat(descriptor)
+                identity = status.st_size, status.st_mtime_ns  # a copy (apart.py) has these of its source
+                if identity != (self._identity or identity):
+                    os.close(descriptor)
+                    raise NotRegular(errno.ESTALE, "another file lies there by now", self.path)
+                self._identity = identity
+                room = min(self.MOST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+                while len(self._open) >= max(room, 1):
+                    os.close(self._open.popitem(last=False)[1])
+            self._open[id(self)] = descriptor
+            return question(descriptor)
+
+    def pread(self, size_bytes: int, offset: int) -> bytes:
+        """As os.pread."""
+        return self.ask(lambda descriptor: os.pread(descriptor, size_bytes, offset))
 
 
 def check(status: os.stat_result, path: str) -> None:

@@ -147,21 +147,35 @@ def with_target(asked: GlobalOptions, words: List[str]) -> Tuple[GlobalOptions, 
 
 
 def running() -> Iterator[Tuple[int, Tuple[str, str]]]:
-    """The other processes, each with the name that it has and that of its program."""
+    """The other processes, each with the name that it has and that of its program. No command line is read: it is memory of the process,
+    which may be a file that does not answer."""
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:
-            with open("/proc/%s/comm" % entry, "rb") as comm, open("/proc/%s/cmdline" % entry, "rb") as words:
-                known = comm.read().rstrip(b"\n"), os.path.basename(words.read().partition(b"\0")[0])
+            with open("/proc/%s/comm" % entry, "rb") as file:
+                name = os.fsdecode(file.read().rstrip(b"\n"))
         except OSError:  # it has ended
             continue
-        yield int(entry), (os.fsdecode(known[0]), os.fsdecode(known[1]))
+        try:
+            program = os.path.basename(os.readlink("/proc/%s/exe" % entry))
+        except OSError:  # another user's, or a thread of the kernel
+            program = ""
+        yield int(entry), (name, program)
 
 
 def processes_called(name: str) -> List[int]:
-    """The processes whose program has this name."""
-    return sorted(pid for pid, names in running() if name in names) if name and not name.startswith("-") else []
+    """The processes whose program has this name; where there is none, those that call themselves so in their first word."""
+    if not name or name.startswith("-"):
+        return []
+    named = dict(running())
+    return sorted(pid for pid in named if name in named[pid]) or sorted(pid for pid in named if _first_word(pid) == name)
+
+
+def _first_word(pid: int) -> str:
+    from gdbheapx.apart import read_text
+
+    return os.path.basename(os.fsdecode(read_text("/proc/%d/cmdline" % pid).partition(b"\0")[0]))
 
 
 def nothing_called(name: str) -> UsageError:

@@ -9,10 +9,11 @@ one that was compiled with -g3, while the process stands still.
 """
 
 import os
+import stat
 import struct
 from typing import Callable, Dict, List, Optional, Tuple
 
-from gdbheapx.files import copy_of, open_regular, send, unnamed_or_in_memory
+from gdbheapx.files import HANDLE, TargetPath, copy_of, open_regular, send, unnamed_or_in_memory, walk
 from gdbheapx.inferior.elf.file import PT_LOAD, SHT_NOBITS, ElfFile
 
 DEBUG = (".debug_", ".zdebug_", ".gdb_index", ".gnu_debug")
@@ -44,7 +45,7 @@ class Openable:
             name = self._copy(path, without_debug_info)
             if name is not None:
                 return name
-        return path if resolves(path) else self._copy(path, copy_of)
+        return path if is_fixed(path) and resolves(path) else self._copy(path, copy_of)
 
     def _copy(self, path: str, make: Callable[[str], int]) -> Optional[str]:
         try:
@@ -85,6 +86,31 @@ def without_debug_info(path: str) -> int:
     finally:
         os.close(source)
     return descriptor
+
+
+def is_fixed(path: str) -> bool:
+    """Nobody but root and this user can have another file lie at the path when gdb opens it."""
+    if not isinstance(path, TargetPath):
+        return True
+    if path.root is None or path.root.startswith("/proc/"):
+        return False
+    if path.root != "/":
+        return True  # --sysroot
+    try:
+        top = os.open("/", HANDLE)
+        try:
+            os.close(walk(top, path, _check_ours))
+        finally:
+            os.close(top)
+    except OSError:
+        return False
+    return True
+
+
+def _check_ours(status: os.stat_result) -> None:
+    is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
+    if status.st_uid not in (0, os.geteuid()) or (is_open and not stat.S_ISLNK(status.st_mode)):
+        raise PermissionError("others may change it")
 
 
 def resolves(path: str) -> bool:

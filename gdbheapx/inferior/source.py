@@ -14,7 +14,7 @@ from bisect import bisect_right
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Still
-from gdbheapx.files import open_regular
+from gdbheapx.files import TargetPath, in_tree, open_of_target, open_regular
 from gdbheapx.inferior.base import (
     BulkSource,
     CopiedMemory,
@@ -47,8 +47,6 @@ PAGE = 4096
 """The smallest page there is: a mapping begins and ends at a multiple of the target's, which is a multiple of this."""
 MAX_PACKAGE_DEPTH = 3
 """How deep a library lies in its package."""
-MAX_LINKS = 40
-"""As many symbolic links as the kernel follows."""
 AT_PAGESZ = 6
 
 
@@ -134,37 +132,11 @@ def same_dynamic(file: ElfFile, base: int, read: Read) -> Optional[bool]:
     return True
 
 
-def resolve_in_tree(root: str, path: str) -> str:
-    """Where `path` of the tree below `root` lies here. An absolute symbolic link in the tree means a place in the tree, never one here."""
-    root = root.rstrip("/")
-    parts = [part for part in reversed(path.split("/")) if part not in ("", ".")]
-    at: List[str] = []
-    links = 0
-    while parts:
-        part = parts.pop()
-        if part == "..":
-            del at[-1:]
-            continue
-        here = "%s/%s" % (root, "/".join(at + [part]))
-        try:
-            target = os.readlink(here)
-        except OSError:
-            at.append(part)
-            continue
-        links += 1
-        if links > MAX_LINKS:
-            break
-        if target.startswith("/"):
-            at = []
-        parts += [part for part in reversed(target.split("/")) if part not in ("", ".")]
-    return "%s/%s" % (root, "/".join(at))
-
-
 def os_release(root: str) -> Dict[str, str]:
     """What /etc/os-release of the tree says; empty if it says nothing."""
     for path in ("/etc/os-release", "/usr/lib/os-release"):
         try:
-            with open(open_regular(resolve_in_tree(root, path)), encoding="utf-8", errors="replace") as file:
+            with open(open_regular(in_tree(root, path)), encoding="utf-8", errors="replace") as file:
                 text = file.read(1 << 16)
         except OSError:
             continue
@@ -184,24 +156,28 @@ def debug_package(root: str, packages: Packages) -> Optional[str]:
     return next((command for names, command in packages if any(name in names for name in kinds)), None)
 
 
-def from_wheel(path: str) -> bool:
+def from_wheel(root: str, path: str) -> bool:
     """The file was installed by pip: into a place of its own, or beside the metadata that wheels bring. Distributions keep theirs below
     /usr/lib."""
     if re.search(r"/site-packages/|^/usr/local/lib/python[^/]*/dist-packages/", path):
         return True
     folder = os.path.dirname(path)
     for _ in range(MAX_PACKAGE_DEPTH if not path.startswith("/usr/") else 0):
-        if any(name.endswith(".dist-info") for name in _names(folder)):
+        if any(name.endswith(".dist-info") for name in _names(in_tree(root, folder))):
             return True
         folder = os.path.dirname(folder)
     return False
 
 
-def _names(folder: str) -> List[str]:
+def _names(folder: TargetPath) -> List[str]:
     try:
-        return os.listdir(folder) if folder not in ("", "/") else []
+        descriptor = open_of_target(folder, is_folder=True)
     except OSError:
         return []
+    try:
+        return os.listdir(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def downloaded(build_id: str) -> Optional[str]:
@@ -267,7 +243,7 @@ class Source(Memory, Mappings, Usage, Process):
 
     def host_path(self, name: str) -> str:
         """Where the target's file `name` is found on this machine."""
-        return resolve_in_tree(self.sysroot, name) if self.sysroot else name
+        return in_tree(self.sysroot, name)
 
 
 def image_build_id(read: Read, start: int) -> Optional[str]:

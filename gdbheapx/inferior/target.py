@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Type
 
 from gdbheapx.budget import NEVER, Still
+from gdbheapx.files import in_tree
 from gdbheapx.inferior.base import (
     BulkSource,
     Call,
@@ -69,7 +70,6 @@ from gdbheapx.inferior.source import (
     from_wheel,
     page_bytes,
     release_name,
-    resolve_in_tree,
     same_dynamic,
 )
 from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Diagnostic
@@ -300,7 +300,7 @@ class ElfTarget(Target):
     def _in_tree(self, path: str) -> str:
         """A path below the target's own tree, where links lead to places in that tree."""
         root = self.source.sysroot.rstrip("/")
-        return resolve_in_tree(root, path[len(root) :]) if root and path.startswith(root + "/") else path
+        return in_tree(root, path[len(root) :]) if root and path.startswith(root + "/") else path
 
     def module_file(self, module: Module) -> Optional[str]:
         """The module's own file here, also when it was deleted or replaced on disk since: by its build-id, else by what of it is in
@@ -856,7 +856,7 @@ class ElfTarget(Target):
             commands.append("%s in the file tree below %s (%s)" % (package, root, release_name(root)))
         elif package:
             commands.append(package)
-        if from_wheel(module.name):
+        if from_wheel(root, module.name):
             commands.append("PyPI's wheels have no debug files, and debuginfod does not serve them: build it with debug information")
         elif build_id:
             commands.append("debuginfod-find debuginfo %s (with DEBUGINFOD_URLS set)" % build_id)

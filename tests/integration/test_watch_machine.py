@@ -117,7 +117,7 @@ def proc(folder: Path, groups: Dict[int, str]) -> Path:
     for pid, group in groups.items():
         (folder / str(pid)).mkdir(parents=True)
         (folder / str(pid) / "cgroup").write_text("0::%s\n" % group)
-        (folder / str(pid) / "cmdline").write_text("/usr/bin/p%d\0--x\0" % pid if pid != 2 else "")
+        (folder / str(pid) / "statm").write_text("9 9 9 9 0 9 0" if pid != 2 else "0 0 0 0 0 0 0")
         (folder / str(pid) / "comm").write_text("p%d\n" % pid)
     return folder
 

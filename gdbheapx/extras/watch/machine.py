@@ -145,14 +145,19 @@ class Machine:
             self._ended = sorted(self._ended, key=_grown, reverse=True)[:MOST_ENDED]
 
     def _is_wanted(self, entry: str) -> bool:
-        """Threads of the kernel have no memory of their own."""
+        """Threads of the kernel have no memory of their own. Names come from comm and exe: to read a command line is to read a process."""
         if self._which.startswith("/"):
             groups = [line.split(":", 2)[-1] for line in self._text(entry, "cgroup").splitlines()]
             return any(group == self._which or group.startswith(self._which.rstrip("/") + "/") for group in groups)
         if self._which != ALL:
-            own = os.path.basename(self._text(entry, "cmdline").partition("\0")[0])
-            return self._which in (self._text(entry, "comm").rstrip("\n"), own)
-        return bool(self._text(entry, "cmdline"))
+            return self._which in (self._text(entry, "comm").rstrip("\n"), self._program(entry))
+        return self._text(entry, "statm").split(" ")[0] not in ("", "0")
+
+    def _program(self, entry: str) -> str:
+        try:
+            return os.path.basename(os.readlink(os.path.join(self._proc, entry, "exe")))
+        except OSError:
+            return ""
 
     def _text(self, entry: str, name: str) -> str:
         try:

@@ -8,13 +8,12 @@ The few registers that matter (stack, program counter, thread pointer), out of t
 sets.
 """
 
-import os
 import struct
 from array import array
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.arch import Architecture, ByteOrder, byte_order, of_elf
-from gdbheapx.files import open_regular
+from gdbheapx.files import RegularFile
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
 ET_CORE = 4
@@ -183,25 +182,19 @@ class ElfFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._fd = open_regular(path)
-        header = parse_header(os.pread(self._fd, 64, 0))
+        self.file = RegularFile(path)
+        header = parse_header(self.file.pread(64, 0))
         if header is None:
-            os.close(self._fd)
-            self._fd = -1
             raise ValueError("%s is not an ELF file" % path)
         self.header: Header = header
         self._sections: Optional[List[Section]] = None
         self._tables: Dict[int, Tuple[bytes, bytes, bytes]] = {}
         self._build_id: Optional[Tuple[Optional[str]]] = None
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        if getattr(self, "_fd", -1) >= 0:  # `os` may be gone when the interpreter ends
-            close(self._fd)
-
     def pread(self, offset: int, size_bytes: int) -> bytes:
         """Bytes of the file; shorter at its end, none where a damaged file asks for more than there can be."""
         try:
-            return os.pread(self._fd, size_bytes, offset)
+            return self.file.pread(size_bytes, offset)
         except (OSError, OverflowError, MemoryError):
             return b""
 

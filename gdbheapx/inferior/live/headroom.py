@@ -19,6 +19,7 @@ import signal
 import time
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+from gdbheapx import mounts as table
 from gdbheapx import problems
 from gdbheapx.inferior.base import SwapRoom
 from gdbheapx.inferior.live import procfs
@@ -216,21 +217,9 @@ def _mount(files: Files, kind: str, path: str) -> Optional[Mount]:
 
 def mounts(files: Files, kind: str) -> Iterator[Mount]:
     """Cgroup file systems of this version; of version 1 those with the memory controller."""
-    for line in (files.text("%s/self/mountinfo" % files.proc) or "").splitlines():
-        before, _, after = line.partition(" - ")
-        fields, what = before.split(), after.split(" ", 2)
-        if len(fields) < 5 or len(what) < 3 or what[0] != kind or (kind == V1 and "memory" not in what[2].split(",")):
-            continue
-        yield Mount(kind, unescaped(fields[4]), unescaped(fields[3]))
-
-
-def unescaped(text: str) -> str:
-    """A path as mountinfo writes it: blanks and backslashes are octal."""
-    return (
-        text.encode("utf-8", "surrogateescape").decode("unicode_escape").encode("latin-1").decode("utf-8", "surrogateescape")
-        if "\\" in text
-        else text
-    )
+    for mount in table.read("%s/self/mountinfo" % files.proc):
+        if os.fsdecode(mount.kind) == kind and (kind != V1 or "memory" in mount.options.split(",")):
+            yield Mount(kind, mount.point, mount.root)
 
 
 def is_uppermost(mount: Mount, files: Files) -> bool:

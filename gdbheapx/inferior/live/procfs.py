@@ -5,6 +5,7 @@ import time
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.errors import HeapxError
+from gdbheapx.files import RegularFile, TargetPath
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.elf.file import Header, parse_auxv, parse_header
 from gdbheapx.problems import ALREADY_TRACED, NO_PROCESS, NOT_PERMITTED, PROC_UNUSABLE, PROCESS_ENDED
@@ -81,8 +82,7 @@ def executable(pid: int) -> Optional[str]:
 def executable_header(pid: int) -> Optional[Header]:
     """The ELF header of its program."""
     try:
-        with open("/proc/%d/exe" % entry(pid), "rb") as file:
-            return parse_header(file.read(64))
+        return parse_header(RegularFile(TargetPath("/proc/%d/exe" % entry(pid), None)).pread(64, 0))
     except OSError:
         return None
 

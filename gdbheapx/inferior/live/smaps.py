@@ -9,6 +9,7 @@ from itertools import repeat
 from operator import add
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
 
+from gdbheapx import mounts as table
 from gdbheapx.inferior.base import HugePages, Mapping, MappingUse, MemoryUse
 from gdbheapx.inferior.live import procfs
 
@@ -199,15 +200,7 @@ def _sum(columns: Sequence[Column], count: int) -> Column:
 def mounts(text: bytes) -> Dict[str, str]:
     """Device, as /proc/PID/maps writes it (`fd:01`), -> type of the file system mounted from it where the process sees it, by the process's
     mountinfo."""
-    types: Dict[str, str] = {}
-    for line in text.decode("utf-8", "surrogateescape").splitlines():
-        before, dash, after = line.partition(" - ")
-        fields, kind = before.split(), after.split()
-        if dash and len(fields) > 2 and kind:
-            major, _, minor = fields[2].partition(":")
-            if major.isdigit() and minor.isdigit():
-                types["%02x:%02x" % (int(major), int(minor))] = kind[0]
-    return types
+    return {"%02x:%02x" % tuple(map(int, mount.device.split(":"))): os.fsdecode(mount.kind) for mount in table.parse(text)}
 
 
 def machine_setting() -> Optional[str]:

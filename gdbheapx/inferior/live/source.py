@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 
 from gdbheapx.budget import Still
 from gdbheapx.errors import HeapxError
+from gdbheapx.files import RegularFile, TargetPath
 from gdbheapx.inferior.base import (
     BulkSource,
     CopiedMemory,
@@ -71,7 +72,7 @@ class LiveMemory:
         except OSError:  # not in this kernel: everything is read as it comes
             pass
         self.page_bytes = os.sysconf("SC_PAGESIZE")
-        self._files: Dict[Tuple[str, int], Optional[int]] = {}
+        self._files: Dict[Tuple[str, int], Optional[RegularFile]] = {}
         self._swappable: Set[Tuple[str, int]] = set()
         """Those of them whose pages may be in swap."""
         self._searched: Tuple[Optional[Sequence[Mapping]], List[int]] = (None, [])
@@ -84,8 +85,8 @@ class LiveMemory:
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         # `close` is bound early: `os` may be gone when the interpreter ends
-        for descriptor in [getattr(self, "_memory", -1), getattr(self, "_pagemap", -1), *getattr(self, "_files", {}).values()]:
-            if descriptor is not None and descriptor >= 0:
+        for descriptor in (getattr(self, "_memory", -1), getattr(self, "_pagemap", -1)):
+            if descriptor >= 0:
                 close(descriptor)
 
     @property
@@ -236,24 +237,30 @@ class LiveMemory:
     def _from_file(self, mapping: Mapping, address: int, size_bytes: int) -> bytes:
         """A page of a file that the process has not touched is as it is in the file. Where the file cannot be had, it is read from the
         process after all."""
-        descriptor, is_swappable = self._file(mapping)
+        file, is_swappable = self._file(mapping)
         if is_swappable:
             size_bytes = self._swap.take_shared(size_bytes, self.page_bytes)
         if not size_bytes:
             return b""
-        if descriptor is None:
+        if file is None:
             return self._plain(address, size_bytes)
         try:
-            return os.pread(descriptor, size_bytes, mapping.offset + address - mapping.start)
+            return file.pread(size_bytes, mapping.offset + address - mapping.start)
         except OSError:
             return b""
 
     def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
         """As Target.swappable_ranges."""
         mapping = self._mapping_at(start)
-        descriptor = self._file(mapping)[0] if mapping is not None else None
-        if mapping is None or descriptor is None:
+        file = self._file(mapping)[0] if mapping is not None else None
+        if mapping is None or file is None:
             return None
+        try:
+            return file.ask(lambda descriptor: self._data_ranges(descriptor, mapping, start, end))
+        except OSError:
+            return None
+
+    def _data_ranges(self, descriptor: int, mapping: Mapping, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
         ranges, base = [], mapping.start - mapping.offset
         place, last = start - base, min(end, mapping.end) - base
         while place < last:
@@ -268,29 +275,30 @@ class LiveMemory:
                 ranges.append((base + low, base + min(place, last)))
         return ranges
 
-    def _file(self, mapping: Mapping) -> Tuple[Optional[int], bool]:
+    def _file(self, mapping: Mapping) -> Tuple[Optional[RegularFile], bool]:
         """The mapped file, and whether pages of it may be in swap; of one that cannot be had they may."""
         key = (mapping.device, mapping.inode)
         if key not in self._files:
-            descriptor = self._files[key] = self._open_file(mapping)
-            if descriptor is None or _file_system(descriptor) == TMPFS_MAGIC:
+            file = self._files[key] = self._open_file(mapping)
+            if file is None or file.ask(_file_system) == TMPFS_MAGIC:
                 self._swappable.add(key)
         return self._files[key], key in self._swappable
 
-    def _open_file(self, mapping: Mapping) -> Optional[int]:
+    def _open_file(self, mapping: Mapping) -> Optional[RegularFile]:
         """The very file that is mapped, by device and inode: whatever lies at its path by now, or in this mount namespace, may be
-        another."""
+        another. A copy of it, where its file system may not answer, has neither."""
         if not mapping.inode or not mapping.is_file:
             return None
-        for path in ("/proc/%d/map_files/%x-%x" % (self._pid, mapping.start, mapping.end), self._host_path(mapping.name)):
+        link = TargetPath("/proc/%d/map_files/%x-%x" % (self._pid, mapping.start, mapping.end), None)
+        for path in (link, self._host_path(mapping.name)):
             try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                file = RegularFile(path)
+                status = file.ask(os.fstat)
             except OSError:
                 continue
-            status = os.fstat(descriptor)
-            if "%02x:%02x" % (os.major(status.st_dev), os.minor(status.st_dev)) == mapping.device and status.st_ino == mapping.inode:
-                return descriptor
-            os.close(descriptor)
+            device = "%02x:%02x" % (os.major(status.st_dev), os.minor(status.st_dev))
+            if path is link or (device, status.st_ino) == (mapping.device, mapping.inode):
+                return file
         return None
 
 
@@ -491,9 +499,9 @@ class LiveSource(Source):
     def file_in_memory(self, name: str) -> Optional[str]:
         """For others' processes it needs CAP_CHECKPOINT_RESTORE, but for the program."""
         if name == self.executable:
-            return "/proc/%d/exe" % procfs.entry(self._pid)
+            return TargetPath("/proc/%d/exe" % procfs.entry(self._pid), None)
         for mapping in self.mappings():
             if mapping.name in (name, name + " (deleted)"):
-                path = "/proc/%d/map_files/%x-%x" % (procfs.entry(self._pid), mapping.start, mapping.end)
-                return path if os.path.exists(path) else None
+                path = TargetPath("/proc/%d/map_files/%x-%x" % (procfs.entry(self._pid), mapping.start, mapping.end), None)
+                return path if os.path.lexists(path) else None
         return None

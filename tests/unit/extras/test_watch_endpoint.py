@@ -189,7 +189,7 @@ def test_a_machine_is_bounded(tmp_path: Path, served: endpoint.Endpoint, monkeyp
     """The largest are among the series, with their container, and the others are counted; those that ended go away; what is not known is left out."""
     for pid in range(1, 6):
         (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "cmdline").write_text("p")
+        (tmp_path / str(pid) / "statm").write_text("9 9 9 9 0 9 0")
     followed = machine.Machine("ALL", Told, str(tmp_path), is_judged=False)  # type: ignore[arg-type]
     monkeypatch.setattr(Told, "gone", set())
 
@@ -208,6 +208,6 @@ def test_a_machine_is_bounded(tmp_path: Path, served: endpoint.Endpoint, monkeyp
     assert "gdbheapx_swapped_bytes" not in first and first["gdbheapx_peak_bytes"][0].value == 9 * MB
     Told.gone = {4, 5}
     for pid in Told.gone:
-        (tmp_path / str(pid) / "cmdline").write_text("")
+        (tmp_path / str(pid) / "statm").write_text("0 0 0 0 0 0 0")
     assert [sample.labels["pid"] for sample in told(1.0)["gdbheapx_rss_bytes"]] == ["3", "2"]
     assert {row.pid for row in followed.rows()} == {1, 2, 3}, "nothing is kept of those that ended"
