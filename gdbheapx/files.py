@@ -152,8 +152,14 @@ def walk(top: int, path: str, judge: Optional[Callable[[os.stat_result], None]] 
                 judge(status)
             if not stat.S_ISLNK(status.st_mode):
                 continue
-            text, links = os.readlink("", dir_fd=at[-1]), links + 1
-            os.close(at.pop())
+            link, links = at.pop(), links + 1
+            try:
+                if not is_tree and mounts.kind_of(link, "/proc/self/mountinfo") == b"proc":  # which no text leads to
+                    at.append(os.open(part, HANDLE, dir_fd=at[-1]))
+                    continue
+                text = os.readlink("", dir_fd=link)
+            finally:
+                os.close(link)
             if links > MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
             while text.startswith("/") and len(at) > is_tree:

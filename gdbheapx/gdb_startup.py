@@ -7,7 +7,7 @@ import stat
 from typing import Callable, List, NoReturn, Sequence
 
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.output import Replacing
+from gdbheapx.output import OutputFile
 from gdbheapx.problems import CANNOT_WRITE
 
 MARK = b"# written by `gdbheapx gdbinit --install`; `gdbheapx gdbinit --remove` takes it away"
@@ -95,8 +95,6 @@ def change(
     shown = match.group(0) if match is not None else b""
     say("".join("  %s\n" % escaped(line) for line in os.fsdecode(shown).splitlines()))
     require_confirmed(options, question, "add the line yourself")
-    file = Replacing(path, "HOME or XDG_CONFIG_HOME")
-    if os.path.exists(path):
-        os.chmod(file.beside, stat.S_IMODE(os.stat(path).st_mode))
-    file.finish(content)
+    mode = stat.S_IMODE(os.stat(path).st_mode) if os.path.exists(path) else 0o600
+    OutputFile(path, "HOME or XDG_CONFIG_HOME").finish(content, mode)
     return say("%s\n" % ("removed from %s" % path if is_removal else "written to %s" % path))

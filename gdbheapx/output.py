@@ -4,16 +4,19 @@ import errno
 import os
 import stat
 import time
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional
+from typing import IO, Any, Callable, List, Mapping, NamedTuple, Optional, Tuple, Union
 
+from gdbheapx import mounts
 from gdbheapx.errors import HeapxError
-from gdbheapx.files import folder, unnamed
+from gdbheapx.files import HANDLE, MAX_LINKS, folder, unnamed, walk
 from gdbheapx.problems import CANNOT_WRITE, UNSAFE_PATH
 
 Write = Callable[[str], Any]
 Check = Callable[[], None]
 READER_S = 0.05
 """Between two looks whether somebody reads a FIFO."""
+ON_FILE = "write to a file with -o"
+OUR_MOUNTS = "/proc/self/mountinfo"
 SPOOL_BYTES = 1 << 20
 """Characters kept in memory before a spool goes to disk."""
 
@@ -142,136 +145,198 @@ def go_on() -> None:
     """Nobody interrupts."""
 
 
-def _opened(path: str, check: Check) -> int:
-    """For writing. open(2) of a FIFO would wait for its reader, and Python begins it anew after each signal: so it is asked again and
-    again instead."""
-    while True:
+class OutputFile:
+    """A file of an answer, with mode 0600: it is there whole, or not at all. It is written without a name, or under one beside its own, in
+    a folder that is held, and put in its place at the end.
+
+    No link of another user is followed on the way, and what is another user's, or no regular file, stays. `takes_any`: what is no regular
+    file, such as a terminal or a FIFO, is written to; `check` is asked while nobody reads a FIFO, and what it raises ends that. `is_named`:
+    somebody else writes it, at `beside`.
+    """
+
+    def __init__(self, path: str, option: str = "-o", takes_any: bool = False, is_named: bool = False, check: Check = go_on) -> None:
+        self._path, self._hint = path, "choose another file with %s" % option
+        self._folder, self._beside, self._is_stream, self._is_begun, self.is_taken = -1, "", False, False, False
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK, 0o600)
+            self._folder, self._name = self._follow(path)
+            status = self._status()
+            self._is_stream = status is not None and (self._is_link_of_proc() or not stat.S_ISREG(status.st_mode))
+            if self._is_stream and not takes_any:
+                raise self._refusal("%s is not a regular file; gdbheapx does not replace it")
+            if not self._is_stream:
+                self._check_owner(status)
+            self.file: IO[str] = open(self._open_stream(check) if self._is_stream else self._make(is_named), "w", encoding="utf-8", errors="surrogateescape")
         except OSError as error:
-            if error.errno != errno.ENXIO or not stat.S_ISFIFO(os.stat(path).st_mode):
-                raise
+            self.drop()
+            raise CannotWrite(path, error, self._hint)
+        except BaseException:
+            self.drop()
+            raise
+
+    def _refusal(self, text: str) -> HeapxError:
+        return HeapxError(text % self._path, self._hint, code=UNSAFE_PATH)
+
+    def _check_owner(self, status: Optional[os.stat_result]) -> None:
+        if status is not None and status.st_uid != os.geteuid():
+            raise self._refusal("%s belongs to another user; gdbheapx does not overwrite it")
+
+    def _judge(self, status: os.stat_result) -> None:
+        if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
+            raise self._refusal("%s is a symbolic link owned by another user; gdbheapx does not follow it")
+
+    def _follow(self, path: str) -> Tuple[int, str]:
+        """Return a handle of the folder that the file lies in, and its name there: that of no link but one of /proc."""
+        folder = os.open(".", HANDLE)
+        for _ in range(MAX_LINKS):
+            head, name = os.path.split(path)
+            if head.startswith("/"):
+                os.close(folder)
+                folder = os.open("/", HANDLE)
+            self._folder = folder
+            folder = walk(folder, head, self._judge, is_tree=False)
+            os.close(self._folder)
+            self._folder, self._name = folder, name
+            status = self._status()
+            if status is None or not stat.S_ISLNK(status.st_mode) or self._is_link_of_proc():
+                return folder, name
+            self._judge(status)
+            path = os.readlink(name, dir_fd=folder)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+    def _status(self) -> Optional[os.stat_result]:
+        if self._name in ("", ".", ".."):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        try:
+            return os.lstat(self._name, dir_fd=self._folder)
+        except FileNotFoundError:
+            return None
+
+    def _is_link_of_proc(self) -> bool:
+        return mounts.kind_of(self._folder, OUR_MOUNTS) == b"proc"
+
+    def _open_stream(self, check: Check) -> int:
+        """open(2) of a FIFO would wait for its reader, and Python begins it anew after each signal: so it is asked again and again."""
+        flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | (0 if self._is_link_of_proc() else os.O_NOFOLLOW)
+        while True:
+            try:
+                descriptor = os.open(self._name, flags, dir_fd=self._folder)
+                break
+            except OSError as error:
+                if error.errno != errno.ENXIO or not stat.S_ISFIFO(os.stat(self._name, dir_fd=self._folder).st_mode):
+                    raise
             check()
             time.sleep(READER_S)
-        else:
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode):  # by a link of /proc
+                self._check_owner(status)
+                os.fchmod(descriptor, 0o600)
             os.set_blocking(descriptor, True)
-            return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
 
-
-def open_private(path: str, keeps: bool = False, check: Check = go_on) -> Any:
-    """The file for -o: mode 0600. Another user's file or symlink is not written to. `keeps`: what is in it stays for now. `check` is asked
-    while nobody reads a FIFO: what it raises ends that."""
-    hint = "choose another file with -o"
-    try:
-        if os.path.islink(path) and os.lstat(path).st_uid not in (0, os.geteuid()):
-            raise HeapxError("%s is a symbolic link owned by another user; gdbheapx does not follow it" % path, hint, code=UNSAFE_PATH)
-        descriptor = _opened(path, check)
-        status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode):
-            if status.st_uid != os.geteuid():
-                os.close(descriptor)
-                raise HeapxError("%s belongs to another user; gdbheapx does not overwrite it" % path, hint, code=UNSAFE_PATH)
-            os.fchmod(descriptor, 0o600)
-            if not keeps:
-                os.ftruncate(descriptor, 0)
-    except OSError as error:
-        raise HeapxError("cannot write to %s: %s" % (path, error.strerror), hint, code=CANNOT_WRITE)
-    return open(descriptor, "w", encoding="utf-8", errors="surrogateescape")
-
-
-class Replacing:
-    """A file that appears whole or not at all: mode 0600, written beside `path`, and put in its place at the end. What is there and is no
-    regular file, or is another user's, stays."""
-
-    def __init__(self, path: str, option: str) -> None:
-        self._hint = "choose another file with %s" % option
-        self._path = self._checked(path)
-        self._beside = "%s.%d-%s" % (self._path, os.getpid(), os.urandom(4).hex())
-        try:
-            self._descriptor = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            os.fchmod(self._descriptor, 0o600)
-        except OSError as error:
-            raise CannotWrite(path, error, self._hint)
-
-    def _checked(self, path: str) -> str:
-        """The path that a link of one's own leads to; HeapxError for what must not be replaced."""
-        if os.path.islink(path):
-            if os.lstat(path).st_uid not in (0, os.geteuid()):
-                raise HeapxError(
-                    "%s is a symbolic link owned by another user; gdbheapx does not follow it" % path, self._hint, code=UNSAFE_PATH
-                )
-            path = os.path.realpath(path)
-        try:
-            status = os.lstat(path)
-        except FileNotFoundError:
-            return path
-        except OSError as error:
-            raise CannotWrite(path, error, self._hint)
-        if not stat.S_ISREG(status.st_mode):
-            raise HeapxError("%s is not a regular file; gdbheapx does not replace it" % path, self._hint, code=UNSAFE_PATH)
-        if status.st_uid != os.geteuid():
-            raise HeapxError("%s belongs to another user; gdbheapx does not overwrite it" % path, self._hint, code=UNSAFE_PATH)
-        return path
+    def _make(self, is_named: bool) -> int:
+        """Make the new file; without a name, nothing is left of it whatever ends this process."""
+        descriptor = -1
+        if not is_named:
+            try:
+                descriptor = os.open(".", os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o600, dir_fd=self._folder)
+            except OSError:  # not every file system has files without a name
+                pass
+        name = "%s.%d-%s" % (self._name, os.getpid(), os.urandom(4).hex())
+        if descriptor < 0:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor, self._beside = os.open(name, flags, 0o600, dir_fd=self._folder), name
+        os.fchmod(descriptor, 0o600)
+        return descriptor
 
     @property
     def beside(self) -> str:
         """Where it is written, for those that write by a path: take_place() then."""
-        return self._beside
+        return "/proc/self/fd/%d/%s" % (self._folder, self._beside)
 
-    def finish(self, content: bytes) -> None:
+    def write(self, content: Union[str, bytes]) -> None:
+        """Write a piece. CannotWrite drops the file."""
+        self.begin()
+        put: Callable[[Any], Any] = self.file.write if isinstance(content, str) else self.file.buffer.write  # type: ignore[attr-defined]
+        self._guard(lambda: put(content))
+
+    def begin(self) -> None:
+        """Empty a file that is written to where it lies."""
+        if self._is_stream and not self._is_begun and stat.S_ISREG(os.fstat(self.file.fileno()).st_mode):
+            self._guard(lambda: os.ftruncate(self.file.fileno(), 0))
+        self._is_begun = True
+
+    def finish(self, content: bytes, mode: int = 0o600) -> None:
         """Write all of it, and put it in its place."""
-        try:
-            with open(self._descriptor, "wb", closefd=False) as file:
-                file.write(content)
-        except OSError as error:
-            self.drop()
-            raise CannotWrite(self._path, error, self._hint)
+        self.write(content)
+        if not self._is_stream:
+            self._guard(lambda: os.fchmod(self.file.fileno(), mode))
         self.take_place()
+
+    def flush(self) -> None:
+        """Hand on what is written, for who reads it already: it goes on in its place."""
+        self._guard(self._take)
 
     def take_place(self) -> None:
         """It is written: put it in its place."""
+        self.begin()
+        self._guard(self._take)
+        self._guard(self.file.close)
+        self.drop()
+
+    def _take(self) -> None:
+        self.file.flush()
+        if self._is_stream or self.is_taken:
+            return
+        if not self._beside:
+            name = "%s.%d-%s" % (self._name, os.getpid(), os.urandom(4).hex())
+            os.link("/proc/self/fd/%d" % self.file.fileno(), name, dst_dir_fd=self._folder, follow_symlinks=True)
+            self._beside = name
+        os.replace(self._beside, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        self._beside, self.is_taken = "", True
+
+    def _guard(self, step: Callable[[], Any]) -> None:
+        """BrokenPipeError stays what it is; else CannotWrite, and nothing is left."""
         try:
-            os.close(self._descriptor)
-            os.replace(self._beside, self._path)
-        except OSError as error:
+            raise_cannot_write(step, self._path, self._hint)()
+        except BaseException:
             self.drop()
-            raise CannotWrite(self._path, error, self._hint)
+            raise
 
     def drop(self) -> None:
-        """There is nothing to write: leave what was there."""
+        """There is nothing (more) to write: what was there stays, if it did not take its place."""
         try:
-            os.unlink(self._beside)
+            if hasattr(self, "file"):
+                self.file.close()
         except OSError:
             pass
+        try:
+            if self._beside:
+                os.unlink(self._beside, dir_fd=self._folder)
+        except OSError:
+            pass
+        if self._folder >= 0:
+            os.close(self._folder)
+        self._beside, self._folder = "", -1
 
 
 class Sink:
     """The place that -o or the host gives, behind one write(). What cannot be written is CannotWrite. A file keeps what is in it until
-    there is something to write."""
+    there is an answer."""
 
     def __init__(self, write: Write, flush: Callable[[], Any], path: Optional[str], check: Check = go_on) -> None:
-        self._new = path if path and not os.path.lexists(path) else None
-        self._file = open_private(path, keeps=True, check=check) if path else None
-        self._begun = False
-        where, hint = (path, "choose another file with -o") if path else ("standard output", "write to a file with -o")
-        self.write: Write = raise_cannot_write(write if self._file is None else self._put, where, hint)
-        self.flush: Callable[[], Any] = raise_cannot_write(flush if self._file is None else self._file.flush, where, hint)
-        self._close = raise_cannot_write(self._file.close if self._file is not None else flush, where, hint)
-
-    def _begin(self) -> None:
-        if self._file is not None and not self._begun and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
-            os.ftruncate(self._file.fileno(), 0)
-        self._begun = True
-
-    def _put(self, text: str) -> Any:
-        assert self._file is not None
-        self._begin()
-        return self._file.write(text)
+        self._file = OutputFile(path, takes_any=True, check=check) if path else None
+        self.write: Write = raise_cannot_write(write, "standard output", ON_FILE) if self._file is None else self._file.write
+        self.flush: Callable[[], Any] = raise_cannot_write(flush, "standard output", ON_FILE) if self._file is None else self._file.flush
 
     def close(self, is_answered: bool = True) -> None:
-        """Finish a file; hand on what is buffered. Without an answer a file of which nothing was written is as before."""
-        if is_answered:
-            self._begin()
-        elif self._new is not None and not self._begun:
-            os.unlink(self._new)
-        self._close()
+        """Finish a file; hand on what is buffered. Without an answer a file is as before."""
+        if self._file is None:
+            self.flush()
+        elif is_answered:
+            self._file.take_place()
+        else:
+            self._file.drop()

@@ -269,7 +269,7 @@ class Run:
         """Hand on what is still buffered: only now it is known whether the answer arrived."""
         try:
             if self.sink is not None:
-                self.sink.close(ended.code not in (NO_ANSWER, USAGE))
+                self.sink.close(ended.code not in (NO_ANSWER, USAGE) or (self.options.json and not self.wrote))
         except BrokenPipeError:
             return Ended(WHOLE)
         except CannotWrite as error:

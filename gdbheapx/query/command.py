@@ -11,7 +11,7 @@ from gdbheapx.budget import NAMES
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError, Interrupted, UsageError
 from gdbheapx.invocation import Invocation, Shell, understand
-from gdbheapx.output import CannotWrite, Replacing, Sink
+from gdbheapx.output import CannotWrite, OutputFile, Sink
 from gdbheapx.query.tables import VARIABLE, Asked
 from gdbheapx.runner import NOBODY, internal, out_of_memory, tail, tool
 
@@ -256,7 +256,7 @@ def _parquet(invocation: Invocation, shell: Shell) -> int:
         )
     engine.module()
     of_census = options.of == "census"
-    file: Optional[Replacing] = Replacing(options.output, "-o")
+    file: Optional[OutputFile] = OutputFile(options.output, is_named=True)
     try:
         columns = [(tables.BLOCKS, tables.SIGNATURE)] if of_census else []
         look = _take_look(tables.Asked([tables.BLOCKS], columns), invocation, shell)

@@ -13,7 +13,7 @@ from typing import BinaryIO, Dict, Iterable, List, Mapping, NamedTuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular
-from gdbheapx.output import Replacing, open_private, raise_cannot_write
+from gdbheapx.output import OutputFile
 from gdbheapx.problems import FILE_UNREADABLE, NOT_A_SNAPSHOT, SNAPSHOT_DAMAGED
 from gdbheapx.snapshot import store
 
@@ -94,12 +94,8 @@ def write(path: str, parts: Mapping[str, Packed]) -> int:
     content = b"".join(file_pieces(parts))
     if store.is_url(path):
         store.put(path, content)
-    elif os.path.lexists(path) and not os.path.isfile(path):  # a device, say: nothing to replace
-        with open_private(path) as out:
-            raise_cannot_write(out.buffer.write, path, "choose another file")(content)
-            raise_cannot_write(out.flush, path, "choose another file")()
     else:
-        Replacing(path, "snapshot FILE").finish(content)
+        OutputFile(path, "snapshot FILE", takes_any=True).finish(content)
     return len(content)
 
 

@@ -11,7 +11,7 @@ OURS = re.compile(
     r"gdbheapx-[0-9]+-[0-9]{8}T[0-9]{6}Z-crash-(?:u(?P<uid>[0-9]+)-)?(?P<program>[A-Za-z0-9._+-]*)\.snap(?:\.[0-9]+-[0-9a-f]{8})?",
     re.ASCII,
 )
-"""A snapshot, or what was being written when its writer was killed (output.Replacing)."""
+"""A snapshot, or what was being written when its writer was killed (output.OutputFile)."""
 RESERVE_BYTES = 64 << 20
 """What is left free for others."""
 SHARE = 32

@@ -1,6 +1,7 @@
 """The explorer's screens: what a key shows comes from view.py, and is there at once; SQL and differences come from another thread."""
 
 import csv
+import io
 import os
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 
@@ -14,7 +15,7 @@ from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, Tab
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.explore.view import Class, Node, Shown, View
-from gdbheapx.output import open_private
+from gdbheapx.output import OutputFile
 from gdbheapx.report import fitting
 from gdbheapx.report.text import escaped
 from gdbheapx.units import number, size
@@ -380,11 +381,12 @@ class Explorer(App[None]):
         from gdbheapx.report.csv_rows import FORMULA
 
         try:
-            with open_private(path) as file:
-                out = csv.writer(file)
-                out.writerow(shown.columns)
-                for row in shown.rows:
-                    out.writerow(["'" + value if isinstance(value, str) and value.startswith(FORMULA) else value for value in row])
+            text = io.StringIO(newline="")
+            out = csv.writer(text)
+            out.writerow(shown.columns)
+            for row in shown.rows:
+                out.writerow(["'" + value if isinstance(value, str) and value.startswith(FORMULA) else value for value in row])
+            OutputFile(path).finish(text.getvalue().encode("utf-8", "surrogateescape"))
             self.notify("written: %s" % os.path.abspath(path))
         except HeapxError as error:
             self.notify(error.line(), severity="error")

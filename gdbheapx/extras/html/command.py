@@ -9,7 +9,7 @@ from gdbheapx import runner, worker
 from gdbheapx.command import load_commands
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.invocation import Invocation, Shell
-from gdbheapx.output import Replacing, open_private
+from gdbheapx.output import OutputFile
 from gdbheapx.problems import NO_ANSWER
 
 OPTION = "--html"
@@ -30,7 +30,7 @@ def make(invocation: Invocation, shell: Shell) -> int:
     from gdbheapx.report.text import escaped
 
     name, options = invocation.command.name, invocation.options
-    page: Optional[Replacing] = None
+    page: Optional[OutputFile] = None
     has_document = False
     try:
         if options.output is not None and not options.json:
@@ -39,7 +39,7 @@ def make(invocation: Invocation, shell: Shell) -> int:
         from gdbheapx.extras.html import render
 
         render.ready()
-        page = Replacing(options.html, OPTION)  # before a process is stopped for it
+        page = OutputFile(options.html, OPTION)  # before a process is stopped for it
         code, text = worker.look(look_of(invocation), shell.look)
         if options.json:
             has_document = True
@@ -63,12 +63,10 @@ def make(invocation: Invocation, shell: Shell) -> int:
 
 
 def _hand_on(text: bytes, output: Optional[str], say: Callable[[str], int]) -> None:
-    document = os.fsdecode(text)
     if output is None:
-        say(document)
+        say(os.fsdecode(text))
         return
-    with open_private(output) as file:
-        file.write(document)
+    OutputFile(output, takes_any=True).finish(text)
 
 
 def _page(command: str, text: bytes) -> str:

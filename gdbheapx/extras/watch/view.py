@@ -16,7 +16,7 @@ from gdbheapx.extras.watch.samples import Sample, Watching
 from gdbheapx.extras.watch.series import Change, Curves, Point, Spread
 from gdbheapx.extras.watch.summary import STOPPED, History, Over, Summary
 from gdbheapx.extras.watch.table import estimates, heading
-from gdbheapx.output import Replacing
+from gdbheapx.output import OutputFile
 from gdbheapx.report.text import printable
 from gdbheapx.units import Said, duration, plural
 
@@ -313,7 +313,7 @@ class Page:
     def __init__(self, path: str, watching: Watching, every_s: float, file: Optional[str] = None, left_out: int = 0) -> None:
         """HeapxError where there can be no page. `file`: the one that the samples are read from."""
         render.ready()
-        Replacing(path, OPTION).drop()  # so that it is known now, not after a week
+        OutputFile(path, OPTION).drop()  # so that it is known now, not after a week
         self._path, self._watching, self._every_s, self.file = path, watching, every_s, file
         self.left_out = left_out
         self._curves = Curves()
@@ -332,7 +332,7 @@ class Page:
         seen = FinishedWatch(self._watching, self._every_s, over.why, over.summary, list(history.steps.kept), self._curves.points())
         told = view(seen, made, __version__, self.file, self.left_out)
         text = render.render("watch.html", told)
-        Replacing(self._path, OPTION).finish(text.encode("utf-8", "backslashreplace"))
+        OutputFile(self._path, OPTION).finish(text.encode("utf-8", "backslashreplace"))
         return ["the page is in %s" % printable(self._path)]
 
     def stop(self, history: History) -> None:

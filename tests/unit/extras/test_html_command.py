@@ -15,7 +15,7 @@ from gdbheapx import invocation
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.html import command
 from gdbheapx.invocation import split
-from gdbheapx.output import CannotWrite, Replacing
+from gdbheapx.output import CannotWrite, OutputFile
 
 
 def understood(words: List[str]) -> invocation.Invocation:
@@ -99,11 +99,11 @@ def test_the_file_appears_whole(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("old")
     path.chmod(0o644)
-    made = Replacing(str(path), "--html")
+    made = OutputFile(str(path), "--html")
     assert path.read_text() == "old"
     made.finish(b"new")
     assert path.read_text() == "new" and stat.S_IMODE(path.stat().st_mode) == 0o600
-    Replacing(str(path), "--html").drop()
+    OutputFile(str(path), "--html").drop()
     assert list(tmp_path.iterdir()) == [path] and path.read_text() == "new"
 
 
@@ -115,15 +115,15 @@ def test_what_is_no_file_stays(tmp_path: Path) -> None:
         server.bind(str(plug))
     for path in (fifo, plug, tmp_path, Path("/dev/null")):
         with pytest.raises(HeapxError, match="not a regular file"):
-            Replacing(str(path), "--html")
+            OutputFile(str(path), "--html")
     target.write_text("old")
     link.symlink_to(target)
-    Replacing(str(link), "--html").finish(b"new")
+    OutputFile(str(link), "--html").finish(b"new")
     assert link.is_symlink() and target.read_text() == "new"
     link.unlink()
     link.symlink_to(fifo)
     with pytest.raises(HeapxError, match="not a regular file"):
-        Replacing(str(link), "--html")
+        OutputFile(str(link), "--html")
     with pytest.raises(CannotWrite, match="choose another"):
         raise_line(tmp_path / "no" / "page")
 
@@ -131,7 +131,7 @@ def test_what_is_no_file_stays(tmp_path: Path) -> None:
 def raise_line(path: Path) -> None:
     """CannotWrite with the whole line as its message."""
     try:
-        Replacing(str(path), "--html")
+        OutputFile(str(path), "--html")
     except CannotWrite as error:
         raise CannotWrite(error.line(), OSError(0, "choose another"), None)
 
@@ -146,5 +146,5 @@ def test_files_of_others_stay(tmp_path: Path) -> None:
     os.chown(link, 65534, 65534, follow_symlinks=False)
     for one in (path, link):
         with pytest.raises(HeapxError, match="another user"):
-            Replacing(str(one), "--html")
+            OutputFile(str(one), "--html")
     assert path.read_text() == "old"
