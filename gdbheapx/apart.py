@@ -189,6 +189,7 @@ def copy(source: int) -> int:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         descriptor = files.unnamed_or_in_memory()
         files.send(descriptor, source, 0, status.st_size)
+        os.lseek(descriptor, 0, os.SEEK_SET)
         os.utime(descriptor, ns=(status.st_atime_ns, status.st_mtime_ns))
         return descriptor
     finally:

@@ -154,7 +154,9 @@ def walk(top: int, path: str, judge: Optional[Callable[[os.stat_result], None]] 
                 continue
             link, links = at.pop(), links + 1
             try:
-                if not is_tree and mounts.kind_of(link, "/proc/self/mountinfo") == b"proc":  # which no text leads to
+                if mounts.kind_of(link, "/proc/self/mountinfo") == b"proc":  # no text leads where it does
+                    if is_tree:
+                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
                     at.append(os.open(part, HANDLE, dir_fd=at[-1]))
                     continue
                 text = os.readlink("", dir_fd=link)
