@@ -165,7 +165,8 @@ class OutputFile:
                 raise self._refusal("%s is not a regular file; gdbheapx does not replace it")
             if not self._is_stream:
                 self._check_owner(status)
-            self.file: IO[str] = open(self._open_stream(check) if self._is_stream else self._make(is_named), "w", encoding="utf-8", errors="surrogateescape")
+            descriptor = self._open_stream(check) if self._is_stream else self._make(is_named)
+            self.file: IO[str] = open(descriptor, "w", encoding="utf-8", errors="surrogateescape")
         except OSError as error:
             self.drop()
             raise CannotWrite(path, error, self._hint)

@@ -31,7 +31,7 @@ Every command takes these options, after its name or before it. The options of o
 | option | meaning |
 | --- | --- |
 | `--json` | one JSON document |
-| `-o FILE` | write the answer to a file (mode 0600) |
+| `-o FILE` | write the answer to a file (mode 0600), which is there whole or not at all |
 | `--bytes` | plain integers in tables |
 | `--wide` | all columns of tables. Without it a table is as wide as the terminal (`COLUMNS`, or what the terminal says): columns that matter less go, long texts are shortened, and a line below says so; sentences go on in the next line. In pipes and files it has 120 characters a line, or `COLUMNS`; texts and sentences stay whole there |
 | `--color auto\\|always\\|never` | headings bold, warnings yellow, damage and leaks red. `auto`: on a terminal, unless `NO_COLOR` is set or `TERM` is `dumb`; inside gdb as `set style enabled` and `set heapx color` have it. Files and JSON never have colours |
