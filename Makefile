@@ -1,6 +1,6 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-fast coverage wild hidden compare matrix arm64 matrix-clean bench soak kernel single dist deb release changelog lint docs screenshots site packs clean
+.PHONY: help demo test test-unit test-fast coverage fuzz wild hidden compare matrix arm64 matrix-clean bench soak kernel single dist deb release changelog lint docs screenshots site packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
@@ -30,6 +30,10 @@ test-unit: ## tests without gdb
 coverage: ## one table: how much of each folder of the product the unit tests run in their own process
 	@$(SETUP) test
 	@PYTEST_PLUGINS=tools.covered $(PYTHON) -m pytest -q -n auto --dist worksteal --hypothesis-profile=fast -m "not slow and not wild" tests/unit
+
+fuzz: ## structures that contradict themselves, for ten minutes: ELF, cores, debug information, call frames, lists of objects, snapshots; FUZZ_SECONDS=60
+	@$(SETUP) test
+	@end=$$(($$(date +%s) + $${FUZZ_SECONDS:-600})); while [ $$(date +%s) -lt $$end ]; do GDBHEAPX_FUZZ=1 $(PYTHON) -m pytest -q -x -p no:cacheprovider tests/fuzz || exit 1; done
 
 wild: ## large third-party programs, a hundred damaged cores, heaps over 200 MB: one at a time, with a table; then make hidden
 	@$(SETUP) test

@@ -154,6 +154,9 @@ THREAD_LOCALS_UNREADABLE = Code("thread-locals-unreadable", Severity.ENVIRONMENT
 """Where threads have their variables cannot be told: without symbols or registers, not for damage. What trim predicts does not rest on
 it."""
 
+WORK_LIMIT = Code("work-limit", Severity.UNREAD)
+"""A file, or what is in memory, is made so that parsing it has no end of use: the rest of it is unread."""
+
 # ---- the answer
 CUT = Code("stopped-early", Severity.TIME)
 """Time ran out, or Ctrl-C or a signal came."""

@@ -16,6 +16,7 @@ from gdbheapx.model import AllocatorInfo, Problem
 from gdbheapx.output import CannotWrite, Screen, Sink, Spool, Write
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
+from gdbheapx.work import MOST_STEPS, WORK, never
 
 if TYPE_CHECKING:
     from gdbheapx.actions.short_stop import ShortStop
@@ -230,6 +231,9 @@ class Run:
     def run(self) -> Ended:
         """Run it and turn what goes wrong into a line and a code."""
         ended = Ended(NO_ANSWER)
+        WORK.begin()
+        WORK.exceeded.clear()
+        WORK.is_over = lambda: self.budget.expired()  # noqa: PLW0108 (another budget may be in its place by then)
         try:
             with self.interrupts:
                 file = getattr(self.options, "output", None)  # a command may have its own -o
@@ -253,6 +257,7 @@ class Run:
         except Exception as error:
             ended = self._no_answer(self._death() or self._internal(error))
         finally:
+            WORK.is_over = never
             self.budget.progress.end()
             self._let_go()
             ended = self._close(ended)
@@ -748,6 +753,9 @@ class Run:
         for code, address, what, hint, _ in reversed(self.target.problems()) if self.target is not None and not is_over else ():
             where = None if address is None else "0x%x" % address
             session.problem(code, where, what, hint, partial=code != problems.SECCOMP_SLEEP, first=True)
+        for name in WORK.exceeded:
+            what = "parsing it takes more than %d steps, as only damaged files and those that are made to be slow do: the rest is unread"
+            session.problem(problems.WORK_LIMIT, name, what % MOST_STEPS, "check where this file is from")
         if self.options.json:
             session.discovery.infos() if self.target is not None else None
         session.about_ram()

@@ -45,6 +45,7 @@ from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, MEMORY_LEFT_OUT, WRONG_FIL
 
 PAGE = 4096
 """The smallest page there is: a mapping begins and ends at a multiple of the target's, which is a multiple of this."""
+MOST_PAGE_BYTES = 1 << 16
 MAX_PACKAGE_DEPTH = 3
 """How deep a library lies in its package."""
 AT_PAGESZ = 6
@@ -557,5 +558,6 @@ class CoreSource(Source):
 
 
 def page_bytes(auxv: Dict[int, int]) -> int:
-    """AT_PAGESZ; 4096 where the target does not tell."""
-    return auxv.get(AT_PAGESZ) or 4096
+    """AT_PAGESZ; 4096 where the target does not tell, or tells what is no page of any machine."""
+    size_bytes = auxv.get(AT_PAGESZ, PAGE)
+    return size_bytes if PAGE <= size_bytes <= MOST_PAGE_BYTES and not size_bytes & (size_bytes - 1) else PAGE

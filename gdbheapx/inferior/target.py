@@ -74,6 +74,7 @@ from gdbheapx.inferior.source import (
 )
 from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Diagnostic
 from gdbheapx.ranges import Ranges, union
+from gdbheapx.work import WORK, TooMuchWork
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.elf.dwarf_types import DwarfReader, Units
@@ -152,6 +153,7 @@ class ElfTarget(Target):
     def _forget(self, auxv: Optional[Dict[int, int]], link_map: Optional[LinkMap], modules: Optional[List[Module]]) -> None:
         """The same, but for what is known of the loaded objects."""
         self.source.forget()
+        WORK.begin()
         self._registers, self.is_kept = None, False
         self._auxv, self._link_map, self._modules = auxv, link_map, modules
         self._threads: Optional[Sequence[Thread]] = None
@@ -372,7 +374,10 @@ class ElfTarget(Target):
         from gdbheapx.inferior.elf import code  # few commands ask
 
         file = self._own_file(module)
-        return code.find(file) if file is not None else None
+        try:
+            return code.find(file) if file is not None else None
+        except TooMuchWork:
+            return None
 
     def exported_functions(self, module: Module) -> Iterator[str]:
         loaded = self.loaded_at(module.base)
@@ -423,7 +428,7 @@ class ElfTarget(Target):
 
         try:
             return Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
-        except (Unsupported, RecursionError):  # a struct that is damaged may be a member of itself
+        except (Unsupported, RecursionError, TooMuchWork):  # a struct that is damaged may be a member of itself
             return None
 
     def _whole_types(
@@ -677,7 +682,10 @@ class ElfTarget(Target):
         if module not in self._vtables:
             from gdbheapx.inferior.elf import demangle, vtables  # few commands name classes
 
-            by_address = vtables.find(file, [other for other in self.symbol_files(module) if other.path != file.path])
+            try:
+                by_address = vtables.find(file, [other for other in self.symbol_files(module) if other.path != file.path])
+            except TooMuchWork:
+                by_address = {}
             self._vtables[module] = {at: Vtable(demangle.class_name(vtable.mangled), vtable.within) for at, vtable in by_address.items()}
         return self._vtables[module]
 

@@ -347,7 +347,7 @@ def parse_files(header: Header, desc: bytes) -> List[FileMapping]:
     count, page = struct.unpack_from(header.order + "2" + letter, desc)
     count = min(count, (len(desc) - 2 * word) // (3 * word), MOST_NOTES)
     triples = struct.unpack_from("%s%d%s" % (header.order, 3 * count, letter), desc, 2 * word)
-    names = desc[(2 + 3 * count) * word :].split(b"\0")[:count]
+    names = desc[(2 + 3 * count) * word :].split(b"\0", count)[:count]
     return [FileMapping(triples[3 * i], triples[3 * i + 1], triples[3 * i + 2] * page, os.fsdecode(name)) for i, name in enumerate(names)]
 
 

@@ -12,6 +12,8 @@ import ctypes
 import re
 from typing import Any, Callable, List, Optional
 
+from gdbheapx.work import TooMuchWork, Work
+
 RUNTIMES = ("libstdc++.so.6", "libc++abi.so.1")
 START = "typeinfo name for "
 MOST_BYTES = 4096
@@ -20,6 +22,13 @@ MOST_REPETITIONS = 1000
 _RUNTIME: List[Any] = []
 """What was found, once it was looked for."""
 MOST_STEPS, MOST_DEPTH = 3000, 60
+MOST_LETTERS = 1 << 16
+"""Of all identifiers of a name of Rust."""
+MOST_UNDERSCORES = 6
+"""Each reference to an earlier part of a name ends in one, and doubles it at most."""
+PARAMETER = re.compile(r"T\d*_")
+"""May stand for several arguments."""
+NAMES = Work("names of classes and variables")
 ESCAPES = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
 BASIC = {
     "a": "i8",
@@ -52,10 +61,9 @@ ABI_TAG = re.compile(r"\[abi:\w+\]")
 
 def class_name(mangled: str) -> str:
     """The name of the class; the mangled one if nothing here can read it."""
-    known = plain(mangled)
-    if known is not None:
-        return known
-    return _by_runtime(mangled) or mangled
+    if len(mangled) > MOST_BYTES:
+        return mangled
+    return plain(mangled) or _by_runtime(mangled) or mangled
 
 
 def variable_name(name: str) -> str:
@@ -64,7 +72,7 @@ def variable_name(name: str) -> str:
     mangled = name.partition(".")[0]  # `.lto_priv.0`, `.llvm.123`: compilers' own
     if mangled.startswith("_R"):
         return rust_path(mangled) or name
-    if not mangled.startswith("_Z"):
+    if not mangled.startswith("_Z") or len(mangled) > MOST_BYTES:
         return name
     known = plain(mangled[3:] if mangled.startswith("_ZL") else mangled[2:]) or _by_runtime(mangled, "", "")
     return ABI_TAG.sub("", LEGACY_HASH.sub("", known)) if known else name
@@ -96,6 +104,11 @@ def _by_runtime(mangled: str, prefix: str = "_ZTS", start: str = START) -> Optio
         return None
     if sum(map(mangled.count, "PROKVI")) > MOST_REPETITIONS:
         return None
+    if mangled.count("_") > MOST_UNDERSCORES or PARAMETER.search(mangled):
+        from gdbheapx.inferior.elf.expansion import is_short  # few names need it
+
+        if not is_short(prefix + mangled):
+            return None
     demangle, free = _RUNTIME[0]
     status = ctypes.c_int(0)
     pointer = demangle((prefix + mangled).encode(), None, None, ctypes.byref(status))
@@ -103,6 +116,10 @@ def _by_runtime(mangled: str, prefix: str = "_ZTS", start: str = START) -> Optio
         return None
     text = ctypes.string_at(pointer).decode("utf-8", "replace")
     free(pointer)
+    try:
+        NAMES.spend(1 + (len(text) >> 2))
+    except TooMuchWork:
+        return None
     return text[len(start) :] if status.value == 0 and text.startswith(start) else None
 
 
@@ -189,6 +206,8 @@ class _Name:
     def __init__(self, text: str) -> None:
         self._text, self._at, self._steps, self._depth = text, 0, 0, 0
         self._owner: Optional[str] = None
+        self._letters = 0
+        """Of all identifiers."""
         self._number_of = 0
         """Of the last identifier, among those that are equal."""
 
@@ -234,7 +253,8 @@ class _Name:
             raise _Unread
         start = self._at + digits.end()
         self._at = start + int(digits[1])
-        if self._at > len(self._text):
+        self._letters += int(digits[1])
+        if self._at > len(self._text) or self._letters > MOST_LETTERS:
             raise _Unread
         return ("punycode " if is_unicode else "") + self._text[start : self._at]
 

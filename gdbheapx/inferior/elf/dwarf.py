@@ -13,7 +13,8 @@ from array import array
 from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from gdbheapx.inferior.elf.file import SHT_NOBITS, ElfFile, Section
+from gdbheapx.inferior.elf.file import MOST_NAME_BYTES, SHT_NOBITS, ElfFile, Section, sleb, uleb
+from gdbheapx.work import READ_SHIFT, Work
 
 AT_SIBLING, AT_NAME, AT_BYTE_SIZE, AT_LOW_PC, AT_HIGH_PC, AT_LANGUAGE, AT_CONST_VALUE, AT_UPPER_BOUND = (
     0x01,
@@ -160,6 +161,7 @@ class Sections:
         if plain is not None:
             return plain[at : at + size_bytes]
         section = self._found.get(name)
+        self._file.work.spend(1 + (size_bytes >> READ_SHIFT))
         return b"" if section is None else self._file.pread(section.offset + at, max(0, min(size_bytes, section.size_bytes - at)))
 
     def _unpacked(self, name: str) -> Optional[bytes]:
@@ -181,9 +183,9 @@ class Sections:
         return unpack(data[24 if self._file.header.word_bytes == 8 else 12 :])
 
     def string(self, name: str, at: int) -> bytes:
-        """The string that begins there."""
+        """The string that begins there, or as much of it as a name can have."""
         parts: List[bytes] = []
-        while True:
+        while sum(map(len, parts)) < MOST_NAME_BYTES:
             place, inside = divmod(at, BLOCK_BYTES)
             block = self._blocks.get((name, place))
             if block is None:
@@ -193,6 +195,7 @@ class Sections:
             if end >= 0 or len(block) < BLOCK_BYTES:
                 return b"".join(parts)
             at = (place + 1) * BLOCK_BYTES
+        return b"".join(parts)
 
 
 def unpack(data: bytes) -> bytes:
@@ -203,30 +206,12 @@ def unpack(data: bytes) -> bytes:
         raise Unsupported("a compressed section: %s" % error)
 
 
-def uleb(data: bytes, at: int) -> Tuple[int, int]:
-    """(number, what follows)."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
-def sleb(data: bytes, at: int) -> Tuple[int, int]:
-    """(signed number, what follows)."""
-    start = at
-    value, at = uleb(data, at)
-    return (value - (1 << 7 * (at - start)) if data[at - 1] & 0x40 else value), at
-
-
 class Dwarf:
     """The debug information of one file. Whatever is damaged ends in Unsupported."""
 
     def __init__(self, file: ElfFile) -> None:
         self.sections = Sections(file)
+        self._work = file.work
         self.order = file.header.byte_order
         self._tables: Dict[Tuple[int, int, int, int], Dict[int, Abbreviation]] = {}
         self._units: List[Unit] = []
@@ -242,6 +227,7 @@ class Dwarf:
         place = 0
         while True:
             if place == len(self._units):
+                self._work.spend()
                 head = self.sections.read(".debug_info", self._end, 40)
                 if len(head) < 12:
                     return
@@ -337,7 +323,7 @@ class Dwarf:
         while True:
             data = self.sections.read(".debug_abbrev", unit.abbreviations, size)
             try:
-                return abbreviations(data, unit)
+                return abbreviations(data, unit, self._work)
             except IndexError:  # it goes on behind what was read
                 if len(data) < size:
                     raise
@@ -403,6 +389,7 @@ class Dwarf:
                 depth -= 1
                 continue
             abbreviation = table[code]
+            self._work.spend(1 + len(abbreviation.steps))
             for step in abbreviation.steps:
                 at = at + step.size_bytes if step.size_bytes >= 0 else self._over(unit, step.form, data, at)
             depth += abbreviation.has_children
@@ -415,6 +402,7 @@ class Dwarf:
         if not code:
             return None
         abbreviation = unit.table[code]
+        self._work.spend(1 + len(abbreviation.steps))
         values: Dict[int, Any] = {}
         for attribute, form, size, constant in abbreviation.steps:
             if attribute:
@@ -425,9 +413,7 @@ class Dwarf:
     def _over(self, unit: Unit, form: int, data: bytes, at: int) -> int:
         """What follows a value whose length its form does not tell."""
         if form in ULEBS or form == SDATA:
-            while data[at] >= 0x80:
-                at += 1
-            return at + 1
+            return uleb(data, at)[1]
         if form == STRING:
             return data.index(b"\0", at) + 1
         if form in (EXPRLOC, BLOCK):
@@ -507,16 +493,18 @@ def length_of(form: int, unit: Unit) -> int:
     return unit.offset_bytes if form in OFFSETS else -1
 
 
-def abbreviations(data: bytes, unit: Unit) -> Dict[int, Abbreviation]:
+def abbreviations(data: bytes, unit: Unit, work: Work) -> Dict[int, Abbreviation]:
     """One table of .debug_abbrev. IndexError if it goes on behind the data."""
     by_code: Dict[int, Abbreviation] = {}
     code, at = uleb(data, 0)
     while code:
+        work.spend()
         tag, at = uleb(data, at)
         has_children = data[at]
         at += 1
         steps: List[Step] = []
         while True:
+            work.spend()
             attribute, at = uleb(data, at)
             form, at = uleb(data, at)
             constant, at = sleb(data, at) if form == IMPLICIT_CONST else (0, at)

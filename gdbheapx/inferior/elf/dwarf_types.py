@@ -20,10 +20,10 @@ from gdbheapx.inferior.elf.dwarf import (
     Dwarf,
     Unit,
     Unsupported,
-    uleb,
 )
-from gdbheapx.inferior.elf.file import ElfFile
+from gdbheapx.inferior.elf.file import ElfFile, uleb
 from gdbheapx.inferior.elf.type_walk import RawMember, RawType, Reader
+from gdbheapx.work import TooMuchWork
 
 ARRAY, ENUMERATION, MEMBER, POINTER, STRUCTURE, TYPEDEF, UNION, SUBRANGE, BASE, ENUMERATOR, VARIABLE = (
     0x01, 0x04, 0x0D, 0x0F, 0x13, 0x16, 0x17, 0x21, 0x24, 0x28, 0x34,
@@ -217,6 +217,6 @@ class Units:
                 dwarf = self._files.setdefault(file.path, Dwarf(file))
                 unit = dwarf.unit_of(address)
                 self._readers[key] = DwarfReader(dwarf, unit, address) if unit is not None else None
-            except Unsupported:
+            except (Unsupported, TooMuchWork):
                 self._readers[key] = None
         return self._readers[key]

@@ -8,12 +8,14 @@ The few registers that matter (stack, program counter, thread pointer), out of t
 sets.
 """
 
+import os
 import struct
 from array import array
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.arch import Architecture, ByteOrder, byte_order, of_elf
 from gdbheapx.files import RegularFile
+from gdbheapx.work import READ_SHIFT, Work, ends_with_work
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
 ET_CORE = 4
@@ -25,6 +27,23 @@ MOST_NOTE_PARTS = 64
 """Segments or sections of notes that are looked through for a build-id: a file has one to five."""
 MOST_NAME_BYTES = 1 << 16
 """Of a name in a string table; what C++ and Rust mangle comes to a few thousand."""
+MOST_SEGMENTS = 1024
+"""Program headers of an object that are read: linkers write some fifteen."""
+MOST_SECTION_NAME_BYTES = 255
+MOST_SECTION_NAMES_BYTES = 16 << 20
+"""Of all of them: 65,535 sections with names of that length."""
+MOST_SYMBOL_TABLES = 4
+"""Of one file: .symtab and .dynsym."""
+MOST_PREFIX_BYTES = 255
+"""Before the end by which names are sought."""
+NAMES_SHARE, FREE_NAMES_BYTES = 4, 64 << 20
+"""Names of one table are no longer in all than so many times their strings, which they may share, and so much more."""
+LETTERS_SHIFT = 6
+"""Letters of names cost a step for each 64 of them."""
+ENTRIES_AT_ONCE = 1 << 12
+MOST_ULEB_BYTES = 10
+"""Of a LEB128 number: more than 64 bits are no number of these formats."""
+MOST_AUXV_BYTES = 1 << 16
 NT_PRSTATUS = 1
 
 
@@ -187,7 +206,9 @@ class ElfFile:
         if header is None:
             raise ValueError("%s is not an ELF file" % path)
         self.header: Header = header
+        self.work = Work(path)
         self._sections: Optional[List[Section]] = None
+        self._headers: Optional[List[ProgramHeader]] = None
         self._tables: Dict[int, Tuple[bytes, bytes, bytes]] = {}
         self._build_id: Optional[Tuple[Optional[str]]] = None
 
@@ -198,11 +219,21 @@ class ElfFile:
         except (OSError, OverflowError, MemoryError):
             return b""
 
+    def pread_table(self, offset: int, size_bytes: int) -> bytes:
+        """The same up to the first hole: no linker leaves one in a table, and a sparse file may claim any size."""
+        try:
+            hole = self.file.ask(lambda descriptor: os.lseek(descriptor, offset, os.SEEK_HOLE))
+        except (OSError, OverflowError):  # behind the file's end, or at no place at all
+            return b""
+        return self.pread(offset, min(size_bytes, hole - offset))
+
     def program_headers(self) -> List[ProgramHeader]:
-        """All of them."""
-        header = self.header
-        size_bytes = header.phnum * program_header_bytes(header.word_bytes)
-        return parse_program_headers(header.order, header.word_bytes, self.pread(header.phoff, size_bytes))
+        """The first MOST_SEGMENTS."""
+        if self._headers is None:
+            header = self.header
+            size_bytes = min(header.phnum, MOST_SEGMENTS) * program_header_bytes(header.word_bytes)
+            self._headers = parse_program_headers(header.order, header.word_bytes, self.pread(header.phoff, size_bytes))
+        return self._headers
 
     def at(self, address: int, size_bytes: int) -> bytes:
         """What the file holds for this address, before any relocation; shorter where that ends."""
@@ -248,8 +279,10 @@ class ElfFile:
             size = struct.calcsize(form)
             raw = self.pread(header.shoff, header.shnum * header.shentsize) if header.shoff and header.shentsize == size else b""
             rows = list(struct.iter_unpack(form, raw[: len(raw) // size * size]))
-            names = self.pread(rows[header.shstrndx][4], rows[header.shstrndx][5]) if header.shstrndx < len(rows) else b""
-            self._sections = [Section(c_string(names, row[0]), row[1], row[3], row[4], row[5], row[6], row[9], row[2]) for row in rows]
+            at, size_bytes = rows[header.shstrndx][4:6] if header.shstrndx < len(rows) else (0, 0)
+            text = self.pread(at, min(size_bytes, MOST_SECTION_NAMES_BYTES))
+            names = {row[0]: c_string(text, row[0], MOST_SECTION_NAME_BYTES) for row in rows}
+            self._sections = [Section(names[row[0]], row[1], row[3], row[4], row[5], row[6], row[9], row[2]) for row in rows]
         return self._sections
 
     def has_section(self, name: str) -> bool:
@@ -261,86 +294,113 @@ class ElfFile:
 
         What .dynsym exports is found faster by its hash, in memory.
         """
-        symbols: List[ElfSymbol] = []
-        for table in self.sections():
-            if table.type == SHT_SYMTAB:
-                text = self._table(table)[2]
-                renamed = {at for at in places(text, name.encode() + b".lto_priv.") if c_string(text, at)[len(name) + 10 :].isdigit()}
-                for offset in places(text, name.encode() + b"\0") + sorted(renamed):
-                    symbols += self._at_name(table, offset)
-        return symbols
+        return list(self._symbols(name))
+
+    @ends_with_work
+    def _symbols(self, name: str) -> Iterator[ElfSymbol]:
+        for table in self._symbol_tables(SHT_SYMTAB):
+            text = self._table(table)[2]
+            for offset in places(text, name.encode() + b"\0", self.work):
+                yield from self._at_name(table, offset)
+            for offset in places(text, name.encode() + b".lto_priv.", self.work):
+                if c_string(text, offset)[len(name) + 10 :].isdigit():
+                    yield from self._at_name(table, offset)
 
     def names_ending(self, suffix: str) -> List[str]:
-        """Every name of a defined symbol in .symtab and .dynsym that ends so."""
-        names: Set[str] = set()
-        for table in self.sections():
-            if table.type in (SHT_SYMTAB, SHT_DYNSYM):
-                text = self._table(table)[2]
-                for start in starts(text, suffix.encode()):
-                    if self._at_name(table, start):
-                        names.add(c_string(text, start))
-        return sorted(names)
+        """Every name of a defined symbol in .symtab and .dynsym that ends so, behind at most MOST_PREFIX_BYTES."""
+        end = suffix.encode() + b"\0"
+        return sorted(set(self._names(lambda text: (start for at in places(text, end, self.work) for start in starts(text, at)))))
 
     def names_starting(self, start: str) -> List[str]:
         """Every name of a defined symbol in .symtab and .dynsym that begins so."""
-        names: Set[str] = set()
-        for table in self.sections():
-            if table.type in (SHT_SYMTAB, SHT_DYNSYM):
-                text = self._table(table)[2]
-                names.update(c_string(text, at) for at in places(text, start.encode()) if self._at_name(table, at))
-        return sorted(names)
+        return sorted(set(self._names(lambda text: places(text, start.encode(), self.work))))
 
+    @ends_with_work
+    def _names(self, places_in: Callable[[bytes], Iterable[int]]) -> Iterator[str]:
+        """The names of defined symbols that stand at some of these places of the string tables."""
+        for table in self._symbol_tables(SHT_SYMTAB, SHT_DYNSYM):
+            text = self._table(table)[2]
+            letters = letters_of(text, self.path)
+            for at in places_in(text):
+                if self._at_name(table, at):
+                    name = c_string(text, at)
+                    letters.spend(len(name) >> LETTERS_SHIFT)
+                    yield name
+
+    @ends_with_work
     def symbols_starting(self, start: str) -> Iterator[Tuple[str, ElfSymbol]]:
         """Every defined symbol of .symtab and .dynsym whose name begins so; where both have it, twice."""
         order, word_bytes, head = self.header.order, self.header.word_bytes, start.encode()
         size = symbol_bytes(word_bytes)
-        for table in self.sections():
-            if table.type in (SHT_SYMTAB, SHT_DYNSYM):
-                offsets, entries, text = self._table(table)
-                for number, offset in enumerate(memoryview(offsets).cast("I")):
-                    if text.startswith(head, offset):
-                        symbol = parse_symbol(order, word_bytes, entries[number * size : (number + 1) * size])[1]
-                        if symbol.section:
-                            yield c_string(text, offset), symbol
+        for table in self._symbol_tables(SHT_SYMTAB, SHT_DYNSYM):
+            offsets, entries, text = self._table(table)
+            letters = letters_of(text, self.path)
+            self.work.spend(len(offsets) // 4)
+            for number, offset in enumerate(memoryview(offsets).cast("I")):
+                if text.startswith(head, offset):
+                    symbol = parse_symbol(order, word_bytes, entries[number * size : (number + 1) * size])[1]
+                    if symbol.section:
+                        name = c_string(text, offset)
+                        letters.spend(len(name) >> LETTERS_SHIFT)
+                        yield name, symbol
 
+    @ends_with_work
     def every_symbol(self, exported: bool = False) -> Iterator[Tuple[str, ElfSymbol]]:
         """Every defined symbol of .symtab. `exported`: and of .dynsym, which stripped files keep; what both have comes twice."""
-        size = symbol_bytes(self.header.word_bytes)
-        for table in self.sections():
-            if table.type != SHT_SYMTAB and not (exported and table.type == SHT_DYNSYM):
-                continue
+        order, word_bytes = self.header.order, self.header.word_bytes
+        size = symbol_bytes(word_bytes)
+        for table in self._symbol_tables(SHT_SYMTAB, *((SHT_DYNSYM,) if exported else ())):
             _, entries, text = self._table(table)
-            for at in range(0, len(entries) // size * size, size):
-                name, symbol = parse_symbol(self.header.order, self.header.word_bytes, entries[at : at + size])
-                if symbol.section:
-                    yield c_string(text, name), symbol
+            letters = letters_of(text, self.path)
+            for start in range(0, len(entries) // size * size, ENTRIES_AT_ONCE * size):
+                self.work.spend(ENTRIES_AT_ONCE)
+                count = 0
+                for at in range(start, min(start + ENTRIES_AT_ONCE * size, len(entries) // size * size), size):
+                    name_at, symbol = parse_symbol(order, word_bytes, entries[at : at + size])
+                    if symbol.section:
+                        name = c_string(text, name_at)
+                        count += len(name)
+                        yield name, symbol
+                letters.spend(count >> LETTERS_SHIFT)
+
+    def _symbol_tables(self, *types: int) -> List[Section]:
+        return [table for table in self.sections() if table.type in types][:MOST_SYMBOL_TABLES]
 
     def _table(self, table: Section) -> Tuple[bytes, bytes, bytes]:
         """(offset of each symbol's name, the symbols, the string table)."""
         if table.offset not in self._tables:
             size = symbol_bytes(self.header.word_bytes)
             strings = self.sections()[table.link] if table.link < len(self.sections()) else table
-            entries = self.pread(table.offset, table.size_bytes)
+            self.work.spend(table.size_bytes + strings.size_bytes >> READ_SHIFT)
+            entries = self.pread_table(table.offset, table.size_bytes)
             words = array("I", entries[: len(entries) // size * size])
             if self.header.little_endian != (array("H", [1]).tobytes() == b"\1\0"):
                 words.byteswap()
-            self._tables[table.offset] = (words[:: size // 4].tobytes(), entries, self.pread(strings.offset, strings.size_bytes))
+            self._tables[table.offset] = (words[:: size // 4].tobytes(), entries, self.pread_table(strings.offset, strings.size_bytes))
         return self._tables[table.offset]
 
     def _at_name(self, table: Section, offset: int) -> List[ElfSymbol]:
         """The defined symbols whose name stands at this offset of the string table; several may share one."""
         size, order, word_bytes = symbol_bytes(self.header.word_bytes), self.header.order, self.header.word_bytes
         names, entries, _ = self._table(table)
+        self.work.spend(1 + (len(names) >> READ_SHIFT + 2))  # bytes.find passes over 4 KiB in a fraction of a step
         symbols = [parse_symbol(order, word_bytes, entries[place * size : (place + 1) * size])[1] for place in indexes(names, offset)]
         return [symbol for symbol in symbols if symbol.section]
 
 
-def starts(text: bytes, suffix: bytes) -> List[int]:
-    """Where in a string table a name that ends in `suffix` may start: at the start of a string or, as linkers share tails, later in it."""
-    offsets: List[int] = []
-    for at in places(text, suffix + b"\0"):
-        offsets += range(text.rfind(b"\0", 0, at) + 1, at + 1)
-    return offsets
+def places(text: bytes, what: bytes, work: Work) -> Iterator[int]:
+    """Every offset at which `what` stands in a string table; the linker lets a name share the tail of a longer one."""
+    at = text.find(what)
+    while at >= 0:
+        work.spend()
+        yield at
+        at = text.find(what, at + 1)
+
+
+def starts(text: bytes, at: int) -> Iterator[int]:
+    """Where in a string table a name may start that goes on at `at`: at the start of a string or, as linkers share tails, later in it."""
+    first = max(0, at - MOST_PREFIX_BYTES)
+    yield from range(max(first, text.rfind(b"\0", first, at) + 1), at + 1)
 
 
 def indexes(words: bytes, value: int) -> Iterator[int]:
@@ -353,19 +413,35 @@ def indexes(words: bytes, value: int) -> Iterator[int]:
         at = words.find(number, at + 1)
 
 
-def places(text: bytes, what: bytes) -> List[int]:
-    """Every offset at which `what` stands in a string table; the linker lets a name share the tail of a longer one."""
-    offsets, at = [], text.find(what)
-    while at >= 0:
-        offsets.append(at)
-        at = text.find(what, at + 1)
-    return offsets
+def letters_of(text: bytes, name: str) -> Work:
+    """Counter of the letters of names that are made of a string table in one pass."""
+    return Work(name, NAMES_SHARE * len(text) + FREE_NAMES_BYTES >> LETTERS_SHIFT)
 
 
-def c_string(data: bytes, at: int) -> str:
+def c_string(data: bytes, at: int, limit: int = MOST_NAME_BYTES) -> str:
     """The string that starts at `at`, or as much of it as a name can have."""
-    end = data.find(b"\0", at, at + MOST_NAME_BYTES)
-    return data[at : end if end >= 0 else at + MOST_NAME_BYTES].decode("utf-8", "replace")
+    end = data.find(b"\0", at, at + limit)
+    return data[at : end if end >= 0 else at + limit].decode("utf-8", "replace")
+
+
+def uleb(data: bytes, at: int) -> Tuple[int, int]:
+    """An unsigned LEB128 number, and where it ends. ValueError where it is longer than such a number is, IndexError where it is cut."""
+    value = data[at]
+    if value < 0x80:
+        return value, at + 1
+    value &= 0x7F
+    for place in range(1, MOST_ULEB_BYTES):
+        byte = data[at + place]
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return value, at + place + 1
+    raise ValueError("a number of more than %d bytes" % MOST_ULEB_BYTES)
+
+
+def sleb(data: bytes, at: int) -> Tuple[int, int]:
+    """The same with a sign."""
+    value, end = uleb(data, at)
+    return (value - (1 << 7 * (end - at)) if data[end - 1] & 0x40 else value), end
 
 
 def parse_auxv(header: Header, data: bytes) -> Dict[int, int]:
@@ -373,7 +449,7 @@ def parse_auxv(header: Header, data: bytes) -> Dict[int, int]:
     form = header.order + ("QQ" if header.word_bytes == 8 else "II")
     size = 2 * header.word_bytes
     values: Dict[int, int] = {}
-    for kind, value in struct.iter_unpack(form, data[: len(data) // size * size]):
+    for kind, value in struct.iter_unpack(form, data[: min(len(data), MOST_AUXV_BYTES) // size * size]):
         if kind == 0:
             break
         values[kind] = value

@@ -8,6 +8,9 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tu
 
 from gdbheapx.arch import Relocations
 from gdbheapx.inferior.elf.file import (
+    LETTERS_SHIFT,
+    MOST_NOTE_PARTS,
+    MOST_SEGMENTS,
     PT_DYNAMIC,
     PT_LOAD,
     PT_NOTE,
@@ -18,14 +21,18 @@ from gdbheapx.inferior.elf.file import (
     Header,
     ProgramHeader,
     build_id_of,
+    c_string,
+    letters_of,
     parse_header,
     parse_notes,
     parse_program_headers,
     parse_symbol,
+    places,
     program_header_bytes,
     starts,
     symbol_bytes,
 )
+from gdbheapx.work import READ_SHIFT, Work, ends_with_work
 
 AT_PHDR, AT_PHNUM, AT_BASE = 3, 5, 7
 DT_NEEDED = 1
@@ -34,13 +41,17 @@ DT_GNU_HASH, DT_VERSYM = 0x6FFFFEF5, 0x6FFFFFF0
 MAX_STRING_BYTES = 64 << 20
 """No table of exported names is longer."""
 MAX_OBJECTS = 20000
+"""More entries than this in the lists of loaded objects is damage."""
+MOST_CHAIN = 1 << 16
+"""Of one bucket of a hash table."""
 MAX_EXPORTED = 1 << 20
-"""More entries than this in the list of loaded objects is damage."""
 
 Read = Callable[[int, int], bytes]
 """read(address, size_bytes): the readable prefix of the range."""
 DT_RELA, DT_RELASZ, DT_REL, DT_RELSZ, DT_PLTRELSZ, DT_PLTREL, DT_JMPREL = 7, 8, 17, 18, 2, 20, 23
 MAX_RELOCATIONS = 64 << 20
+READ_STEPS = 8
+"""What a read of the target's memory costs."""
 DT_VERDEF, DT_VERNEED = 0x6FFFFFFC, 0x6FFFFFFE
 BEHIND_SYMBOLS = (DT_HASH, DT_STRTAB, DT_RELA, DT_REL, DT_JMPREL, DT_GNU_HASH, DT_VERSYM, DT_VERDEF, DT_VERNEED)
 """What linkers write behind .dynsym, whose length no entry says: the nearest of them ends it."""
@@ -88,6 +99,7 @@ class Loaded:
         self._dynamic_at = dynamic
         self._dynamic: Optional[Dict[int, int]] = None
         self._headers = headers
+        self._work = Work(name or "the program")
         self._end = base
         """Where the image ends, if its headers do not tell."""
 
@@ -97,7 +109,8 @@ class Loaded:
             header = parse_header(self.memory.read(self.base, 64))
             self._headers = []
             if header is not None:
-                raw = self.memory.read(self.base + header.phoff, header.phnum * header.phentsize)
+                size_bytes = min(header.phnum, MOST_SEGMENTS) * program_header_bytes(header.word_bytes)
+                raw = self.memory.read(self.base + header.phoff, size_bytes)
                 self._headers = parse_program_headers(header.order, header.word_bytes, raw)
         return self._headers
 
@@ -110,13 +123,11 @@ class Loaded:
 
     def build_id(self) -> Optional[str]:
         """From its notes in memory."""
-        for entry in self.program_headers():
-            if entry.type == PT_NOTE:
-                build_id = build_id_of(
-                    parse_notes(self.memory.header.order, self.memory.read(self.base + entry.vaddr, min(entry.filesz, 4096)), entry.align)
-                )
-                if build_id:
-                    return build_id
+        for entry in [part for part in self.program_headers() if part.type == PT_NOTE][:MOST_NOTE_PARTS]:
+            data = self.memory.read(self.base + entry.vaddr, min(entry.filesz, 4096))
+            build_id = build_id_of(parse_notes(self.memory.header.order, data, entry.align))
+            if build_id:
+                return build_id
         return None
 
     def take_headers(self, end: int) -> None:
@@ -178,22 +189,33 @@ class Loaded:
         return table is not None and not self.memory.read(table, 1)
 
     def names_ending(self, suffix: str) -> List[str]:
-        """Every exported, defined name that ends so."""
+        """Every exported, defined name that ends so, behind at most MOST_PREFIX_BYTES."""
+        return sorted(set(self._names_ending(suffix.encode() + b"\0")))
+
+    @ends_with_work
+    def _names_ending(self, suffix: bytes) -> Iterator[str]:
         strings = self.pointer(DT_STRTAB)
         text = self.memory.read(strings, min(self.dynamic().get(DT_STRSZ, 0), MAX_STRING_BYTES)) if strings else b""
-        names = {text[start : text.find(b"\0", start)] for start in starts(text, suffix.encode())}
-        return sorted(name.decode("ascii", "replace") for name in names if self.lookup(name) is not None)
+        for at in places(text, suffix, self._work):
+            for start in starts(text, at):
+                self._work.spend(READ_STEPS)
+                name = text[start : at + len(suffix) - 1]
+                if self.lookup(name) is not None:
+                    yield name.decode("ascii", "replace")
 
+    @ends_with_work
     def functions(self) -> Iterator[str]:
         """The name of every function that it offers to other objects, one at a time: there may be very many."""
         strings = self.pointer(DT_STRTAB)
         for index in self._hashed() if strings else ():
+            self._work.spend(READ_STEPS)
             entry = self.symbol_at(index)
             if entry is None:
                 return
             if entry[1].section and entry[1].type == STT_FUNC:
                 yield (self.memory.string((strings or 0) + entry[0]) or b"").decode("utf-8", "replace")
 
+    @ends_with_work
     def exported_symbols(self) -> Iterator[Tuple[str, ElfSymbol]]:
         """(name, symbol) of every defined one in .dynsym, as far as table and names are in memory: kernels dump the first page of a file,
         and all of it where coredump_filter says so."""
@@ -203,10 +225,12 @@ class Loaded:
         text = self.memory.read(strings, min(self.dynamic().get(DT_STRSZ, 0), MAX_STRING_BYTES))
         behind = [place for place in (self.pointer(tag) for tag in BEHIND_SYMBOLS) if place and place > table]
         data = self.memory.read(table, min(min(behind) - table, MAX_EXPORTED * size)) if text and behind else b""
+        letters = letters_of(text, self._work.name)
         for at in range(0, len(data) // size * size, size):
             name_at, symbol = parse_symbol(self.memory.header.order, self.memory.word_bytes, data[at : at + size])
-            end = text.find(b"\0", name_at)
-            name = text[name_at:end].decode("utf-8", "replace") if end > name_at else ""
+            name = c_string(text, name_at)
+            self._work.spend(1 + (len(name) >> READ_SHIFT))
+            letters.spend(len(name) >> LETTERS_SHIFT)
             if symbol.section and name and name.isprintable():
                 yield name, symbol
 
@@ -228,11 +252,12 @@ class Loaded:
                 return
             last += 1
 
+    @ends_with_work
     def _candidates(self, name: bytes) -> Iterator[int]:
         """Indexes in .dynsym whose hash fits."""
         gnu = self.pointer(DT_GNU_HASH)
         if gnu is not None:
-            yield from gnu_candidates(self.memory, gnu, name)
+            yield from gnu_candidates(self.memory, gnu, name, self._work)
             return
         table = self.pointer(DT_HASH)
         buckets = self.memory.number(table, 4) if table else None
@@ -240,9 +265,10 @@ class Loaded:
         if not table or not buckets or not count:
             return
         index = self.memory.number(table + 8 + 4 * (sysv_hash(name) % buckets), 4)
-        for _ in range(count):
+        for _ in range(min(count, MOST_CHAIN)):
             if not index:
                 return
+            self._work.spend(READ_STEPS)
             yield index
             index = self.memory.number(table + 8 + 4 * (buckets + index), 4)
 
@@ -256,6 +282,8 @@ class LinkMap:
         self._loaded: Optional[List[Loaded]] = None
         self.complete = True
         """False if the list could not be followed to its end."""
+        self._nodes = 0
+        """Entries of its lists that were read."""
         self._loader_place: Optional[int] = None
         """Where ld.so stands in its own list, if it was started as the program, with the program's name as its argument."""
 
@@ -333,12 +361,14 @@ class LinkMap:
         word = self.memory.word_bytes
         seen: Set[int] = set()
         loaded = self._loaded if self._loaded is not None else []
+        bases = {other.base for other in loaded}
         while node:
             data = self.memory.read(node, 4 * word)
-            if len(data) < 4 * word or node in seen or len(loaded) >= MAX_OBJECTS:
+            if len(data) < 4 * word or node in seen or self._nodes >= MAX_OBJECTS:
                 self.complete = False
                 return
             seen.add(node)
+            self._nodes += 1
             order = self.memory._order
             words = (data[i * word : (i + 1) * word] for i in range(4))
             base, name_at, dynamic, following = (int.from_bytes(part, order) for part in words)
@@ -348,7 +378,8 @@ class LinkMap:
                 # already there; a second namespace repeats ld.so, which is dropped below
                 if is_loader and self._loader_place is None:
                     self._loader_place = len(loaded)
-            elif "/" in text and not any(other.base == base for other in loaded):
+            elif "/" in text and base not in bases:
+                bases.add(base)
                 loaded.append(Loaded(self.memory, text, base, dynamic, False))
             node = following
 
@@ -373,7 +404,7 @@ def lookup(objects: List[Loaded], name: str) -> Optional[Definition]:
     return None
 
 
-def gnu_candidates(memory: Numbers, table: int, name: bytes) -> Iterator[int]:
+def gnu_candidates(memory: Numbers, table: int, name: bytes, work: Work) -> Iterator[int]:
     """Indexes in .dynsym whose hash in DT_GNU_HASH equals the name's, but for its lowest bit."""
     head = [memory.number(table + 4 * i, 4) for i in range(4)]
     buckets, first, bloom = head[0], head[1], head[2]
@@ -383,9 +414,10 @@ def gnu_candidates(memory: Numbers, table: int, name: bytes) -> Iterator[int]:
     at = table + 16 + bloom * memory.word_bytes
     index = memory.number(at + 4 * (value % buckets), 4) or 0
     chain = at + 4 * buckets
-    for _ in range(1 << 16):
+    for _ in range(MOST_CHAIN):
         if index < first:
             return
+        work.spend(READ_STEPS)
         hashed = memory.number(chain + 4 * (index - first), 4)
         if hashed is None:
             return

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Member, StructType, TypeSet
+from gdbheapx.work import Work
 
 MANGLES = ("use_a_getter_or_setter_instead_", "cant_access_tsd_items_directly_use_a_getter_or_setter_")
 """What stands before the members of a tsd in some builds (TSD_MANGLE of internal/tsd.h, 5.0 to 5.1 and since 5.2)."""
@@ -13,6 +14,8 @@ SCALAR_MEMBERS = ("repr", "val")
 MAX_WRAPPERS = 4
 MAX_DIMENSIONS = 32
 """Of an array; one that has more is an element of itself."""
+MAX_MEMBERS = 1 << 18
+"""Members that are looked at, those of anonymous structs each time they are met: an allocator's are some thousands."""
 MAX_STRUCTS = 4096
 """More structs than this inside one another is damage."""
 
@@ -78,6 +81,7 @@ class Walk:
         self.reader = reader
         self.prefix = prefix
         self.found = TypeSet()
+        self._work = Work("debug information", MAX_MEMBERS)
 
     def collect(self, structs: Sequence[str], variables: Sequence[str], enumerators: Sequence[str]) -> TypeSet:
         """The set; what the debug information lacks is left out."""
@@ -135,6 +139,7 @@ class Walk:
     def fill(self, raw: RawType, owner: str, base: int, members: Dict[str, Member]) -> None:
         """The members of `raw` as members of `owner`."""
         for inner in raw.members():
+            self._work.spend()
             if inner.is_bit_field:
                 continue
             if not inner.name:

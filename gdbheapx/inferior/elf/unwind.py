@@ -13,7 +13,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.arch import Architecture, Unwinding
 from gdbheapx.inferior.base import Call, StackCopy
-from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile
+from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile, sleb, uleb
 
 MASK = (1 << 64) - 1
 TWO: Dict[int, Callable[[int, int], int]] = {
@@ -30,28 +30,16 @@ SIGNED = 0x2D
 in either case."""
 PCREL4, DATAREL4, UDATA4 = 0x1B, 0x3B, 0x03
 MOST_ENTRY_BYTES = 1 << 16
+MOST_TABLE_BYTES = 32 << 20
+"""Of .eh_frame_hdr: four million functions."""
+MOST_REGISTERS = 128
+"""DWARF's numbers of what is saved in a frame are below it on all machines of arch/."""
+MOST_STATES = 64
+"""That DW_CFA_remember_state keeps at a time: compilers nest one or two."""
 SAVED, OTHER, EXPRESSION, VALUE, SAME = range(5)
 Word = Callable[[int], Optional[int]]
 Registers = Dict[int, int]
 MOST_CALLS = 1000
-
-
-def unsigned(data: bytes, at: int) -> Tuple[int, int]:
-    """A LEB128 number, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
-
-
-def signed(data: bytes, at: int) -> Tuple[int, int]:
-    """The same with a sign."""
-    value, end = unsigned(data, at)
-    bits = 7 * (end - at)
-    return value - (1 << bits) if value >> (bits - 1) else value, end
 
 
 def evaluated(data: bytes, registers: Dict[int, int], word: Callable[[int], Optional[int]], first: Optional[int]) -> Optional[int]:
@@ -64,7 +52,7 @@ def evaluated(data: bytes, registers: Dict[int, int], word: Callable[[int], Opti
         if 0x30 <= code < 0x50:
             value = code - 0x30
         elif 0x70 <= code < 0x90:
-            offset, at = signed(data, at)
+            offset, at = sleb(data, at)
             value = registers[code - 0x70] + offset if code - 0x70 in registers else None
         elif code in TWO and len(stack) > 1:
             two, operand = stack.pop(), stack.pop()
@@ -72,7 +60,7 @@ def evaluated(data: bytes, registers: Dict[int, int], word: Callable[[int], Opti
         elif code == 0x06 and stack:
             value = word(stack.pop())
         elif code == 0x23 and stack:
-            offset, at = unsigned(data, at)
+            offset, at = uleb(data, at)
             value = stack.pop() + offset
         elif code in (0x08, 0x09):
             value, at = data[at] - (256 if code == 0x09 and data[at] > 127 else 0), at + 1
@@ -119,11 +107,12 @@ class CallFrames:
         self._table: List[Tuple[int, int]] = []
         entry = next((header for header in headers if header.type == PT_GNU_EH_FRAME), None)
         if entry is not None and numbers is not None and file.header.word_bytes == 8 and file.header.little_endian:
-            self._read_table(entry.vaddr, file.pread(entry.offset, entry.filesz))
+            self._read_table(entry.vaddr, file.pread_table(entry.offset, min(entry.filesz, MOST_TABLE_BYTES)))
 
     def _read_table(self, address: int, data: bytes) -> None:
         if len(data) >= 12 and data[0] == 1 and tuple(data[1:4]) == (PCREL4, UDATA4, DATAREL4):
             count = struct.unpack_from("<I", data, 8)[0]
+            self._file.work.spend(min(count, len(data) // 8))
             rows = struct.iter_unpack("<ii", data[12 : 12 + 8 * count][: (len(data) - 12) // 8 * 8])
             self._table = [(address + start, address + entry) for start, entry in rows]
 
@@ -131,6 +120,7 @@ class CallFrames:
         """(begin, end) of all that has call frames, sorted; the end is the next one's begin where its own entry cannot be read."""
         ranges = []
         for place, (start, entry) in enumerate(self._table):
+            self._file.work.spend()
             following = self._table[place + 1][0] if place + 1 < len(self._table) else start
             data = self._loaded(entry + 4, 12)
             size = int.from_bytes(data[8:12], "little") if len(data) == 12 else 0
@@ -173,8 +163,9 @@ class CallFrames:
             return None
         at = 12
         if common.has_size:
-            length, at = unsigned(data, at)
+            length, at = uleb(data, at)
             at += length
+        self._file.work.spend(len(common.program) + len(data))
         machine = Machine(common)
         machine.run(common.program, None)
         machine.first = dict(machine.rules)
@@ -185,14 +176,14 @@ class CallFrames:
         data = self._bytes(address)
         end = data.index(b"\0", 5)
         words, at = data[5:end].decode("ascii"), end + 1
-        code, at = unsigned(data, at)
-        align, at = signed(data, at)
-        returns, at = (data[at], at + 1) if data[4] == 1 else unsigned(data, at)
+        code, at = uleb(data, at)
+        align, at = sleb(data, at)
+        returns, at = (data[at], at + 1) if data[4] == 1 else uleb(data, at)
         if returns != self._return or (words and not words.startswith("z")):
             return None
         encoding, program = 0, at
         if words:
-            length, at = unsigned(data, at)
+            length, at = uleb(data, at)
             program = at + length
         for letter in words[1:]:
             if letter == "R":
@@ -231,8 +222,8 @@ class Machine:
                 if until is not None and here > until:
                     return
             elif code >> 6 == 2:
-                offset, at = unsigned(data, at)
-                self.rules[code & 63] = (SAVED, offset * self._common.data_align, b"")
+                offset, at = uleb(data, at)
+                self._set(code & 63, SAVED, offset * self._common.data_align)
             elif code >> 6 == 3:
                 self._restore(code & 63)
             else:
@@ -243,17 +234,24 @@ class Machine:
         if register in self.first:
             self.rules[register] = self.first[register]
 
+    def _set(self, register: int, how: int, number: int, expression: bytes = b"") -> None:
+        if register >= MOST_REGISTERS:
+            raise ValueError(register)
+        self.rules[register] = (how, number, expression)
+
     def _other(self, code: int, data: bytes, at: int) -> int:
         align = self._common.data_align
         if code in (0, SIGNED):
             return at
         if code == 0x0A:
+            if len(self._kept) >= MOST_STATES:
+                raise ValueError(code)
             self._kept.append((self.register, self.offset, self.expression, dict(self.rules)))
             return at
         if code == 0x0B:
             self.register, self.offset, self.expression, self.rules = self._kept.pop()
             return at
-        operand, after = unsigned(data, at)
+        operand, after = uleb(data, at)
         if code == 0x0E:
             self.offset = operand
         elif code == 0x0F:
@@ -263,25 +261,25 @@ class Machine:
         elif code == 0x06:
             self._restore(operand)
         elif code in (0x07, 0x08):
-            self.rules[operand] = (SAME if code == 0x08 else OTHER, -1, b"")
+            self._set(operand, SAME if code == 0x08 else OTHER, -1)
         elif code == 0x13:
-            self.offset = signed(data, at)[0] * align
+            self.offset = sleb(data, at)[0] * align
         elif code in (0x10, 0x16):
-            size, after = unsigned(data, after)
-            self.rules[operand] = (EXPRESSION if code == 0x10 else VALUE, 0, data[after : after + size])
+            size, after = uleb(data, after)
+            self._set(operand, EXPRESSION if code == 0x10 else VALUE, 0, data[after : after + size])
             after += size
         elif code in (0x05, 0x09, 0x0C):
-            two, after = unsigned(data, after)
+            two, after = uleb(data, after)
             if code == 0x0C:
                 self.register, self.offset = operand, two
             else:
-                self.rules[operand] = (SAVED, two * align, b"") if code == 0x05 else (OTHER, two, b"")
+                self._set(operand, *((SAVED, two * align) if code == 0x05 else (OTHER, two)))
         elif code in (0x11, 0x12):
-            two, after = signed(data, after)
+            two, after = sleb(data, after)
             if code == 0x12:
                 self.register, self.offset = operand, two * align
             else:
-                self.rules[operand] = (SAVED, two * align, b"")
+                self._set(operand, SAVED, two * align)
         elif code != 0x2E:
             raise ValueError(code)
         return after

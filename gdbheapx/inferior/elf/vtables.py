@@ -17,6 +17,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 
 from gdbheapx.arch import Relocations
 from gdbheapx.inferior.elf.file import (
+    LETTERS_SHIFT,
     PT_DYNAMIC,
     PT_LOAD,
     STT_OBJECT,
@@ -27,6 +28,7 @@ from gdbheapx.inferior.elf.file import (
     parse_symbol,
     symbol_bytes,
 )
+from gdbheapx.work import READ_SHIFT, Work
 
 DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_STRSZ, DT_REL, DT_RELSZ, DT_RELRSZ, DT_RELR = 5, 6, 7, 8, 10, 17, 18, 35, 36
 PF_X = 1
@@ -35,8 +37,11 @@ MOST_BYTES = 256 << 20
 MOST_RELOCATIONS_BYTES = 48 << 20
 MOST_PACKED = 4_000_000
 """Of places in DT_RELR."""
-MOST_TEXT_BYTES = 1 << 16
-PIECE_BYTES = 1 << 20
+MOST_TEXT_BYTES = 4097
+"""Of a class's name with its end, and of a symbol's."""
+PIECE_BYTES, SMALL_PIECE_BYTES = 1 << 20, 1 << 16
+MOST_NAMES_BYTES = 1 << 28
+"""Of all names of one object."""
 KINDS = ("N10__cxxabiv117__class_type_infoE", "N10__cxxabiv120__si_class_type_infoE", "N10__cxxabiv121__vmi_class_type_infoE")
 """The classes of type_infos of classes: without bases, with one, with several or virtual ones."""
 VTABLE = "_ZTV"
@@ -62,6 +67,9 @@ class Image:
         self.file = file
         self.word_bytes = file.header.word_bytes
         self._loads: List[ProgramHeader] = [header for header in file.program_headers() if header.type == PT_LOAD]
+        self._letters = Work(file.path, MOST_NAMES_BYTES >> LETTERS_SHIFT)
+        self._piece = (0, b"")
+        """Where the last part of a sorted list of words was read, and what it was."""
         self._is_wide = self.word_bytes == 8
         self._dynamic = self._read_dynamic()
         self._names: Dict[int, Tuple[str, ElfSymbol]] = {}
@@ -73,6 +81,7 @@ class Image:
 
     def read(self, address: int, size_bytes: int) -> bytes:
         """What the file has for these addresses; shorter where that ends."""
+        self.file.work.spend(1 + (size_bytes >> READ_SHIFT))
         for load in self._loads:
             if load.vaddr <= address < load.vaddr + load.filesz:
                 return self.file.pread(load.offset + address - load.vaddr, min(size_bytes, load.vaddr + load.filesz - address))
@@ -104,6 +113,7 @@ class Image:
         if b"\0" not in data:
             data = self.read(address, MOST_TEXT_BYTES)
         text, end, _ = data.partition(b"\0")
+        self._letters.spend(len(text) >> LETTERS_SHIFT)
         return text if end else None
 
     def words_in(self, values: Set[int]) -> List[int]:
@@ -129,6 +139,7 @@ class Image:
                 continue
             at, end = load.vaddr + -load.vaddr % self.word_bytes, load.vaddr + load.filesz
             while at < end and left > 0:
+                self.file.work.spend(len(code))
                 skip = next((stop for start, stop in code if start <= at < stop), None)
                 if skip is not None:
                     at = skip + -skip % self.word_bytes
@@ -169,6 +180,7 @@ class Image:
         """The rows of a table of relocations; `start`, `size`: their tags in the dynamic section."""
         step = struct.calcsize(form)
         data = self.read(self._dynamic[start], min(self._dynamic.get(size, 0), MOST_RELOCATIONS_BYTES)) if start in self._dynamic else b""
+        self.file.work.spend(len(data) // step)
         return struct.iter_unpack(form, data[: len(data) // step * step])
 
     def _relocate(self) -> None:
@@ -186,10 +198,17 @@ class Image:
             else:
                 self._absolute(kinds, place, info, None)
         for place in islice(self._relr(), MOST_PACKED):
-            self.own[place] = self._in_place(place)
+            value = self._in_place(place)
+            if value:  # where a file has a hole there is none, however many places lead into it
+                self.own[place] = value
 
     def _in_place(self, place: int) -> int:
-        return (self.number(place) or 0) & (1 << 8 * self.word_bytes) - 1
+        """What the file has at one of many places that follow each other."""
+        start, data = self._piece
+        if not 0 <= place - start <= len(data) - self.word_bytes:
+            start, data = self._piece = place, self.read(place, SMALL_PIECE_BYTES)
+        word = data[place - start : place - start + self.word_bytes]
+        return int.from_bytes(word, self.file.header.byte_order) if len(word) == self.word_bytes else 0
 
     def _absolute(self, kinds: Relocations, place: int, info: int, addend: Optional[int]) -> None:
         """A pointer to what has a name."""
@@ -212,6 +231,7 @@ class Image:
             if b"\0" not in text:
                 text = self.read(self._dynamic.get(DT_STRTAB, 0) + name, MOST_TEXT_BYTES)
             self._names[number] = (c_string(text, 0), symbol)
+            self._letters.spend(len(self._names[number][0]) >> LETTERS_SHIFT)
         return self._names[number]
 
     def _relr(self) -> Iterator[int]:
@@ -222,6 +242,7 @@ class Image:
                 yield entry
                 at = entry + self.word_bytes
                 continue
+            self.file.work.spend(bits)
             for bit in range(bits):
                 if entry >> (bit + 1) & 1:
                     yield at + bit * self.word_bytes

@@ -18,6 +18,7 @@ from gdbheapx.inferior.openable import Openable
 from gdbheapx.inferior.source import CoreSource, Source
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, Diagnostic
+from gdbheapx.work import TooMuchWork
 
 NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
 """Base names of the objects whose debug information is read by gdb for every answer; that of others by dwarf.py."""
@@ -237,7 +238,10 @@ class GdbTarget(ElfTarget):
         if symbol is None:
             return None
         reader = GdbReader(gdb, symbol.symtab.objfile, symbol.symtab.static_block(), thorough)
-        types = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+        try:
+            types = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+        except TooMuchWork:
+            return None
         types.origin = "debug information read by gdb %s" % self.debugger_version
         return types
 

@@ -13,8 +13,8 @@ from gdbheapx.arch import named
 from gdbheapx.arch.x86_64 import ARCHITECTURE
 from gdbheapx.inferior.base import StackCopy
 from gdbheapx.inferior.elf import unwind
-from gdbheapx.inferior.elf.file import ElfFile
-from gdbheapx.inferior.elf.unwind import evaluated, signed, unsigned
+from gdbheapx.inferior.elf.file import ElfFile, sleb, uleb
+from gdbheapx.inferior.elf.unwind import evaluated
 
 FOREIGN = Path(__file__).parents[3] / ".cache" / "foreign" / "arm64"
 NUMBERS: Any = ARCHITECTURE.unwinding
@@ -51,6 +51,7 @@ class Damaged:
 
     def __init__(self, file: ElfFile, rng: random.Random) -> None:
         self.header, self.program_headers, self._file, self._rng = file.header, file.program_headers, file, rng
+        self.work, self.pread_table = file.work, self.pread
         self.spoils = False
 
     def pread(self, offset: int, size: int) -> bytes:
@@ -83,7 +84,7 @@ def test_expressions() -> None:
     assert evaluated(bytes((0x77, 16, 0x06)), registers, WORDS.get, None) == 0x2002
     for data in (b"\x76\x00", b"\xff", b"\x06", b""):
         assert evaluated(data, registers, WORDS.get, None) is None
-    assert (unsigned(b"\xe5\x8e\x26", 0), signed(b"\x9b\xf1\x59", 0), signed(b"\x7f", 0)) == ((624485, 3), (-624485, 3), (-1, 1))
+    assert (uleb(b"\xe5\x8e\x26", 0), sleb(b"\x9b\xf1\x59", 0), sleb(b"\x7f", 0)) == ((624485, 3), (-624485, 3), (-1, 1))
 
 
 SIGNATURE = 0x2A << 48
