@@ -65,16 +65,16 @@ WORK = WorkOfLook()
 
 
 class Work:
-    """Counter of one file or table. `most`: its bound."""
+    """Counter of one file or table. `most`: its bound. `lasts`: what was too much once is not tried again at the next look."""
 
-    def __init__(self, name: str, most: int = MOST_STEPS) -> None:
-        self.name = name
+    def __init__(self, name: str, most: int = MOST_STEPS, lasts: bool = True) -> None:
+        self.name, self._lasts = name, lasts
         self._most = self._left = most
         self._look = WORK.look
 
     def spend(self, steps: int = 1) -> None:
         """Count steps before they are taken; TooMuchWork where there are none left."""
-        if self._look != WORK.look and self._left >= 0:  # what was too much once is not tried again
+        if self._look != WORK.look and (self._left >= 0 or not self._lasts):
             self._look, self._left = WORK.look, self._most
         self._left -= steps
         WORK.steps += steps

@@ -271,7 +271,7 @@ class ElfTarget(Target):
 
     def loaded_at(self, base: int) -> Optional[Loaded]:
         """The entry of the dynamic linker's list with this base."""
-        return next((loaded for loaded in self.link_map().objects() if loaded.base == base), None)
+        return self.link_map().loaded_at(base)
 
     def module_at(self, address: int) -> Optional[Module]:
         """The module whose image holds `address`."""

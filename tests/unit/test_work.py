@@ -21,7 +21,7 @@ def alone() -> Iterator[None]:
 
 def test_a_bound_is_one_file_s() -> None:
     """What is beyond it is too much, and stays so; another file has its own, and a new look counts from zero."""
-    one, other = Work("one", 10), Work("other", 10)
+    one, other, passing = Work("one", 10), Work("other", 10), Work("passing", 10, lasts=False)
     one.spend(6)
     WORK.begin()
     one.spend(10)
@@ -31,7 +31,11 @@ def test_a_bound_is_one_file_s() -> None:
     WORK.begin()
     with pytest.raises(TooMuchWork):
         one.spend()
-    assert raised.value.code == WORK_LIMIT and list(WORK.exceeded) == ["one"]
+    with pytest.raises(TooMuchWork):
+        passing.spend(11)
+    WORK.begin()
+    passing.spend(10)
+    assert raised.value.code == WORK_LIMIT and list(WORK.exceeded) == ["one", "passing"]
 
 
 def test_all_files_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ MOST_UNDERSCORES = 6
 """Each reference to an earlier part of a name ends in one, and doubles it at most."""
 PARAMETER = re.compile(r"T\d*_")
 """May stand for several arguments."""
-NAMES = Work("names of classes and variables")
+NAMES = Work("names of classes and variables", lasts=False)
 ESCAPES = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
 BASIC = {
     "a": "i8",

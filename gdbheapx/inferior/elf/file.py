@@ -40,7 +40,7 @@ NAMES_SHARE, FREE_NAMES_BYTES = 4, 64 << 20
 """Names of one table are no longer in all than so many times their strings, which they may share, and so much more."""
 LETTERS_SHIFT = 6
 """Letters of names cost a step for each 64 of them."""
-ENTRIES_AT_ONCE = 1 << 12
+ENTRIES_AT_ONCE = 1 << 10
 MOST_ULEB_BYTES = 10
 """Of a LEB128 number: more than 64 bits are no number of these formats."""
 MOST_AUXV_BYTES = 1 << 16
@@ -223,8 +223,8 @@ class ElfFile:
         """The same up to the first hole: no linker leaves one in a table, and a sparse file may claim any size."""
         try:
             hole = self.file.ask(lambda descriptor: os.lseek(descriptor, offset, os.SEEK_HOLE))
-        except (OSError, OverflowError):  # behind the file's end, or at no place at all
-            return b""
+        except (OSError, OverflowError):  # behind the file's end, or of a file system that does not tell
+            hole = offset + size_bytes
         return self.pread(offset, min(size_bytes, hole - offset))
 
     def program_headers(self) -> List[ProgramHeader]:

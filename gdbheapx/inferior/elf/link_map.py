@@ -282,6 +282,7 @@ class LinkMap:
         self._loaded: Optional[List[Loaded]] = None
         self.complete = True
         """False if the list could not be followed to its end."""
+        self._by_base: Dict[int, Loaded] = {}
         self._nodes = 0
         """Entries of its lists that were read."""
         self._loader_place: Optional[int] = None
@@ -295,6 +296,13 @@ class LinkMap:
             if executable:
                 self._follow(executable)
         return self._loaded
+
+    def loaded_at(self, base: int) -> Optional[Loaded]:
+        """The object with this load bias."""
+        objects = self.objects()
+        if len(self._by_base) != len(objects):
+            self._by_base = {loaded.base: loaded for loaded in reversed(objects)}
+        return self._by_base.get(base)
 
     def searched(self) -> List[Loaded]:
         """The objects in the order in which names are looked up: ld.so that was started as the program comes where its list has it. (Up to

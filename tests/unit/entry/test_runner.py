@@ -13,9 +13,10 @@ from gdbheapx import budget, command, invocation, output, runner, units
 from gdbheapx.command import Answer, JsonLines
 from gdbheapx.errors import Busy, HeapxError, Unreadable, UsageError
 from gdbheapx.model import Address, Problem
-from gdbheapx.problems import BUSY, CUT, MEMORY_UNREADABLE
+from gdbheapx.problems import BUSY, CUT, MEMORY_UNREADABLE, WORK_LIMIT
 from gdbheapx.report import json as report_json
 from gdbheapx.report import text
+from gdbheapx.work import WORK, TooMuchWork, Work
 
 
 @pytest.fixture
@@ -181,6 +182,29 @@ def test_partial_and_finding(declare: Any) -> None:
     assert ask("probe") == (runner.Ended(4), "body\n\nPartial answer, because:\n  0x10: a bad size; look there\n")
     assert ask("probe", "--number", "1")[0].code == 3
     assert json.loads(ask("probe", "--json")[1])["problems"] == [{"code": "memory-unreadable", "where": "0x10", "what": "a bad size", "hint": "look there"}]
+
+
+def test_a_file_that_costs_too_much_is_one_line(declare: Any) -> None:
+    """The answer is there and partial, with the file's name; the time of the command ends parsing, and the next command begins anew."""
+
+    def run(session: Any, options: Any) -> Answer:
+        assert not WORK.exceeded and WORK.steps == 0
+        for name in ("bad.so", "good.so"):
+            try:
+                Work(name, 10).spend(11 if name == "bad.so" else 10)
+            except TooMuchWork:
+                pass
+        session.budget.interrupt()
+        assert WORK.is_over()
+        session.budget.heed()
+        return Answer(lambda: 0, lambda style: ["body"])
+
+    declare(run)
+    ended, shown = ask("probe", "--json")
+    (problem,) = json.loads(shown)["problems"]
+    assert ended.code == 4 and (problem["code"], problem["where"]) == (WORK_LIMIT, "bad.so") and not WORK.is_over()
+    assert ask("probe")[1].startswith("body\n\nPartial answer, because:\n  bad.so: ")
+    WORK.exceeded.clear()
 
 
 def test_a_stream_that_breaks_off_is_valid_json(declare: Any) -> None:

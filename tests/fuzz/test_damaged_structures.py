@@ -24,7 +24,20 @@ from gdbheapx.inferior.source import CoreSource
 from gdbheapx.snapshot import container, record
 from gdbheapx.work import WORK
 from tests.support.builders import core_file
-from tests.support.builders.elf_file import DYNSYM, NOTE, PROGBITS, STRTAB, SYMTAB, Part, Segment, build, call_frames, number, starts, symbols
+from tests.support.builders.elf_file import (
+    DYNSYM,
+    NOTE,
+    PROGBITS,
+    STRTAB,
+    SYMTAB,
+    Part,
+    Segment,
+    build,
+    call_frames,
+    number,
+    starts,
+    symbols,
+)
 
 pytestmark = pytest.mark.once  # searches at random
 
@@ -195,7 +208,7 @@ def test_call_frames(tmp_path: Path, parts: List[bytes], times: int) -> None:
         row = unwind.CallFrames(ElfFile(str(path))).row(0x10010)
         numbers = ElfFile(str(path)).header.arch.unwinding
         if row is not None and numbers is not None:
-            unwind.caller(row, {register: 0x1000 for register in range(17)}, lambda address: address, numbers)
+            unwind.caller(row, dict.fromkeys(range(17), 4096), lambda address: address, numbers)
 
     counted(read)
 
