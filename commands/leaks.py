@@ -56,12 +56,12 @@ def leaks(session: Session, options: Options) -> Answer:
     def find() -> "model.Leaks":
         swept = model.sweep(session, options.interior_holds)
         if swept is not None:
-            return swept._replace(is_upper_bound=heap_graph.lacks_holders(session))
+            return model.judged(session, swept)
         reach, sums = heap_graph.marked(session, options.weak, pieces.further(session, garbage=False))
         naming = functools.partial(block.labels, session) if block.can_tell(session) else None
         made = model.find(reach, options.interior_holds, sums, naming)
         listed.extend(model.listed(reach, made, options.interior_holds) if options.list else ())
-        return made._replace(is_upper_bound=heap_graph.lacks_holders(session))
+        return model.judged(session, made)
 
     as_kept = not (options.list or options.interior_holds or options.weak is not None)
     answer = session.kept("leaks", model.Leaks, find) if as_kept else find()
@@ -69,7 +69,7 @@ def leaks(session: Session, options: Options) -> Answer:
     has_blocks = session.target.has_memory or session.shared(heap_graph.REACH) is not None
     can_look_again = session.target.kind == "live" and not options.weak and answer.roots is not None
     rows = listed if options.list and answer.roots is not None else None
-    is_over = options.fail_on_leak is not None and answer.leaked.bytes >= options.fail_on_leak
+    is_over = options.fail_on_leak is not None and (answer.leaked is None or answer.leaked.bytes >= options.fail_on_leak)
     if is_over and answer.is_upper_bound:
         what = "whether %d bytes or more are leaked is unknown: not everything that may hold blocks was read" % options.fail_on_leak
         session.problem(problems.LEAK_UNKNOWN, None, what, "the other entries say what that is")

@@ -57,7 +57,8 @@ def owners(session: Session, options: Options) -> Answer:
         made = block.with_names(session, tallied, ownership.find(tallied, options.depth, limit))
         heap_graph.check_time(session)
         has_garbage = tallied.paths is not None and tallied.paths.has_garbage
-        return made._replace(leaked_is_upper_bound=has_garbage or heap_graph.lacks_holders(session))
+        made = made._replace(leaked_is_upper_bound=has_garbage or heap_graph.lacks_holders(session))
+        return made._replace(leaked=None) if heap_graph.is_leak_unknown(session) else made
 
     if options.by is not None:
         rows = by_owner.by_class(session, limit)

@@ -116,6 +116,8 @@ IN_SWAP = Code("in-swap", Severity.UNREAD)
 which the page table does not tell from pages that were never touched."""
 ROOTS_UNREAD = Code("roots-unreadable", Severity.UNREAD)
 """What may hold blocks could not all be read: who holds them is not known for sure."""
+ROOTS_MISSING = Code("roots-missing", Severity.UNREAD)
+"""A core lacks variables, a stack or thread-local storage that the process had: what is leaked is unknown."""
 NOT_DUMPED = Code("heap-not-dumped", Severity.NOTE)
 """A core lacks memory of blocks in use that was never written to, or was to be left out: it counts as zeros."""
 SWEPT = Code("graph-too-large", Severity.ENVIRONMENT)

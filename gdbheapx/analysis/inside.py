@@ -8,7 +8,7 @@ from gdbheapx.analysis.census import block, find, owned, slabs
 from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.reachability import dominance, leaks, memory_budget, owners, ownership
-from gdbheapx.analysis.reachability.heap_graph import lacks_holders
+from gdbheapx.analysis.reachability.heap_graph import is_leak_unknown, lacks_holders
 from gdbheapx.analysis.runtime_tables import RuntimeTable, Watch
 from gdbheapx.analysis.split import Split
 from gdbheapx.errors import HeapxError
@@ -29,7 +29,7 @@ class Inside(NamedTuple):
 
     used: Sum
     leaked: Optional[Sum]
-    """Nothing leads there; None where there was no room to find out. `leaks` looks closer."""
+    """Nothing leads there; None where there was no room to find out, or it is unknown (see Leaks). `leaks` looks closer."""
     suspect: Optional[owners.Suspect]
     """Who keeps most of it; None where nobody keeps a fifth."""
     classes: Sequence[find.CensusRow]
@@ -138,13 +138,13 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         page = page._replace(census=page_parts.PageCensus(census.blocks, census.bytes, census.named_bytes, largest, more))
     inside = Inside(
         used=Sum(census.blocks, census.bytes),
-        leaked=leaked,
+        leaked=None if is_leak_unknown(session) else leaked,
         suspect=suspect,
         classes=census.rows[:MOST_ROWS],
         leaked_is_upper_bound=lacks_holders(session),
         together=together,
         own_allocator=census.own_allocator,
-        lost_mappings=lost,
+        lost_mappings=() if is_leak_unknown(session) else lost,
         may_be_garbage=looked.paths is not None and looked.paths.has_garbage,
     )
     return Looked(inside, made, None, page)

@@ -30,6 +30,7 @@ from gdbheapx.inferior.base import (
 )
 from gdbheapx.inferior.core.file import AT_EXECFN, WRITABLE, CoreFile, Extents, FileMapping, dumped_ranges, memory_use
 from gdbheapx.inferior.elf.file import (
+    ET_CORE,
     PT_DYNAMIC,
     PT_LOAD,
     PT_NOTE,
@@ -39,6 +40,7 @@ from gdbheapx.inferior.elf.file import (
     parse_header,
     parse_notes,
     parse_program_headers,
+    program_header_bytes,
 )
 from gdbheapx.inferior.elf.link_map import AT_PHDR, DT_DEBUG, LinkMap, Numbers, Read
 from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, MEMORY_LEFT_OUT, WRONG_FILE, Diagnostic
@@ -66,16 +68,16 @@ def executable(path: str, name: str, program_headers: int, read: Read) -> Option
     file = open_elf(path)
     if file is None:
         return None
+    place = address_of_headers(file)
+    share = account(file, name, program_headers - (file.header.phoff if place is None else place), read)
+    return share if any(entry.type == PT_DYNAMIC for entry in file.program_headers()) else share._replace(matches=True)
+
+
+def address_of_headers(file: ElfFile) -> Optional[int]:
+    """Where the program headers are loaded, with a load bias of 0; None if no segment has them."""
     at = file.header.phoff
-    place = next(
-        (
-            header.vaddr - header.offset
-            for header in file.program_headers()
-            if header.type == PT_LOAD and header.offset <= at < header.offset + header.filesz
-        ),
-        0,
-    )
-    return account(file, name, program_headers - at - place, read)  # the place is 0 but for a program that is linked to a fixed one
+    loads = (entry for entry in file.program_headers() if entry.type == PT_LOAD and entry.offset <= at < entry.offset + entry.filesz)
+    return next((at + entry.vaddr - entry.offset for entry in loads), None)
 
 
 def libraries(link_map: LinkMap, host_path: Callable[[str], str], read: Read) -> List[FileShare]:
@@ -115,12 +117,33 @@ def base_of(file: ElfFile, offset: int, address: int, page: int = PAGE) -> Optio
     return None
 
 
+def has_layout(file: ElfFile, entries: Sequence[FileMapping], page: int) -> bool:
+    """The file's segments are where these mappings of it are."""
+    base = base_of(file, entries[0].offset, entries[0].start, page) if entries else None
+    if base is None:
+        return False
+    loads = [entry for entry in file.program_headers() if entry.type == PT_LOAD and entry.filesz]
+    # (start, end, place in the file) of each segment's pages
+    pages = [((base + load.vaddr) & -page, -(-(base + load.vaddr + load.filesz) // page) * page, load.offset & -page) for load in loads]
+    return max(end for _, end, _ in pages) == max(entry.end for entry in entries) and all(
+        any(start <= entry.start < entry.end <= end and entry.start - start == entry.offset - at for start, end, at in pages)
+        for entry in entries
+    )
+
+
+def same_headers(file: ElfFile, base: int, read: Read) -> Optional[bool]:
+    """The program headers in memory are the file's; None where memory does not tell."""
+    place, size_bytes = address_of_headers(file), file.header.phnum * program_header_bytes(file.header.word_bytes)
+    theirs = read(base + place, size_bytes) if place is not None else b""
+    return theirs == file.pread(file.header.phoff, size_bytes) if theirs and len(theirs) == size_bytes else None
+
+
 def same_dynamic(file: ElfFile, base: int, read: Read) -> Optional[bool]:
-    """The dynamic section in memory is the file's, where ld.so may have added the base. True for a file that has none, None where memory
-    does not tell."""
+    """The dynamic section in memory is the file's, where ld.so may have added the base. None where memory does not tell, or the file has
+    none."""
     entry = next((entry for entry in file.program_headers() if entry.type == PT_DYNAMIC), None)
     if entry is None:
-        return True
+        return None
     mine, theirs = file.pread(entry.offset, entry.filesz), read(base + entry.vaddr, entry.filesz)
     form = file.header.order + ("QQ" if file.header.word_bytes == 8 else "II")
     size = struct.calcsize(form)
@@ -206,6 +229,14 @@ class Source(Memory, Mappings, Usage, Process):
     def read_own(self, address: int, size_bytes: int) -> bytes:
         """As read_prefix, without clean file pages that were taken from a file here instead of from the target."""
         return self.read_prefix(address, size_bytes)
+
+    def may_use(self, file: ElfFile) -> bool:
+        """Whether the target may name this file."""
+        return file.header.type != ET_CORE
+
+    def takes_unproven(self, file: ElfFile, start: int) -> bool:
+        """Whether the file counts as the image at `start` although nothing in memory shows that it is."""
+        return False
 
     @abstractmethod
     def auxv(self) -> Dict[int, int]:
@@ -387,9 +418,10 @@ class CoreSource(Source):
 
     def _open(self, name: str) -> Optional[ElfFile]:
         path = self.host_path(name)
-        try:
-            file = ElfFile(path)
-        except (OSError, ValueError):
+        file = open_elf(path)
+        if file is None or not self.may_use(file):
+            if file is not None and file.header.type != ET_CORE:
+                self._refuse(name, "%s is another user's, and not everybody may read it" % path)
             return None
         build_id = self.build_id_in_core(name)
         if build_id and file.build_id() != build_id:
@@ -400,10 +432,32 @@ class CoreSource(Source):
             else:
                 self._refuse(name, "%s here has build-id %s, but the core was written with %s" % (path, own, build_id))
             return None
-        if not build_id and self.is_another(name, file):
+        if not build_id and self._is_shown(name, file) is False:
             self._refuse(name, "%s here is a different build than the one in the core" % path)
             return None
+        if not build_id and not self._is_shown(name, file) and not self._is_named(file) and not self._is_of_distribution(name, file):
+            if name == self.executable:
+                self._refuse(name, "nothing in the core shows that %s is the program that wrote it" % path)
+            return None
         return file
+
+    def may_use(self, file: ElfFile) -> bool:
+        """A core may come from anybody: never another core, and no file that only the rights of who reads it open."""
+        return file.header.type != ET_CORE and (self._is_named(file) or file.is_open_to(os.geteuid()))
+
+    def takes_unproven(self, file: ElfFile, start: int) -> bool:
+        entry = self.core.file_at(start)
+        proven = self._file(entry) if entry is not None else None
+        return self._is_named(file) or (proven is not None and os.path.realpath(proven.path) == os.path.realpath(file.path))
+
+    def _is_named(self, file: ElfFile) -> bool:
+        """By --exe or --sysroot."""
+        return bool(self.sysroot) or file.path == self.given_executable
+
+    def _is_of_distribution(self, name: str, file: ElfFile) -> bool:
+        """Of a cut core, which has lost what would show it: a library that everybody has, with the segments that were mapped."""
+        entries = [entry for entry in self.core.notes().files if entry.name == name]
+        return self.core.missing_bytes > 0 and file.is_public() and has_layout(file, entries, page_bytes(self.auxv()))
 
     def _refuse(self, name: str, why: str) -> None:
         """A file that is here is not that of the core."""
@@ -412,16 +466,16 @@ class CoreSource(Source):
             hint = "give the program with --exe FILE"
         self._refused.append(Diagnostic(WRONG_FILE, None, why + "; gdbheapx does not use it", hint))
 
-    def is_another(self, name: str, file: ElfFile) -> bool:
-        """The first page or the dynamic section in the core contradicts the file: all that can be held against it where the core has no
-        build-id.
+    def _is_shown(self, name: str, file: ElfFile) -> Optional[bool]:
+        """The first page or the dynamic section in the core is the file's, or contradicts it: all that there is where the core has no
+        build-id. None where it has neither.
 
         A program may have mapped the file as data too, and written to that: one mapping that agrees is enough.
         """
         begins = [entry for entry in self.core.notes().files if entry.name == name and entry.offset == 0]
         first = begins or [entry for entry in self.core.notes().files if entry.name == name][:1]
         agrees = [self._agrees(entry, file) for entry in first]
-        return False in agrees and True not in agrees
+        return True if True in agrees else False if False in agrees else None
 
     def _agrees(self, entry: FileMapping, file: ElfFile) -> Optional[bool]:
         """Whether the file was loaded by this mapping of it; None where the core does not tell."""
@@ -431,7 +485,7 @@ class CoreSource(Source):
             return False
         base = base_of(file, entry.offset, entry.start, page_bytes(self.auxv()))
         same = same_dynamic(file, base, self.core.read_dumped) if base is not None else None
-        return same if same is not None else True if head else None
+        return same if same is not None else True if len(head) == PAGE else None
 
     def add_missing(self, link_map: LinkMap) -> None:
         for entry in self.core.notes().files if self.core.missing_bytes else ():

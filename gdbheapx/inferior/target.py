@@ -27,6 +27,7 @@ from gdbheapx.inferior.base import (
     TypeSet,
     Vtable,
 )
+from gdbheapx.inferior.core import contradictions, roots
 from gdbheapx.inferior.core.file import (
     MOST_THREAD_LOCAL_BYTES,
     constants_of,
@@ -71,6 +72,7 @@ from gdbheapx.inferior.source import (
     page_bytes,
     release_name,
     same_dynamic,
+    same_headers,
 )
 from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Diagnostic
 from gdbheapx.ranges import Ranges, union
@@ -157,6 +159,7 @@ class ElfTarget(Target):
         self._registers, self.is_kept = None, False
         self._auxv, self._link_map, self._modules = auxv, link_map, modules
         self._threads: Optional[Sequence[Thread]] = None
+        self._damage: Optional[List[Diagnostic]] = None
         self._ignored_bits: Optional[int] = None
         self._mapped: Optional[Ranges] = None
         self._tls.clear()
@@ -311,17 +314,17 @@ class ElfTarget(Target):
         ways.insert(1 if module.build_id else 0, self.source.file_in_memory(module.name) or "")
         for path in ways:
             file = self.elf_file(path, module.build_id) if path else None
-            if file is not None and (module.build_id or self._is_image(file, module)):
+            if file is not None and self.source.may_use(file) and (module.build_id or self._is_image(file, module)):
                 return path
         return None
 
     def _is_image(self, file: ElfFile, module: Module) -> bool:
-        """The program headers and the dynamic section in memory are the file's."""
-        loaded = self.loaded_at(module.base)
-        if loaded is None or loaded.program_headers() != file.program_headers():
+        """The program headers and the dynamic section that memory itself has are the file's."""
+        loaded, read = self.loaded_at(module.base), self.source.read_own
+        shown = (same_headers(file, module.base, read), same_dynamic(file, module.base, read))
+        if loaded is None or False in shown:
             return False
-
-        return same_dynamic(file, module.base, self.source.read_own) is not False
+        return True in shown or self.source.takes_unproven(file, loaded.span()[0])
 
     def symbol_files(self, module: Module) -> List[ElfFile]:
         """Files that may hold its full symbol table, the separate debug file first."""
@@ -894,7 +897,17 @@ class ElfTarget(Target):
                     OBJECTS_CUT, None, "the dynamic linker's list of loaded objects is damaged or cut; later objects are missing", None
                 )
             )
-        return diagnostics
+        return diagnostics + self._damage_of_core()
+
+    def _damage_of_core(self) -> List[Diagnostic]:
+        """What a core lacks or contradicts."""
+        if self._damage is None:
+            self._damage = []
+            if isinstance(self.source, CoreSource):
+                core, objects = self.source.core, self.link_map().objects()
+                self._damage = contradictions.find(core, objects, self.page_bytes)
+                self._damage += roots.find_missing(core, objects, self.threads(), self.page_bytes)
+        return self._damage
 
     def _nothing_loaded(self) -> Diagnostic:
         """Why no program was found."""

@@ -13,8 +13,10 @@ from gdbheapx.units import DAMAGE, Size, mark, plural, say, share
 MOST_GROUPS, MOST_BLOCKS, MOST_MAPPINGS, MOST_OFFSETS = 20, 100, 10, 8
 
 
-def counted(amount: Sum) -> Dict[str, int]:
+def counted(amount: Optional[Sum]) -> Dict[str, Optional[int]]:
     """Blocks and bytes as JSON has them."""
+    if amount is None:
+        return {"blocks": None, "bytes": None}
     return {"blocks": amount.blocks, "bytes": amount.bytes}
 
 
@@ -57,9 +59,9 @@ def lines(
 
 def page(leaks: Leaks, limit: Optional[int], has_blocks: bool = True, can_look_again: bool = False) -> Page:
     """Verdict, groups, mappings."""
-    whole = leaks.held.bytes + leaks.maybe.bytes + leaks.leaked.bytes
+    whole = leaks.held.bytes + leaks.maybe.bytes + (leaks.leaked.bytes if leaks.leaked is not None else 0)
     yield from _verdict(leaks, whole)
-    if can_look_again and leaks.leaked.bytes and leaks.leaked.bytes * 2 >= whole:
+    if can_look_again and leaks.leaked is not None and leaks.leaked.bytes and leaks.leaked.bytes * 2 >= whole:
         yield "So much may hang on pointers with other bits set, at odd addresses or mangled: `gdbheapx leaks --weak` looks for these"
     shown = leaks.groups[: limit if limit is not None else MOST_GROUPS]
     if shown:
@@ -75,7 +77,9 @@ def page(leaks: Leaks, limit: Optional[int], has_blocks: bool = True, can_look_a
 
 def _verdict(leaks: Leaks, whole: int) -> Page:
     leaked, maybe = leaks.leaked, leaks.maybe
-    if leaked.blocks:
+    if leaked is None:
+        yield "Leaked: unknown, as memory that may hold blocks was not read"
+    elif leaked.blocks:
         sentence = "Leaked: %s%s in %s (%s of what is in use)%s"
         roots = "" if leaks.roots is None else ", %s" % plural(leaks.roots, "leak root")
         bound = "at most " if leaks.is_upper_bound else ""
@@ -89,7 +93,7 @@ def _verdict(leaks: Leaks, whole: int) -> Page:
         by = ", ".join("%s %d" % (word, amount.blocks) for word, amount in leaks.maybe_by.items())
         yield say("Maybe:  %s in %s, by their evidence: %s", Size(maybe.bytes), plural(maybe.blocks, "block"), by)
     yield say("Held:   %s in %s", Size(leaks.held.bytes), plural(leaks.held.blocks, "block"))
-    if leaked.blocks < leaks.held.blocks and leaked.bytes * 10 < whole and whole:
+    if leaked is not None and leaked.blocks < leaks.held.blocks and leaked.bytes * 10 < whole and whole:
         yield "What is in use is held: `gdbheapx owners` shows by what"
 
 

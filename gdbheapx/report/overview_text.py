@@ -165,6 +165,8 @@ def _inside(inside: Inside) -> Page:
             "it" if inside.leaked.blocks == 1 else "them",
         )
         yield sentence if inside.may_be_garbage else mark(sentence, DAMAGE)
+    elif inside.leaked is None and inside.leaked_is_upper_bound:
+        yield "  how much of it is leaked is unknown"
     if inside.suspect is not None:
         yield say("  %s", reach_text.suspicion(inside.suspect))
     elif inside.leaked is not None:

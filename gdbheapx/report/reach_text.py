@@ -110,7 +110,9 @@ def rows_lines(style: Style, rows: Sequence[Owned]) -> Iterator[str]:
 def owners_page(owners: Owners) -> Page:
     """Suspects, then all owners."""
     parts = say("In use: %s in %s", Size(owners.used.bytes), plural(owners.used.blocks, "block"))
-    leaked = say("%s%s", "at most " if owners.leaked_is_upper_bound and owners.leaked.bytes else "", Size(owners.leaked.bytes))
+    leaked = "unknown"
+    if owners.leaked is not None:
+        leaked = say("%s%s", "at most " if owners.leaked_is_upper_bound and owners.leaked.bytes else "", Size(owners.leaked.bytes))
     yield say("%s; leaked: %s; held by several owners: %s", parts, leaked, Size(owners.shared_bytes))
     yield ""
     for suspect in owners.suspects:

@@ -269,10 +269,11 @@ def _arenas(record: Record) -> Unsure:
     return unsure
 
 
-def _of_models(old: Record, new: Record, name: str, kind: Any, sums: Callable[[Any], Sums]) -> Optional[List[Change]]:
+def _of_models(old: Record, new: Record, name: str, kind: Any, sums: Callable[[Any], Optional[Sums]]) -> Optional[List[Change]]:
     if not all(name in record.models for record in (old, new)):
         return None
-    return _sorted(_changes(*(sums(record.model(name, kind)) for record in (old, new))))
+    before, after = (sums(record.model(name, kind)) for record in (old, new))
+    return None if before is None or after is None else _sorted(_changes(before, after))
 
 
 def _classes(census: Census) -> Sums:
@@ -328,7 +329,9 @@ def _of_books(books: Books) -> Sums:
     return {(row.name, ""): (row.inuse_bytes, row.blocks) for row in bind_books.by_name(books.contexts)}
 
 
-def _leaks(leaks: Leaks) -> Sums:
+def _leaks(leaks: Leaks) -> Optional[Sums]:
+    if leaks.leaked is None:
+        return None
     return {
         (name, ""): (part.bytes, part.blocks) for name, part in (("held", leaks.held), ("maybe", leaks.maybe), ("leaked", leaks.leaked))
     }

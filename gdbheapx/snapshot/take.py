@@ -18,7 +18,7 @@ from gdbheapx.errors import HeapxError, said
 from gdbheapx.inferior.base import Target
 from gdbheapx.invocation import GLOBALS, STANDS_BY, split, unpack
 from gdbheapx.model import HeapSum, Problem
-from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
+from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY, Severity
 from gdbheapx.session import Session
 from gdbheapx.snapshot import container, graph, names, record, store
 from gdbheapx.snapshot.names import Moved
@@ -64,6 +64,9 @@ def take(session: Session, has_names: bool, with_offsets: bool, keeps_addresses:
     session.without_keys = True
     known = _known(target) if not has_names else []
     store = session.store = Taking()
+    for complaint in target.problems() if target.kind == "core" else ():  # what the core lacks, each answer from the snapshot lacks
+        if complaint.code.nature in (Severity.DAMAGE, Severity.UNREAD):
+            session.report(*complaint)
     first = _run(session, STANDING[0], [])
     walked, outcomes = [*session.problems], [first]
     outcomes += [_run(session, words, walked) for words in STANDING[1:]]

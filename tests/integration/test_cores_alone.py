@@ -219,15 +219,16 @@ def test_a_hole_of_terabytes_takes_no_time(stage: Stage, core: str) -> None:
         offset, count = struct.unpack_from("<Q", head, 32)[0], struct.unpack_from("<H", head, 56)[0]
         file.seek(offset)
         table = file.read(56 * count)
-        end = -(-os.fstat(file.fileno()).st_size // 4096) * 4096
-        struct.pack_into("<Q", head, 32, end)
+        end = os.fstat(file.fileno()).st_size  # where the last mapping ends: the next one's bytes follow
+        struct.pack_into("<Q", head, 32, end + size)
         struct.pack_into("<H", head, 56, count + 1)
-        file.seek(end)
-        file.write(table + struct.pack("<IIQQQQQQ", 1, 6, end + (1 << 16), start, 0, size, size, 4096))
+        place = 56 * sum(struct.unpack_from("<Q", table, 56 * number + 16)[0] < start for number in range(count))
+        added = struct.pack("<IIQQQQQQ", 1, 6, end, start, 0, size, size, 4096)
+        file.seek(end + size)
+        file.write(table[:place] + added + table[place:])
         file.seek(0)
         file.write(head)
-        file.truncate(end + (1 << 16) + size)
-        file.seek(end + (1 << 16))
+        file.seek(end)
         file.write(b"a page that was touched")
     for words in ("report", "leaks"):
         began = time.monotonic()

@@ -32,6 +32,7 @@ LOOKED_AGAIN = "looked again"
 """(node, evidence) that the second look for weak pointers has found, while a snapshot is taken: marks that are made later lose it. None: it
 was not taken."""
 WEAKEST = (evidence.MASKED, evidence.UNALIGNED, evidence.MANGLED)
+LEAKS_UNKNOWN = (problems.ROOTS_MISSING,)
 HOLDERS_UNREAD = (problems.REGISTERS_UNREAD, problems.STOP_LIMIT, problems.FILES_NOT_DUMPED, problems.SEVERAL_MOMENTS)
 
 
@@ -423,8 +424,16 @@ def tell_undumped(session: Session) -> None:
 
 def lacks_holders(session: Session) -> bool:
     """Something that may hold blocks was not read, or is damaged: what is called leaked then is so at most."""
-    codes = [problem.code for problem in session.problems] + [complaint.code for complaint in session.target.problems()]
-    return any(code.nature in (Severity.UNREAD, Severity.DAMAGE) or code in HOLDERS_UNREAD for code in codes)
+    return any(code.nature in (Severity.UNREAD, Severity.DAMAGE) or code in HOLDERS_UNREAD for code in _codes(session))
+
+
+def is_leak_unknown(session: Session) -> bool:
+    """Memory that holds most of what is in use was not read: what nothing else leads to may well be held."""
+    return any(code in LEAKS_UNKNOWN for code in _codes(session))
+
+
+def _codes(session: Session) -> List[problems.Code]:
+    return [problem.code for problem in session.problems] + [complaint.code for complaint in session.target.problems()]
 
 
 def tell_shared_in_swap(session: Session, nodes: Sequence[Node]) -> None:

@@ -71,7 +71,8 @@ class Leaks(NamedTuple):
     held: Sum
     maybe: Sum
     maybe_by: Dict[str, Sum]
-    leaked: Sum
+    leaked: Optional[Sum]
+    """None where so much of what may hold blocks was not read that it is unknown."""
     roots: Optional[int] = None
     """None where there was no room to find them."""
     groups: Sequence[Group] = ()
@@ -84,6 +85,13 @@ class Leaks(NamedTuple):
     """The heap lies where small numbers are addresses."""
     is_upper_bound: bool = False
     """Of `leaked`: something that may hold blocks was not read."""
+
+
+def judged(session: Session, leaks: Leaks) -> Leaks:
+    """With how sure it is what is leaked, by what was not read."""
+    if heap_graph.is_leak_unknown(session):
+        return leaks._replace(leaked=None, roots=None, groups=(), mappings=(), is_upper_bound=True)
+    return leaks._replace(is_upper_bound=heap_graph.lacks_holders(session))
 
 
 def add(sums: Sequence[Sum]) -> Sum:
@@ -179,7 +187,7 @@ def listed(reach: Reach, leaks: Leaks, interior_holds: bool) -> Iterator[LeakedB
     for start in range(0, reach.numbers.blocks, step):
         rows = reach.graph.with_evidence(rules, start, min(start + step, reach.numbers.blocks))
         ids = [node for node, _ in rows]
-        sorts = reach.graph.leak_kinds(ids) if leaks.leaked.blocks else [0] * len(ids)
+        sorts = reach.graph.leak_kinds(ids) if leaks.leaked is not None and leaks.leaked.blocks else [0] * len(ids)
         for (_, rule), sort, (address, size) in zip(rows, sorts, reach.graph.blocks(ids)):
             is_leaked = rule == LEAKED
             kind = (BEHIND, ROOT, CYCLE)[sort] if is_leaked else None

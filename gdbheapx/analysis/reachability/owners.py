@@ -86,7 +86,8 @@ class Owners(NamedTuple):
     owners: Sequence[Owned]
     """Those that retain most first."""
     used: Sum
-    leaked: Sum
+    leaked: Optional[Sum]
+    """None where it is unknown (see Leaks)."""
     shared_bytes: int
     """Held by several owners: retained by none of them."""
     leaked_is_upper_bound: bool = False

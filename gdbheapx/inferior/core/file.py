@@ -127,7 +127,7 @@ class CoreFile:
             self._fd = -1
             raise not_a_core(name or path, first, header, wrong)
         self.header: Header = header
-        headers = self._program_headers()
+        headers = self.program_headers = self._program_headers()
         loads = sorted(load for load in map(self._load, headers) if load is not None)
         self.loads = without_overlap(loads)
         self.has_overlap = any(load.end > after.start for load, after in zip(loads, loads[1:]))
@@ -273,6 +273,12 @@ class Notes:
         self.auxv: Dict[int, int] = {}
         self.files: List[FileMapping] = []
         """NT_FILE, sorted by address."""
+        self.dumped_files: List[FileMapping] = []
+        """The same as it is in the core."""
+        self.file_page_bytes: Optional[int] = None
+        """In what NT_FILE counts places in files: pages, or bytes as gdb does."""
+        self.has_stray_names = False
+        """NT_FILE has more names than entries, or fewer."""
         self.pid: Optional[int] = None
         self.command: Optional[str] = None
         """comm of the process, from NT_PRPSINFO."""
@@ -302,7 +308,9 @@ class Notes:
             elif name == b"CORE" and kind == NT_AUXV:
                 self.auxv.update(parse_auxv(self._header, desc))
             elif name == b"CORE" and kind == NT_FILE:
-                self.files = sorted(parse_files(self._header, desc))
+                self.dumped_files = parse_files(self._header, desc)
+                self.files = sorted(self.dumped_files)
+                self.file_page_bytes, self.has_stray_names = file_note_form(self._header, desc)
             elif kind == pointer_set:
                 extra = desc
             elif kind == arch.signature_set:
@@ -349,6 +357,14 @@ def parse_files(header: Header, desc: bytes) -> List[FileMapping]:
     triples = struct.unpack_from("%s%d%s" % (header.order, 3 * count, letter), desc, 2 * word)
     names = desc[(2 + 3 * count) * word :].split(b"\0", count)[:count]
     return [FileMapping(triples[3 * i], triples[3 * i + 1], triples[3 * i + 2] * page, os.fsdecode(name)) for i, name in enumerate(names)]
+
+
+def file_note_form(header: Header, desc: bytes) -> Tuple[Optional[int], bool]:
+    """The page size of NT_FILE, and whether its names are not as many as its entries."""
+    word, order = header.word_bytes, header.byte_order
+    count, page = (int.from_bytes(desc[at : at + word], order) for at in (0, word))
+    names = desc[(2 + 3 * count) * word :]
+    return page, names.count(0) != count or names[-1:] not in (b"", b"\0")
 
 
 def open_core(path: str) -> int:

@@ -9,6 +9,7 @@ sets.
 """
 
 import os
+import stat
 import struct
 from array import array
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -19,6 +20,8 @@ from gdbheapx.work import READ_SHIFT, Work, ends_with_work
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
 ET_CORE = 4
+PT_GNU_RELRO = 0x6474E552
+PF_X, PF_W, PF_R = 1, 2, 4
 SHT_SYMTAB, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM = 2, 7, 8, 11
 STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_TLS = 0, 1, 2, 6
 NT_GNU_BUILD_ID = 3
@@ -211,6 +214,15 @@ class ElfFile:
         self._headers: Optional[List[ProgramHeader]] = None
         self._tables: Dict[int, Tuple[bytes, bytes, bytes]] = {}
         self._build_id: Optional[Tuple[Optional[str]]] = None
+
+    def is_open_to(self, uid: int) -> bool:
+        """Everybody may read the file, or it belongs to this user."""
+        status = self.file.ask(os.fstat)
+        return bool(status.st_mode & stat.S_IROTH) or status.st_uid == uid
+
+    def is_public(self) -> bool:
+        """Root's, as a distribution installs it, and everybody may read it."""
+        return self.is_open_to(-1) and self.file.ask(os.fstat).st_uid == 0
 
     def pread(self, offset: int, size_bytes: int) -> bytes:
         """Bytes of the file; shorter at its end, none where a damaged file asks for more than there can be."""

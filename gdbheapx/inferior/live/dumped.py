@@ -20,6 +20,7 @@ from gdbheapx.inferior.elf.file import (
     ET_CORE,
     NT_PRSTATUS,
     PT_NOTE,
+    ElfFile,
     Header,
     ProgramHeader,
     parse_header,
@@ -181,6 +182,15 @@ class DumpedSource(CoreSource):
 
     def bulk_source(self) -> BulkSource:
         return self.live.bulk_source()
+
+    def read_own(self, address: int, size_bytes: int) -> bytes:
+        return self.read_prefix(address, size_bytes)  # clean pages are the process's, too
+
+    def may_use(self, file: ElfFile) -> bool:
+        return self.live.may_use(file)
+
+    def takes_unproven(self, file: ElfFile, start: int) -> bool:
+        return False
 
     def file_in_memory(self, name: str) -> Optional[str]:
         return self.live.file_in_memory(name)
