@@ -12,7 +12,7 @@ from gdbheapx.inferior.target import open_elf_target
 from tests.support.processes import Stage
 from tests.support.tool import alone, heapx
 
-pytestmark = pytest.mark.image
+pytestmark = pytest.mark.image  # its kernel's cores, its libc
 
 
 @pytest.fixture
