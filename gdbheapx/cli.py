@@ -70,8 +70,10 @@ def run_gdb(gdb: str, invocation: "Invocation", keeper: "Optional[Keeper]" = Non
     import json
 
     from gdbheapx import gdb_process
+    from gdbheapx.kernel.common import watchdog
     from gdbheapx.output import screen
 
+    watchdog.hold_off()  # gdb has one of its own
     asked = invocation.asked
     out = os.dup(1)
     os.set_inheritable(out, True)
@@ -227,6 +229,8 @@ def perform(invocation: "Invocation") -> int:
 
         return wrong(rest, "%s requires a process or a core" % invocation.command.name, NO_TARGET, "give --pid N or --core FILE")
     if asked.snapshot is not None or invocation.command.repeats:
+        if not invocation.command.repeats:
+            watch(invocation)
         return here(invocation)
     named = named_gdb(asked.gdb)
     gdb = find_gdb(asked.gdb) if named is not None or invocation.needs_gdb else None
@@ -236,10 +240,26 @@ def perform(invocation: "Invocation") -> int:
         next_step = "give the path of a gdb with --gdb PATH, or read without it: --gdb none"
         return here(invocation, refusal("%s is not an executable file" % named, next_step, GDB_MISSING))
     keeper = start_keeper() if asked.pid is not None and not os.environ.get(DUMPED) else None
-    refused = prepare_core(asked.core) if asked.core is not None else None
+    if gdb is None or asked.core is not None:
+        watch(invocation)
+    refused = prepare_core(asked.core, invocation.options.max_seconds) if asked.core is not None else None
     if gdb is not None and refused is None and (invocation.has_target or invocation.command.tells_of_gdb):
         return run_gdb(gdb, invocation, keeper)
     return here(invocation, refused)
+
+
+def watch(invocation: "Invocation") -> None:
+    """From now on a signal or --max-seconds ends this process, also where Python does not hear it."""
+    from gdbheapx import kernel
+    from gdbheapx.kernel.common import watchdog
+
+    def document(error: "HeapxError") -> str:
+        from gdbheapx import runner
+
+        has_file = bool(getattr(invocation.options, "output", None))
+        return runner.failed(invocation.command.name, error) if invocation.options.json and not has_file else ""
+
+    watchdog.start(kernel.load().library, invocation.options.max_seconds, document)
 
 
 def start_keeper() -> "Optional[Keeper]":
@@ -332,6 +352,10 @@ def here(invocation: "Invocation", refused: Optional["HeapxError"] = None) -> in
     gc.set_threshold(RARELY, *gc.get_threshold()[1:])
     from gdbheapx import direct
 
+    if not (invocation.changes or invocation.command.repeats):
+        from gdbheapx.own_memory import limit_look
+
+        limit_look()
     ended = direct.run(invocation, fail, refused)
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)

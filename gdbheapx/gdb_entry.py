@@ -12,6 +12,7 @@ import threading
 from typing import Any, Callable, List, NoReturn, Optional
 
 from gdbheapx.direct import debug_directories, open_source
+from gdbheapx.errors import HeapxError
 from gdbheapx.gdb_process import BEGUN, CODES, INTERRUPTED, STARTED, STATE
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.gdb import target as gdb_target
@@ -35,6 +36,7 @@ class Out:
     """The real standard output, which gdb itself does not have."""
 
     def __init__(self, descriptor: int, begun: Callable[[], None]) -> None:
+        self.descriptor = descriptor
         self._file: Any = open(descriptor, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="")
         self._begun = begun
 
@@ -52,7 +54,9 @@ class GdbStatus:
     """The line to the parent (gdb_process.py), which tells what became of gdb where this one cannot."""
 
     def __init__(self, text: str) -> None:
-        self._descriptor, parent = map(int, text.split(","))
+        self.descriptor, parent, self.heard = map(int, text.split(","))
+        for descriptor in (self.descriptor, self.heard):
+            os.set_inheritable(descriptor, False)
         self.has_begun = False
         end_with_parent(signal.SIGKILL)
         if os.getppid() != parent:  # it has ended already
@@ -64,7 +68,7 @@ class GdbStatus:
 
     def _tell(self, what: bytes) -> None:
         try:
-            os.write(self._descriptor, what)
+            os.write(self.descriptor, what)
         except OSError:  # nobody listens any more
             pass
 
@@ -88,7 +92,7 @@ def main() -> NoReturn:
     out = Out(int(os.environ.pop(FD)), told.begun)
     try:
         told.started()
-        code = serve(out, command)
+        code = serve(out, command, told)
     except KeyboardInterrupt:  # before the runner listens, or after it: the parent knows which signal it was
         if not told.has_begun:
             os._exit(INTERRUPTED)
@@ -111,13 +115,14 @@ def refuse(out: Out, command: str, error: BaseException, has_begun: bool) -> Non
         out.flush()
 
 
-def serve(out: Out, command: str) -> int:
+def serve(out: Out, command: str, told: GdbStatus) -> int:
     """The exit code of the command."""
     asked = GlobalOptions.from_words(unpack(os.environ.pop(GLOBALS)))
     opened: List[Optional[Target]] = []
     refusals: List[BaseException] = []
     gc.disable()  # importing makes little garbage and much that is looked through for it: a tenth of its time
-    warming = start_warming(command, is_live=asked.pid is not None)
+    watching = watcher(command, out, told)
+    warming = start_warming(command, watching, is_live=asked.pid is not None)
     try:
         opened.append(open_target(asked))
     except (Exception, KeyboardInterrupt) as error:  # told by the runner, unless the command line is wrong
@@ -129,9 +134,11 @@ def serve(out: Out, command: str) -> int:
             raise refusals[0]
         return opened[0]
 
-    from gdbheapx import invocation, runner
+    from gdbheapx import invocation, own_memory, runner
 
     parsed = invocation.handed_over(command)
+    if not invocation.changes(parsed):
+        own_memory.limit_look()
     gc.enable()
     runner.set_debugger_version(gdb_target.version())
     settings = runner.Settings(symbols_path=[os.path.abspath(directory) for directory in asked.symbols], debug_directories=asked.debug_dirs)
@@ -142,7 +149,24 @@ def serve(out: Out, command: str) -> int:
     return ended.code
 
 
-def start_warming(command: str, is_live: bool) -> threading.Thread:
+def watcher(command: str, out: Out, told: GdbStatus) -> Callable[[Any], None]:
+    """Have the watchdog of this library end gdb where a signal or --max-seconds does not. It was started for this command alone."""
+
+    def watch(library: Any) -> None:
+        from gdbheapx import runner
+        from gdbheapx.kernel.common import watchdog
+
+        name, options = json.loads(command)
+
+        def document(error: HeapxError) -> str:
+            return runner.failed(name, error) if options["json"] and not options.get("output") else ""
+
+        watchdog.start(library, options["max_seconds"], document, out.descriptor, told.descriptor, told.heard)
+
+    return watch
+
+
+def start_warming(command: str, watch: Callable[[Any], None], is_live: bool) -> threading.Thread:
     """Import, while gdb reads debug information, what the command will need; gdb lets other Python threads run meanwhile.
 
     `is_live`: also what the command itself imports while it runs, so that a stopped process does not wait for that.
@@ -155,7 +179,7 @@ def start_warming(command: str, is_live: bool) -> threading.Thread:
             from gdbheapx.report import json, text
 
             parsed = invocation.handed_over(command)
-            kernel.load()
+            watch(kernel.load().library)
             if not parsed.options.json:
                 text.preload()
             del runner, discovery, json

@@ -49,17 +49,21 @@ def run(arguments: Sequence[str], names: Dict[str, str], pid: Optional[int] = No
     A signal from the terminal reaches gdb by itself, as it is of the same process group; one that was sent to this process is handed on.
     """
     reading, writing = os.pipe()
-    os.set_inheritable(writing, True)
+    heard, hearing = os.pipe()
+    for descriptor in (writing, heard):
+        os.set_inheritable(descriptor, True)
     names = dict(names)
-    names[STATE] = "%d,%d" % (writing, os.getpid())
+    names[STATE] = "%d,%d,%d" % (writing, os.getpid(), heard)
     was_stopped = is_stopped(pid)
     hold_back()
     output = (os.POSIX_SPAWN_DUP2, 2, 1)
     child = os.posix_spawn(arguments[0], list(arguments), environment(names), file_actions=[output], setsigmask=())
     os.close(writing)
+    os.close(heard)
     if started is not None:
         started()
-    status, sent = wait(child, reading)
+    status, sent = wait(child, reading, hearing)
+    os.close(hearing)
     told = os.read(reading, 16)
     if told[-1:] and told[-1:] in CODES:
         return Ended(int(told[-1:]), BEGUN in told)
@@ -93,9 +97,12 @@ def let_through() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def wait(child: int, reading: Optional[int] = None, until: Optional[float] = None) -> Tuple[int, Set[int]]:
-    """Until the child has ended: its wait status, and the signals that were sent to this process and handed on. TimeoutError at the moment
-    `until` of the monotonic clock: then it is killed, and not waited for, as one that waits for a file system does not end.
+def wait(
+    child: int, reading: Optional[int] = None, hearing: Optional[int] = None, until: Optional[float] = None
+) -> Tuple[int, Set[int]]:
+    """Until the child has ended: its wait status, and the signals that were sent to this process and handed on. Their numbers go to
+    `hearing`, too, for the child's watchdog: gdb's own handlers hear them. TimeoutError at the moment `until` of the monotonic clock: then
+    it is killed, and not waited for, as one that waits for a file system does not end.
 
     Those that would end this process while gdb runs on are gdb's. A gdb in batch mode lives on after SIGHUP: it gets SIGTERM instead. One
     that has not told on `reading` that it has started is killed: it would show where its Python was interrupted.
@@ -118,6 +125,8 @@ def wait(child: int, reading: Optional[int] = None, until: Optional[float] = Non
             os.kill(child, signal.SIGKILL)
             raise TimeoutError
         number = arrived.si_signo
+        if number != signal.SIGCHLD and hearing is not None:
+            tell(hearing, number)
         if number != signal.SIGCHLD and reading is not None and not has_started(reading):
             sent.add(number)
             os.kill(child, signal.SIGKILL)
@@ -126,6 +135,14 @@ def wait(child: int, reading: Optional[int] = None, until: Optional[float] = Non
         ):  # kill(2) and its kin; of the terminal's gdb has got its own
             sent.add(number)
             os.kill(child, signal.SIGTERM if number == signal.SIGHUP else number)
+
+
+def tell(hearing: int, number: int) -> None:
+    """Hand the number of a signal on."""
+    try:
+        os.write(hearing, bytes([number]))
+    except OSError:  # it has ended
+        pass
 
 
 def resume(pid: int) -> None:

@@ -330,6 +330,11 @@ class Invocation(NamedTuple):
         return renders(self.options) if renders is not None else None
 
     @property
+    def changes(self) -> bool:
+        """It is not a look alone: it calls, writes or has a system call made in the process."""
+        return changes(self.parsed)
+
+    @property
     def needs_gdb(self) -> bool:
         """Reading is not enough: gdb has to hold the process for a call into it, to fetch debug files, or is what is asked about."""
         acts = self.command.acts is not None and self.command.acts(self.options)
@@ -343,6 +348,12 @@ def understand(asked: GlobalOptions, words: Sequence[str]) -> Invocation:
     if name not in COMMANDS and (asked.pid, asked.core, asked.snapshot) == (None, None, None):
         raise nothing_called(name)
     return Invocation(asked, words, parse(words, "gdbheapx"))
+
+
+def changes(parsed: Parsed) -> bool:
+    """The command is to call, write or have a system call made in the process."""
+    acts = parsed.command.acts
+    return bool(acts is not None and acts(parsed.options) or getattr(parsed.options, "short_stop", False))
 
 
 def handed_over(text: str) -> Parsed:

@@ -9,6 +9,7 @@ from typing import IO, Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
 from gdbheapx import mounts
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import HANDLE, MAX_LINKS, folder, unnamed, walk
+from gdbheapx.kernel.common import watchdog
 from gdbheapx.problems import CANNOT_WRITE, UNSAFE_PATH
 
 Write = Callable[[str], Any]
@@ -157,6 +158,7 @@ class OutputFile:
     def __init__(self, path: str, option: str = "-o", takes_any: bool = False, is_named: bool = False, check: Check = go_on) -> None:
         self._path, self._hint = path, "choose another file with %s" % option
         self._folder, self._beside, self._is_stream, self._is_begun, self.is_taken = -1, "", False, False, False
+        self._removed = -1  # of watchdog.remove_at_end
         try:
             self._folder, self._name = self._follow(path)
             status = self._status()
@@ -250,6 +252,7 @@ class OutputFile:
         if descriptor < 0:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
             descriptor, self._beside = os.open(name, flags, 0o600, dir_fd=self._folder), name
+            self._removed = watchdog.remove_at_end(self.beside)
         os.fchmod(descriptor, 0o600)
         return descriptor
 
@@ -319,9 +322,10 @@ class OutputFile:
                 os.unlink(self._beside, dir_fd=self._folder)
         except OSError:
             pass
+        watchdog.keep(self._removed)
         if self._folder >= 0:
             os.close(self._folder)
-        self._beside, self._folder = "", -1
+        self._beside, self._folder, self._removed = "", -1, -1
 
 
 class Sink:

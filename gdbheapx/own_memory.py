@@ -9,6 +9,10 @@ SHARE = 0.7
 """Of what may be used: the page cache of a core needs some, too."""
 VARIABLE = "GDBHEAPX_MEMORY"
 GROUPS = "/sys/fs/cgroup"
+LIMITED = "GDBHEAPX_LIMITED"
+"""The variable with the limit that this tool has set itself: processes that it starts have it, too."""
+FIRST_TO_GO = b"1000"
+"""The highest oom_score_adj (proc(5))."""
 
 
 def allowed_bytes() -> int:
@@ -69,8 +73,30 @@ def _of_groups() -> Iterator[int]:
 def _of_process() -> Iterator[int]:
     for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
         soft = resource.getrlimit(limit)[0]
-        if soft != resource.RLIM_INFINITY:
+        if soft != resource.RLIM_INFINITY and str(soft) != os.environ.get(LIMITED):
             yield soft
+
+
+def limit_look() -> None:
+    """Have this process, which only looks, get no more memory than it may use, unless somebody has limited it; and have the kernel end it
+    first where memory is scarce."""
+    goes_first()
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if soft == resource.RLIM_INFINITY:
+        with open("/proc/self/statm") as file:
+            has = int(file.read().split()[5]) * resource.getpagesize()
+        limit = has + _allowed_bytes()
+        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+        os.environ[LIMITED] = str(resource.getrlimit(resource.RLIMIT_DATA)[0])
+
+
+def goes_first() -> None:
+    """Where memory is scarce the kernel ends this process and its children, not a service."""
+    try:
+        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
+            file.write(FIRST_TO_GO)
+    except OSError:
+        pass
 
 
 def _of_machine() -> Iterator[int]:

@@ -12,6 +12,7 @@ from gdbheapx.budget import PAUSE_S, Attempts, Budget, Interrupts, Progress
 from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
 from gdbheapx.inferior.base import Target
+from gdbheapx.kernel.common import watchdog
 from gdbheapx.model import AllocatorInfo, Problem
 from gdbheapx.output import CannotWrite, Screen, Sink, Spool, Write
 from gdbheapx.session import Session
@@ -743,6 +744,8 @@ class Run:
 
     def _begin(self, spool: Optional[Spool]) -> None:
         self.wrote = self.wrote or spool is None
+        if self.wrote:
+            watchdog.begun()
 
     def _send(self, text: str) -> None:
         (self.sink.write if self.sink is not None else self.host.write)(text)
@@ -765,6 +768,8 @@ class Run:
         if self.budget.reason is not None:
             session.problem(self.budget.code, None, self.budget.reason, self.budget.next_step if self.budget.is_stop_over else None)
         self.wrote = True
+        watchdog.begun()
+        watchdog.answered()
         if spool is not None:
             spool.hand_on(self._send)
 

@@ -8,14 +8,13 @@ from gdbheapx import gdb_process
 from gdbheapx.errors import HeapxError, Interrupted
 from gdbheapx.files import unnamed
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
+from gdbheapx.own_memory import goes_first
 from gdbheapx.problems import CANNOT_WRITE
 
 if TYPE_CHECKING:
     from gdbheapx.invocation import Invocation
 
 NO_ANSWER = 1
-FIRST_TO_GO = b"1000"
-"""The highest oom_score_adj (proc(5))."""
 
 
 def temporary() -> int:
@@ -56,15 +55,6 @@ def look(invocation: "Invocation", answer_it: "Callable[[Invocation], int]", unt
     if os.WIFSIGNALED(status):
         raise Interrupted(signal.Signals(os.WTERMSIG(status)).name)
     return os.WEXITSTATUS(status), text
-
-
-def goes_first() -> None:
-    """Where memory is scarce the kernel ends this process and its children, not a service."""
-    try:
-        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
-            file.write(FIRST_TO_GO)
-    except OSError:
-        pass
 
 
 def serve_parent() -> None:

@@ -23,6 +23,7 @@ from gdbheapx.arch import native
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, Target
 from gdbheapx.inferior.live import keeper, procfs, seccomp
+from gdbheapx.kernel.common import watchdog
 from gdbheapx.problems import NO_SHORT_STOP, Code
 
 ASYNC, UNPOPULATED = 1 << 15, 1 << 13
@@ -68,6 +69,11 @@ def check(target: Target, accepts_split: bool = False) -> None:
 def take(pid: int, accepts_split: bool = False) -> Injected:
     """The same, and for how long the process stood still."""
     prepared = require(pid, accepts_split)
+    with watchdog.held_off():
+        return _take(prepared)
+
+
+def _take(prepared: Prepared) -> Injected:
     ours, helpers = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     child = _forked()
     if not child:

@@ -20,6 +20,7 @@ from gdbheapx.inferior.gdb.target import GdbTarget, execute, quiet
 from gdbheapx.inferior.live import procfs, tracer
 from gdbheapx.inferior.live.keeper import Priority
 from gdbheapx.inferior.standing import Frame, Standing
+from gdbheapx.kernel.common import watchdog
 from gdbheapx.problems import GDB_FAILED
 
 AT_BASE = 7
@@ -93,6 +94,7 @@ class Hold:
             return
         end_with_parent(signal.SIGTERM)  # SIGKILL in the middle of a call would leave the process there
         procfs.check_alive(self.pid)
+        watchdog.hold_off()
         self._began = time.monotonic()
         self.limit()
         self._priority.ask()
@@ -100,6 +102,7 @@ class Hold:
             execute("attach %d" % self.pid)
         except HeapxError as error:
             quiet("detach")
+            watchdog.go_on()
             self._priority.give_back()
             holder = procfs.tracer(self.pid)
             if holder is None and os.path.exists("/proc/%d" % self.pid):
@@ -171,6 +174,7 @@ class Hold:
                     os.kill(self.pid, signal.SIGINT)
                 except ProcessLookupError:
                     pass  # it has ended meanwhile
+            watchdog.go_on()
         self._signals.put_back()
 
 

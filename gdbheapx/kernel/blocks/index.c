@@ -7,6 +7,8 @@
 
 #define LINE_PLACES 64u
 #define FIRST_ROOM 4096u
+#define MOST_CROSSED (1u << 21)     /* ends of slots within ranges: all of 47 bits of addresses */
+#define MOST_SPAN (1ull << 56)      /* no machine's user space is larger */
 
 static size_t lines_bytes(const struct index *index)
 {
@@ -47,9 +49,12 @@ static int add_lines(struct index *index)
     return index->lines != NULL;
 }
 
-static void widen(uint64_t *low, uint64_t *high, const uint64_t *ranges, uint64_t count)
+/* `crossed`: how many ends of slots lie within these ranges. */
+static void widen(uint64_t *low, uint64_t *high, uint64_t *crossed, const uint64_t *ranges, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
+        if (ranges[2 * i] < ranges[2 * i + 1])
+            *crossed += ((ranges[2 * i + 1] - 1) >> SLOT_SHIFT) - (ranges[2 * i] >> SLOT_SHIFT);
         if (ranges[2 * i] < *low)
             *low = ranges[2 * i];
         if (ranges[2 * i + 1] > *high)
@@ -59,13 +64,15 @@ static void widen(uint64_t *low, uint64_t *high, const uint64_t *ranges, uint64_
 
 int index_open(struct index *index, unsigned shift, const uint64_t *ranges, uint64_t count, const uint64_t *others, uint64_t other_count)
 {
-    uint64_t low = UINT64_MAX, high = 0;
+    uint64_t low = UINT64_MAX, high = 0, crossed = 0;
     memset(index, 0, sizeof *index);
     index->shift = shift;
-    widen(&low, &high, ranges, count);
-    widen(&low, &high, others, other_count);
+    widen(&low, &high, &crossed, ranges, count);
+    widen(&low, &high, &crossed, others, other_count);
     if (low >= high)
         return 1;
+    if (high - low > MOST_SPAN || crossed > MOST_CROSSED)
+        return 0;
     index->low = low >> SLOT_SHIFT << SLOT_SHIFT;
     index->span = high - index->low;
     index->table = lazy_alloc((size_t) ((index->span >> SLOT_SHIFT) + 1) * sizeof *index->table);
@@ -215,17 +222,19 @@ static void settle_slot(const struct index *index, struct slot *slot, uint32_t *
 
 int index_settle(struct index *index)
 {
-    uint32_t rank = 0, slots = 0;
+    uint32_t rank = 0;
     uint64_t last = 0;
+    uint64_t *places = malloc((index->slot_count + 1) * sizeof *places);   /* where each slot begins, and its number */
     index->in_order = malloc((index->slot_count + 1) * sizeof *index->in_order);
-    if (!index->in_order)
-        return 0;
-    for (uint64_t at = 0; index->table && at <= (index->span - 1) >> SLOT_SHIFT; at++)
-        if (index->table[at]) {
-            index->in_order[slots] = &index->slots[index->table[at] - 1];
-            settle_slot(index, index->in_order[slots++], &rank, &last);
-        }
-    return 1;
+    for (uint32_t i = 0; places && i < index->slot_count; i++)
+        places[i] = index->slots[i].begin | i;
+    const int is_sorted = places && index->in_order && heapx_sort(places, index->slot_count);
+    for (uint32_t i = 0; is_sorted && i < index->slot_count; i++) {
+        index->in_order[i] = &index->slots[places[i] & (SLOT_BYTES - 1)];
+        settle_slot(index, index->in_order[i], &rank, &last);
+    }
+    free(places);
+    return is_sorted;
 }
 
 uint64_t index_large_size(const struct index *index, uint32_t id)

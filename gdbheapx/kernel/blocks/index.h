@@ -52,7 +52,8 @@ struct index {
     uint64_t large_count, large_room;
 };
 
-/* `ranges`: begin and end of each, where blocks may be or (`marks` 0) only mappings; sorted. 0: no memory. */
+/* `ranges`: begin and end of each, where blocks may be or (`marks` 0) only mappings; sorted. 0: no memory,
+   or there are more addresses between them than any machine has. */
 int index_open(struct index *index, unsigned shift, const uint64_t *ranges, uint64_t count, const uint64_t *others, uint64_t other_count);
 void index_close(struct index *index);
 

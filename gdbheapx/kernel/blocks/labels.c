@@ -70,7 +70,8 @@ struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer
         heapx_referrals_free(work);
         return NULL;
     }
-    memcpy(work->known + 1, known, known_count);    /* UNKNOWN: who has no label */
+    if (known_count)
+        memcpy(work->known + 1, known, known_count);    /* UNKNOWN: who has no label */
     work->seen_inside = work->seen + plane_words(graph);
     work->several = work->seen_inside + plane_words(graph);
     work->mine = work->several + plane_words(graph);

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from array import array
-from typing import NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
@@ -88,6 +88,8 @@ class Kernel(ABC):
     """`c` or `python`."""
     why: Optional[str] = None
     """Why the C kernel is not in use; None if it is."""
+    library: Any = None
+    """The C library; None if it is not in use."""
 
     def in_order(self, numbers: "array[int]") -> "array[int]":
         """array('Q') sorted; the one that was given may be it."""

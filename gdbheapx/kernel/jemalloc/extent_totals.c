@@ -142,8 +142,8 @@ static void count_inactive(struct extents_job *job, struct arena_totals *arena, 
 /* Of what is counted, joined where it touches. */
 static void join(struct extents_job *job, uint64_t begin, uint64_t end)
 {
-    struct range *last = job->ranges + job->range_count - 1;
-    if (job->range_count && (last->end == begin || job->range_count == MOST_RANGES)) {
+    struct range *last = job->range_count ? &job->ranges[job->range_count - 1] : NULL;
+    if (last && (last->end == begin || job->range_count == MOST_RANGES)) {
         last->end = end;
         return;
     }

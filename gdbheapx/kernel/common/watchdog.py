@@ -1,0 +1,166 @@
+"""Ends this process where it does not end by itself: a second after a signal or the deadline, whatever the main thread is in.
+
+The C library has the thread for that: it needs no lock of Python's. Without the library a thread of Python's does it, as far as Python
+switches to it. Nothing here knows gdb: in the user's own gdb nobody calls start(), and the other functions do nothing.
+"""
+
+import os
+import select
+import signal
+import time
+from array import array
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, List, Optional
+
+from gdbheapx.budget import NAMES
+from gdbheapx.errors import HeapxError, Interrupted
+from gdbheapx.kernel.common.library import at, declared
+from gdbheapx.problems import CUT
+
+PROTOTYPES = """
+int heapx_watchdog_start(uint64_t *cells, const uint8_t *texts, const uint8_t *paths, double until, int wake, int out, int told);
+void heapx_watchdog_hold(uint64_t *cells, int holds);
+"""
+
+IN_C = "WATCH_*"
+
+WATCH_STATE, WATCH_BEGUN, WATCH_ANSWERED = 0, 1, 2
+"""Cells: one of the states; a part of the answer was written; all is read, and only signals count."""
+WATCH_ON, WATCH_HELD, WATCH_ENDS = 0, 1, 2
+"""States: the process may be ended; it must not be; it is being ended."""
+WATCH_PATHS, WATCH_PATH_BYTES = 8, 4096
+"""How many files can be removed at the end, and how long a path may be."""
+GRACE_S, STEP_S = 1.0, 0.05
+LEAST_S = 2.0
+"""A shorter --max-seconds bounds walks alone: starting takes a part of it."""
+
+_cells = array("Q", bytes(24))
+_paths = bytearray(WATCH_PATHS * WATCH_PATH_BYTES)
+_kept: List[Any] = []
+"""What the thread reads, for as long as this process lives, and the library that has it."""
+
+
+def start(
+    library: Optional[Any],
+    max_seconds: Optional[float],
+    document: Callable[[HeapxError], str],
+    out: int = 1,
+    told: int = -1,
+    wake: Optional[int] = None,
+) -> None:
+    """Watch this process from now on. `document`: what goes to `out` for an error where nothing was written; `told`: where the exit code is
+    told; `wake`: gives the numbers of signals, where Python's handlers are not the ones that hear them."""
+    global _cells, _paths
+    _cells, _paths = array("Q", bytes(24)), bytearray(len(_paths))
+    until = float("inf") if max_seconds is None else time.monotonic() + max(max_seconds, LEAST_S)
+    late = HeapxError("stopped after --max-seconds %g before there was an answer" % (max_seconds or 0), "raise --max-seconds", code=CUT)
+    errors = [late, *(Interrupted(NAMES[number]) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))]
+    texts = [part.encode("utf-8", "replace") for error in errors for part in ("gdbheapx: %s\n" % error.line(), document(error))]
+    if wake is None:
+        wake, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        except ValueError:  # not the main thread: the deadline alone counts
+            pass
+    _kept[:] = [library, b"\0".join(texts) + b"\0"]
+    if library is not None:
+        numbers = array("B", _kept[1])
+        _kept.append(numbers)
+        places = (_address(_paths), until, wake, out, told)
+        if declared(library, PROTOTYPES).heapx_watchdog_start(at(_cells), at(numbers), *places):
+            return
+        _kept[0] = None
+    import _thread
+
+    _thread.start_new_thread(_watch, (_cells, _paths, texts, until, (wake, out, told)))
+
+
+def _address(buffer: bytearray) -> int:
+    import ctypes
+
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+
+
+def _watch(cells: Any, paths: bytearray, texts: List[bytes], until: float, descriptors: Any) -> None:
+    """As run() in watchdog.c."""
+    wake, out, told = descriptors
+    listening = select.poll()
+    listening.register(wake, select.POLLIN)
+    causes = [0, *map(int, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))]
+    cause, since = 0, 0.0
+    while True:
+        ready = listening.poll(1000 * STEP_S if since else 250)
+        heard = os.read(wake, 1) if ready else b""
+        if ready and not heard:
+            listening.unregister(wake)
+        cause = cause or (causes.index(heard[0]) if heard and heard[0] in causes else 0)
+        is_late = time.monotonic() > until and not cells[WATCH_ANSWERED]
+        if cells[WATCH_STATE] != WATCH_ON or not (cause or is_late):
+            since = 0.0
+        elif not since:
+            since = time.monotonic()
+        elif time.monotonic() - since >= GRACE_S:
+            for place in range(0, len(paths), WATCH_PATH_BYTES):
+                path = bytes(paths[place : place + WATCH_PATH_BYTES]).partition(b"\0")[0]
+                if path:
+                    os.unlink(path)
+            os.write(2, texts[2 * cause])
+            if not cells[WATCH_BEGUN]:
+                os.write(out, texts[2 * cause + 1])
+            if told >= 0:
+                os.write(told, b"1")
+            os._exit(1)
+
+
+def hold_off() -> None:
+    """From now on a process is being changed: this one is not ended."""
+    _set(WATCH_HELD)
+
+
+def go_on() -> None:
+    """Nothing is being changed any more. Harmless when called twice."""
+    _set(WATCH_ON)
+
+
+def _set(state: int) -> None:
+    if _kept and _kept[0] is not None:
+        _kept[0].heapx_watchdog_hold(at(_cells), int(state == WATCH_HELD))
+    else:
+        _cells[WATCH_STATE] = state
+
+
+@contextmanager
+def held_off() -> Iterator[None]:
+    """Do so for a block."""
+    hold_off()
+    try:
+        yield
+    finally:
+        go_on()
+
+
+def begun() -> None:
+    """A part of the answer is written: no document follows it."""
+    _cells[WATCH_BEGUN] = 1
+
+
+def answered() -> None:
+    """Everything is read: how long the reader of the answer takes is not for --max-seconds."""
+    _cells[WATCH_ANSWERED] = 1
+
+
+def remove_at_end(path: str) -> int:
+    """Have this file removed where the process is ended; the number by which keep() undoes that, -1 where there is no room."""
+    name = os.fsencode(os.path.abspath(path)) + b"\0"
+    for place in range(0, len(_paths), WATCH_PATH_BYTES):
+        if not _paths[place] and len(name) <= WATCH_PATH_BYTES:
+            _paths[place + 1 : place + len(name)] = name[1:]
+            _paths[place] = name[0]
+            return place
+    return -1
+
+
+def keep(number: int) -> None:
+    """The file of that number is whole, or gone."""
+    if number >= 0:
+        _paths[number] = 0
