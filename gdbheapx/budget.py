@@ -19,6 +19,8 @@ from gdbheapx.errors import HeapxError, StopOver
 from gdbheapx.problems import CUT, STOP_LIMIT, Code, Diagnostic
 
 FIRST_SECONDS = 2.0
+LEAST_S = 2.0
+"""A shorter --max-seconds bounds walks alone: unpacking a core, and starting, take a part of it."""
 NEVER = float("inf")
 REDRAW_S = 0.2
 LEAST_SHARE = 0.02

@@ -6,6 +6,7 @@ target.
 
 import json
 import os
+import time
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.command import COMMANDS, DEFAULT, ENDS, Command, Options, Parsed, command_files, load_commands, name_in, parse
@@ -232,16 +233,19 @@ def unpack(text: str) -> List[str]:
     return [os.fsdecode(bytes.fromhex(word[1:])) for word in text.split(",") if word]
 
 
-def prepare_core(core: str) -> Optional[HeapxError]:
+def prepare_core(core: str, max_seconds: Optional[float] = None) -> Optional[HeapxError]:
     """Fetch a core that a URL names, and unpack a compressed one, for whoever reads it then; the error where that fails. What is no core,
     or cannot be opened, is told when it is read."""
+    from gdbheapx.budget import LEAST_S
+
+    until = float("inf") if max_seconds is None else time.monotonic() + max(max_seconds, LEAST_S)
     os.environ.pop(UNPACKED, None)
     from gdbheapx.inferior.core import packed
 
     fetched = None
     if "://" in core:
         try:
-            core, fetched = fetch(core)
+            core, fetched = fetch(core, until)
         except HeapxError as error:
             return error
     form = packed.find(core) if fetched is None else packed.form_at(fetched)
@@ -251,7 +255,7 @@ def prepare_core(core: str) -> Optional[HeapxError]:
     from gdbheapx.problems import CANNOT_UNPACK
 
     try:
-        unpacked = unpacking.Unpacked(fetched or 0, "") if form is None else unpacking.unpack(core, form, fetched)
+        unpacked = unpacking.Unpacked(fetched or 0, "") if form is None else unpacking.unpack(core, form, fetched, until)
     except unpacking.CannotUnpack as error:
         return HeapxError(error.cause, error.hint, code=CANNOT_UNPACK)
     except Exception as error:  # of a library, which may raise whatever it likes
@@ -263,7 +267,7 @@ def prepare_core(core: str) -> Optional[HeapxError]:
     return None
 
 
-def fetch(core: str) -> Tuple[str, Optional[int]]:
+def fetch(core: str, until: float = float("inf")) -> Tuple[str, Optional[int]]:
     """What the core is called, and a descriptor of what lies at its URL; None where it is no URL. HeapxError where nothing can be had."""
     from gdbheapx.inferior.core import unpacking
     from gdbheapx.problems import CANNOT_UNPACK
@@ -273,7 +277,7 @@ def fetch(core: str) -> Tuple[str, Optional[int]]:
         return core, None
     name, (size_bytes, _) = store.shown(core), store.state(core) or (0, None)
     try:
-        return name, unpacking.copied(name, size_bytes or 0, store.pieces(core))
+        return name, unpacking.copied(name, size_bytes or 0, store.pieces(core), until)
     except unpacking.CannotUnpack as error:
         raise HeapxError(error.cause, error.hint, code=CANNOT_UNPACK)
 

@@ -509,7 +509,7 @@ class Run:
         reads = self.command.reads(self.options) if self.command.reads is not None else Reads.STATE
         table = self.target.page_table()
         if table is None or stops.in_stop(reads, session.kernel.name, session.process) != Reads.COPY:
-            self._say_not_copied(session, reads)
+            self._say_not_copied(session, reads, "its page table cannot be read" if table is None else None)
             return None
         from gdbheapx.copying import Copying
 
@@ -521,7 +521,8 @@ class Run:
             self.copying = None
         except (MemoryError, OSError) as error:
             self.copying = None
-            self._say_not_copied(session, reads, error if isinstance(error, OSError) else None)
+            why = error.strerror if isinstance(error, OSError) else "a limit of this process or machine left no memory for that"
+            self._say_not_copied(session, reads, why)
         return self.copying
 
     def _short_stop(self, session: Session, copying: "Optional[Copying]") -> "Optional[ShortStop]":
@@ -564,20 +565,21 @@ class Run:
     def _wants_short_stop(self) -> bool:
         return bool(getattr(self.options, "short_stop", False))
 
-    def _say_not_copied(self, session: Session, reads: Reads, error: Optional[OSError] = None) -> None:
-        """Before the stop, where a copy was wanted: this stop lasts for as long as the process is looked at."""
+    def _say_not_copied(self, session: Session, reads: Reads, why: Optional[str] = None) -> None:
+        """Before the stop, where a copy was wanted: this stop lasts for as long as the process is looked at. `why`: not for
+        its size."""
         assert session.process is not None
         if reads not in stops.TABLES or session.kernel.name != "c":
             return
         needed = units.Size(stops.copy_bytes(reads, session.process))
         allowed = units.Size(session.process.room_bytes)
         lasting, pid = stops.about(stops.predict_ms(reads, "c", session.process), "c"), session.target.pid
-        if error is None:
+        if why is None:
             what = units.say("there was no room for a copy of it and what is made of that, %s: this process may use %s", needed, allowed)
             stands, hint = "there is no room for a copy of process %s" % pid, "allow more memory here, or ask of a core of it (gcore PID)"
         else:
-            what = units.say("it could not be copied: %s", error.strerror)
-            stands, hint = "process %s cannot be copied (%s)" % (pid, error.strerror), "ask of a core of it (gcore PID)"
+            what = units.say("it could not be copied: %s", why)
+            stands, hint = "process %s cannot be copied (%s)" % (pid, why), "ask of a core of it (gcore PID)"
         stands += ": it stands still while it is looked at, %s" % lasting
         session.problem(problems.NOT_COPIED, None, what, hint, partial=False)
         if not self.has_warned:

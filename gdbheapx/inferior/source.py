@@ -597,6 +597,10 @@ class CoreSource(Source):
         if core.has_overlap:
             what = "the core is damaged: its program headers overlap, and what they claim twice is counted once"
             diagnostics.append(Diagnostic(CORE_DAMAGED, None, what, "copy the core again, or take a new one"))
+        if core.outside:
+            which = "a segment lies" if core.outside == 1 else "%d segments lie" % core.outside
+            what = "the core is damaged: %s where no program has memory" % which
+            diagnostics.append(Diagnostic(CORE_DAMAGED, None, what, "copy the core again, or take a new one"))
         if core.lacks_private_memory:
             diagnostics.append(
                 Diagnostic(

@@ -56,6 +56,8 @@ INSTALLED = ("/usr/", "/lib", "/etc/", "/dev/dri", "/dev/nvidia")
 """Beginnings of paths to files of a distribution, and to devices, which hold no pointers of a program."""
 
 
+USER_SPACE = 1 << 56
+"""No machine that is read gives a program higher addresses."""
 LAST_PAGE = 0x1000
 """No program has the last page of all addresses, and without it each end is an address."""
 NT_SIGINFO = 0x53494749
@@ -111,6 +113,11 @@ def without_overlap(loads: List[Load]) -> List[Load]:
     return [load._replace(dumped_bytes=cut[place]) if place in cut else load for place, load in enumerate(kept)]
 
 
+def is_outside(entry: ProgramHeader) -> bool:
+    """The segment is damaged: a program has nothing there that it can write to (Linux's vsyscall page is only read)."""
+    return entry.type == PT_LOAD and entry.vaddr + entry.memsz > USER_SPACE and bool(entry.flags & WRITABLE)
+
+
 class CoreFile:
     """The map of one core. Its notes are read on first use."""
 
@@ -128,6 +135,8 @@ class CoreFile:
             raise not_a_core(name or path, first, header, wrong)
         self.header: Header = header
         headers = self.program_headers = self._program_headers()
+        self.outside = sum(map(is_outside, headers))
+        """Segments that lie where no program has memory: they are left out."""
         loads = sorted(load for load in map(self._load, headers) if load is not None)
         self.loads = without_overlap(loads)
         self.has_overlap = any(load.end > after.start for load, after in zip(loads, loads[1:]))
@@ -164,7 +173,7 @@ class CoreFile:
 
     def _load(self, entry: ProgramHeader) -> Optional[Load]:
         end = min(entry.vaddr + entry.memsz, (1 << 8 * self.header.word_bytes) - LAST_PAGE)
-        if entry.type != PT_LOAD or entry.vaddr >= end:
+        if entry.type != PT_LOAD or entry.vaddr >= end or is_outside(entry):
             return None
         claimed = min(entry.filesz, end - entry.vaddr)
         dumped = max(0, min(claimed, self.file_bytes - entry.offset))

@@ -5,6 +5,7 @@ does not tell them from memory that was never touched, and needs less room so.
 """
 
 import os
+import time
 from typing import Iterator, List, NamedTuple, Optional
 
 from gdbheapx.files import folder, open_regular, unnamed
@@ -15,6 +16,7 @@ RESERVE_BYTES = 64 << 20
 """What is left free for others where the core goes."""
 ZEROS = bytes(2 * OUT_BYTES)
 ELF_MAGIC = b"\x7fELF"
+NEVER = float("inf")
 
 
 class Unpacked(NamedTuple):
@@ -33,8 +35,8 @@ class CannotUnpack(Exception):
         self.cause, self.hint = cause, hint
 
 
-def unpack(path: str, form: Form, source: Optional[int] = None) -> Unpacked:
-    """What the core unpacks to; `source` is its file, where that is open already, and is closed."""
+def unpack(path: str, form: Form, source: Optional[int] = None, until: float = NEVER) -> Unpacked:
+    """What the core unpacks to by then; `source` is its file, where that is open already, and is closed."""
     hint = "unpack it first: %s %s" % (form.tool, path)
     try:
         source = open_regular(path) if source is None else source
@@ -42,7 +44,7 @@ def unpack(path: str, form: Form, source: Optional[int] = None) -> Unpacked:
         raise CannotUnpack("cannot open the core %s: %s" % (path, error.strerror), "give a core file with --core FILE")
     try:
         pieces = form.pieces(source)
-        out = Out(path, hint)
+        out = Out(path, hint, until)
         try:
             return Unpacked(out.descriptor, out.fill(pieces))
         except BaseException:
@@ -60,14 +62,17 @@ def unpack(path: str, form: Form, source: Optional[int] = None) -> Unpacked:
         os.close(source)
 
 
-def copied(name: str, size_bytes: int, pieces: Iterator[bytes]) -> int:
+def copied(name: str, size_bytes: int, pieces: Iterator[bytes], until: float = NEVER) -> int:
     """A descriptor of what is called so, which is no file of this machine, in a temporary file. It may be compressed."""
     try:
-        out = Out(name, "copy it to this machine, and give the copy")
+        out = Out(name, "copy it to this machine, and give the copy", until)
         try:
             out.look_for_room(size_bytes)
             at = 0
             for piece in pieces:
+                if out.is_late or at > out.most_bytes:
+                    why = "there was no time for all of it" if out.is_late else "it is longer than there is room for"
+                    raise CannotUnpack("cannot copy %s to %s: %s" % (name, folder(), why), "raise --max-seconds, or copy it first")
                 out.put(at, piece)
                 at += len(piece)
             os.ftruncate(out.descriptor, at)
@@ -82,19 +87,30 @@ def copied(name: str, size_bytes: int, pieces: Iterator[bytes]) -> int:
 class Out:
     """The file that a core is unpacked to."""
 
-    def __init__(self, path: str, hint: str) -> None:
+    def __init__(self, path: str, hint: str, until: float = NEVER) -> None:
         self.path = path
         self.descriptor = unnamed()
-        self._hint = hint
+        self._hint, self._until = hint, until
+        room = os.fstatvfs(self.descriptor)
+        self.most_bytes = room.f_bavail * room.f_frsize
+        """How long it may be where nothing tells its length, also if most of it is zeros, which take no room."""
         self._looked = 0
         """How far was written when room was looked for last."""
+
+    @property
+    def is_late(self) -> bool:
+        """There is no time for more."""
+        return time.monotonic() > self._until
 
     def fill(self, pieces: Iterator[bytes]) -> str:
         """Write everything, up to where the core's own headers end it; what was wrong."""
         held: List[bytes] = []
         at, held_bytes, trouble = 0, 0, ""
         head = Head(self.path)
-        while head.end is None or at + held_bytes < head.end:
+        while at + held_bytes < (self.most_bytes if head.end is None else head.end):
+            if self.is_late:
+                trouble = "the compressed file %s was not unpacked to its end within --max-seconds" % self.path
+                break
             try:
                 piece = next(pieces, None)
             except Cut:
@@ -185,12 +201,14 @@ class Head:
                 raise self._wrong
             return False
         table = header.phoff + header.phnum * header.phentsize
+        sections = header.shoff + header.shnum * header.shentsize if header.shoff else 0
         unknown = header.phnum in (0, SECTIONS_FOLLOW) or table > MOST_HEAD_BYTES
         if table > len(self._data) and not unknown:
             return False
-        if not unknown:
+        if unknown:
+            self.end = sections or None
+        else:
             entries = parse_program_headers(header.order, header.word_bytes, self._data[header.phoff : table])
-            sections = header.shoff + header.shnum * header.shentsize if header.shoff else 0
             self.end = max([table, sections] + [entry.offset + entry.filesz for entry in entries])
         self._is_open, self._data = False, b""
         return True

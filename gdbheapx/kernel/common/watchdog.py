@@ -12,7 +12,7 @@ from array import array
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, List, Optional
 
-from gdbheapx.budget import NAMES
+from gdbheapx.budget import LEAST_S, NAMES
 from gdbheapx.errors import HeapxError, Interrupted
 from gdbheapx.kernel.common.library import at, declared
 from gdbheapx.problems import CUT
@@ -31,8 +31,6 @@ WATCH_ON, WATCH_HELD, WATCH_ENDS = 0, 1, 2
 WATCH_PATHS, WATCH_PATH_BYTES = 8, 4096
 """How many files can be removed at the end, and how long a path may be."""
 GRACE_S, STEP_S = 1.0, 0.05
-LEAST_S = 2.0
-"""A shorter --max-seconds bounds walks alone: starting takes a part of it."""
 
 _cells = array("Q", bytes(24))
 _paths = bytearray(WATCH_PATHS * WATCH_PATH_BYTES)

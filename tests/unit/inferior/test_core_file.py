@@ -144,10 +144,18 @@ def test_a_segment_that_grew_does_not_hide_the_next(tmp_path: Path) -> None:
 def test_every_end_is_an_address(tmp_path: Path) -> None:
     """A segment that claims to reach behind the last address ends before it: the kernel's C takes ends as 64 bits."""
     data = bytearray(build([Piece(0x1000, 0x1000, b"a" * 0x1000), Piece((1 << 64) - (10 << 20), 0x1000, b"b" * 0x1000)]))
+    struct.pack_into("<I", data, 64 + 2 * 56 + 4, 4)  # only read, as vsyscall is
     struct.pack_into("<Q", data, 64 + 2 * 56 + 40, 1 << 40)
     found = CoreFile(written(tmp_path, bytes(data)))
     assert found.find((1 << 64) - (9 << 20)) is not None
     assert max(load.end for load in found.loads) < 1 << 64
+
+
+def test_a_segment_beyond_all_programs_is_left_out(tmp_path: Path) -> None:
+    """One flipped bit of an address: the core says that it is damaged, and the segment is none."""
+    path = written(tmp_path, build([Piece(0x1000, 0x1000, b"a" * 0x1000), Piece(1 << 62 | 0x2000, 0x1000, b"b" * 0x1000)]))
+    assert [segment.address for segment in CoreFile(path).segments()] == [0x1000]
+    assert "core-damaged" in [one.code for one in open_elf_target(core=path).problems()]
 
 
 def test_no_byte_of_the_file_belongs_to_two_segments(tmp_path: Path) -> None:
