@@ -33,10 +33,14 @@ FLAGS = (
     "-D_FILE_OFFSET_BITS=64",
     "-pthread",
     "-shared",
+    "-fstack-protector-strong",
+    "-U_FORTIFY_SOURCE",
+    "-D_FORTIFY_SOURCE=2",
+    "-Wl,-z,relro,-z,now,-z,noexecstack",
 )
-PORTABLE = ("-U_FILE_OFFSET_BITS", "-U_FORTIFY_SOURCE", "-fno-stack-protector", "-nostdlib", "-s")
+PORTABLE = ("-U_FILE_OFFSET_BITS", "-DHEAPX_PORTABLE", "-nostdlib", "-s")
 """For a library that names no libc and no version of a symbol: those of Linux, old and new, have what it calls where Python runs."""
-OF_MACHINE = {"x86_64": "-lgcc", "aarch64": "-mno-outline-atomics"}
+OF_MACHINE = {"x86_64": ("-fcf-protection=full", "-lgcc"), "aarch64": ("-mbranch-protection=standard", "-mno-outline-atomics")}
 """The machines where this is so, and what each needs besides: of 32-bit ones functions without a version are those of an older ABI. Who
 makes wheels names one in GDBHEAPX_PORTABLE."""
 
@@ -171,7 +175,7 @@ def compile_into(target: str, words: List[str], texts: Dict[str, str], checksum:
     import subprocess
     import tempfile
 
-    flags, last = (FLAGS, []) if portable is None else ((*FLAGS, *PORTABLE), [OF_MACHINE[portable]])
+    flags, last = (FLAGS, ()) if portable is None else ((*FLAGS, *PORTABLE), OF_MACHINE[portable])
     with tempfile.TemporaryDirectory(prefix="gdbheapx") as where:
         for path, text in texts.items():
             os.makedirs(os.path.dirname(os.path.join(where, path)), exist_ok=True)

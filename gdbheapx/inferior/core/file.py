@@ -38,8 +38,8 @@ from gdbheapx.inferior.elf.file import (
 from gdbheapx.problems import CANNOT_UNPACK, FILE_NOT_FOUND, FILE_UNREADABLE, NOT_A_CORE, NOT_PERMITTED
 from gdbheapx.ranges import union
 
-WRITABLE = 2
-"""PF_W of a program header's flags."""
+EXECUTABLE, WRITABLE = 1, 2
+"""PF_X and PF_W of a program header's flags."""
 NT_PRPSINFO, NT_AUXV, NT_FILE = 3, 6, 0x46494C45
 PN_XNUM = 0xFFFF
 AT_RANDOM, AT_EXECFN, AT_SYSINFO_EHDR = 25, 31, 33
@@ -114,8 +114,9 @@ def without_overlap(loads: List[Load]) -> List[Load]:
 
 
 def is_outside(entry: ProgramHeader) -> bool:
-    """The segment is damaged: a program has nothing there that it can write to (Linux's vsyscall page is only read)."""
-    return entry.type == PT_LOAD and entry.vaddr + entry.memsz > USER_SPACE and bool(entry.flags & WRITABLE)
+    """The segment is damaged: a program has nothing there but code of the kernel's (vsyscall of x86-64)."""
+    is_code = entry.flags & (EXECUTABLE | WRITABLE) == EXECUTABLE
+    return entry.type == PT_LOAD and entry.vaddr + entry.memsz > USER_SPACE and not is_code
 
 
 class CoreFile:

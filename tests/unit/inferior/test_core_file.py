@@ -144,7 +144,7 @@ def test_a_segment_that_grew_does_not_hide_the_next(tmp_path: Path) -> None:
 def test_every_end_is_an_address(tmp_path: Path) -> None:
     """A segment that claims to reach behind the last address ends before it: the kernel's C takes ends as 64 bits."""
     data = bytearray(build([Piece(0x1000, 0x1000, b"a" * 0x1000), Piece((1 << 64) - (10 << 20), 0x1000, b"b" * 0x1000)]))
-    struct.pack_into("<I", data, 64 + 2 * 56 + 4, 4)  # only read, as vsyscall is
+    struct.pack_into("<I", data, 64 + 2 * 56 + 4, 5)  # code, as vsyscall is
     struct.pack_into("<Q", data, 64 + 2 * 56 + 40, 1 << 40)
     found = CoreFile(written(tmp_path, bytes(data)))
     assert found.find((1 << 64) - (9 << 20)) is not None

@@ -135,3 +135,17 @@ def test_a_chain_that_leads_back_and_far_takes_few_passes(c_kernel: CKernel) -> 
     sums = sweep.mark(outside[:1])
     assert (sums[RULE_START].blocks, sums[LEAKED].blocks) == (count - 10, 10)
     assert sweep.numbers().passes < 100
+
+
+def test_addresses_far_apart_are_no_endless_work(c_kernel: CKernel) -> None:
+    """The index of blocks goes by what is there; more than any machine has is refused at once."""
+    source, shape, rows, _ = world(1, 30)
+    for far in ((1 << 62, (1 << 62) + 4096), (1 << 48, 1 << 52)):
+        for make in (c_kernel.graph, c_kernel.sweep):
+            with pytest.raises(MemoryError):
+                make(source, shape._replace(mappings=[*shape.mappings, far]), Budget())
+    graph = c_kernel.graph(source, shape._replace(mappings=[*shape.mappings, (1 << 55, (1 << 55) + 4096)]), Budget())
+    graph.gather([iter([make_blocks(rows)])])
+    graph.settle()
+    graph.resolve()
+    assert graph.numbers().blocks == sum(row[2] == CLASS_USED for row in rows)
