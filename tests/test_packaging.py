@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Set
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
+from tests.support import hardened
 from tests.support.hostile import plant
 from tests.support.paths import GDB
 from tools import libraries, make_dist
@@ -171,7 +173,12 @@ def test_tags_promise_no_more_than_the_kernel_keeps(made: Made, tmp_path: Path) 
         with zipfile.ZipFile(wheel) as archive:
             (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/WHEEL"))
             tags = {line.rpartition("-")[2] for line in archive.read(metadata).decode().split("\n") if line.startswith("Tag: py3-none-")}
-            make_dist.check_portable(Path(archive.extract("gdbheapx/kernel/_kernel.so", tmp_path / machine)), machine)
+            library = Path(archive.extract("gdbheapx/kernel/_kernel.so", tmp_path / machine))
+        make_dist.check_portable(library, machine)
+        with open(library, "rb") as file:
+            names = hardened.undefined(ELFFile(file))
+        assert any(name.startswith("__stack_chk_") for name in names)
+        assert not {name for name in names if name.endswith("_chk")}  # musl has none of these
         assert tags == {"%s_%s" % (system, machine) for system in make_dist.SYSTEMS}
 
 
