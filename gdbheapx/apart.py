@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import socket
+import stat
 import threading
 import time
 import warnings
@@ -182,7 +183,7 @@ def open_here(path: files.TargetPath, is_folder: bool) -> int:
 
 
 def copy(source: int) -> int:
-    """Return a copy without a name, with the time of its source; the source is closed."""
+    """Return a copy without a name, with the time, the owner and the rights of its source; the source is closed."""
     try:
         status = os.fstat(source)
         if status.st_size > MOST_BYTES:
@@ -191,6 +192,9 @@ def copy(source: int) -> int:
         files.send(descriptor, source, 0, status.st_size)
         os.lseek(descriptor, 0, os.SEEK_SET)
         os.utime(descriptor, ns=(status.st_atime_ns, status.st_mtime_ns))
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & 0o444)
+        if status.st_uid != os.geteuid() == 0:
+            os.fchown(descriptor, status.st_uid, -1)
         return descriptor
     finally:
         os.close(source)
