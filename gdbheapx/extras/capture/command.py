@@ -36,6 +36,7 @@ from gdbheapx.extras.capture.decision import (
 )
 from gdbheapx.extras.capture.folder import SHARE, Folder
 from gdbheapx.invocation import DUMPED, Invocation, Shell, understand
+from gdbheapx.own_memory import goes_first
 from gdbheapx.problems import NO_ANSWER, PROCESS_ENDED, Code, Severity
 
 PATTERN = "/proc/sys/kernel/core_pattern"
@@ -178,7 +179,7 @@ class Limits(NamedTuple):
             hard = resource.getrlimit(limit)[1]
             soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
             resource.setrlimit(limit, (soft, hard))
-        worker.goes_first()
+        goes_first()
 
 
 def look(

@@ -114,7 +114,7 @@ def without_overlap(loads: List[Load]) -> List[Load]:
 
 
 def is_outside(entry: ProgramHeader) -> bool:
-    """The segment is damaged: a program has nothing there but code of the kernel's (vsyscall of x86-64)."""
+    """The segment is damaged: a program has nothing there but code of the kernel's (Linux's vsyscall)."""
     is_code = entry.flags & (EXECUTABLE | WRITABLE) == EXECUTABLE
     return entry.type == PT_LOAD and entry.vaddr + entry.memsz > USER_SPACE and not is_code
 

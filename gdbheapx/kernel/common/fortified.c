@@ -1,4 +1,4 @@
-/* What _FORTIFY_SOURCE has the compiler call instead of memcpy and its kin, for a library that serves a libc without them, as musl is. */
+/* What _FORTIFY_SOURCE has the compiler call instead of memcpy and its kin, for a library that also serves a libc without these. */
 #ifdef HEAPX_PORTABLE
 #undef _FORTIFY_SOURCE
 #define _GNU_SOURCE
