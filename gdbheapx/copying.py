@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Set, Tuple
 from gdbheapx.analysis.memory.kinds import OF_KERNEL, is_device
 from gdbheapx.inferior.base import Mapping, MappingUse, Target
 from gdbheapx.inferior.live import procfs
+from gdbheapx.inferior.live.file_systems import is_fuse
 from gdbheapx.kernel.common.copy import TAKES_ALL, TAKES_OWN, CopiedRange, Copy
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class Copying:
         if room is not None:
             room.renew()  # before the first page in swap is read
         uses: Sequence[MappingUse] = use.mappings if use is not None else ()
-        self._devices = {use.mapping.start for use in uses if is_device(use)}
+        is_served = (use.mapping.start for use in uses if use.mapping.shared and is_fuse(use.filesystem))
+        self._devices = {*(use.mapping.start for use in uses if is_device(use)), *is_served}
         self._closed = {use.mapping.start for use in uses if not use.mapping.readable and (use.resident_bytes or use.swapped_bytes)}
         return self._copy.prepare(self._ranges(target))
 
@@ -91,7 +93,8 @@ class Copying:
 
 def copied_ranges(mappings: Sequence[Mapping], devices: Set[int], closed: Set[int]) -> List[CopiedRange]:
     """What can change of a process, or be lost: private memory, of mapped files what is no more as in the file, and shared memory that it
-    may write to. `devices`: where mappings of devices begin; `closed`: those with something in them that the process may not read now."""
+    may write to. `devices`: where mappings of devices begin, and
+    shared ones of files on FUSE; `closed`: those with something in them that the process may not read now."""
     ranges: List[CopiedRange] = []
     for mapping in mappings:
         if not (mapping.readable or mapping.start in closed) or mapping.name.startswith(OF_KERNEL) or mapping.start in devices:

@@ -114,6 +114,10 @@ CALL_LEFT = Code("call-unfinished", Severity.DAMAGE)
 IN_SWAP = Code("in-swap", Severity.UNREAD)
 """Pages in swap were not read, because the process's memory limit, or the machine, has no room for them; or because they are shared,
 which the page table does not tell from pages that were never touched."""
+MAPPED_FILE_UNREAD = Code("mapped-file-unread", Severity.UNREAD)
+"""Pages of a mapped file that are not in memory, or that a user's file system serves, and the file cannot be opened."""
+USERFAULTFD_UNREAD = Code("userfaultfd-unread", Severity.UNREAD)
+"""Pages that are not there, and that another program would fill in."""
 ROOTS_UNREAD = Code("roots-unreadable", Severity.UNREAD)
 """What may hold blocks could not all be read: who holds them is not known for sure."""
 ROOTS_MISSING = Code("roots-missing", Severity.UNREAD)

@@ -399,6 +399,11 @@ class ProcessSource(NamedTuple):
     """Its page table can be asked for the next page that was ever touched: see PageTable."""
     copy: Optional[CopiedMemory] = None
     """What was kept of it while it stood still: what is not in there is read as it is now."""
+    brought_in: Tuple[Tuple[int, int], ...] = ()
+    """Ranges of memory that has no server, such as shared memory in swap: the only ones besides `untouched_zero` of which a page that is
+    not present is read."""
+    unanswered: Tuple[Tuple[int, int], ...] = ()
+    """Ranges of files on file systems that may never answer: no page of the file is read, present or not."""
 
 
 class CallSource(NamedTuple):

@@ -18,7 +18,7 @@ SCAN, SCAN_ARG_BYTES = 0xC0606610, 96
 """_IOWR('f', 16, struct pm_scan_arg) (linux/fs.h)."""
 KNOWS_HUGE_ZERO = (6, 17)
 """Before, PAGE_IS_PFNZERO was never set for the huge zero page (fs/proc/task_mmu.c: pagemap_thp_category)."""
-PRESENT, SWAPPED, GUARD, ENTRY_BYTES = 1 << 63, 1 << 62, 1 << 58, 8
+PRESENT, SWAPPED, OF_FILE, GUARD, ENTRY_BYTES = 1 << 63, 1 << 62, 1 << 61, 1 << 58, 8
 """Bits of an entry of pagemap (Documentation/admin-guide/mm/pagemap.rst): a guard page has the second and holds nothing."""
 PROTECTED, TYPE, MARK = 1 << 57, 31, 31
 """Of an entry that looks swapped: a userfaultfd protects it, and which swap it is in; the last type is none. Told with CAP_SYS_ADMIN."""

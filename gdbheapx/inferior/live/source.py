@@ -3,7 +3,10 @@ not touched.
 
 A read of an untouched page through /proc/PID/mem gives the process a page table and its cgroup a page fault; one of a page of a library
 that is not mapped in raises its RSS. So /proc/PID/pagemap is asked first: what is neither present nor swapped reads as zeros in private
-anonymous memory, and comes from the file itself where one is mapped. Swapped pages are brought in, and counted, as far as there is room
+anonymous memory, and comes from the file itself where one is mapped. Where that cannot be opened the page is not read: whoever serves the
+file may never answer, and nothing ends the wait of a read of /proc/PID/mem. For that reason no page of a file on FUSE is read there even
+if it is present, for its server may take it back at any time; on other file systems a page that goes between the look and the read comes
+from a disk, or from a server that root has chosen. Swapped pages are brought in, and counted, as far as there is room
 for them (headroom.py); the others are not read. The page table has nothing of shared pages in swap: a read of a file in memory asks as
 well.
 """
@@ -31,11 +34,13 @@ from gdbheapx.inferior.base import (
     Thread,
 )
 from gdbheapx.inferior.live import page_table, procfs
+from gdbheapx.inferior.live.file_systems import FileSystems, is_fuse
 from gdbheapx.inferior.live.headroom import Deaths, LiveSwapRoom
-from gdbheapx.inferior.live.page_table import GUARD, SWAPPED
+from gdbheapx.inferior.live.page_table import GUARD, OF_FILE, PRESENT, SWAPPED
 from gdbheapx.inferior.source import Source
-from gdbheapx.problems import PROCESS_ENDED, Diagnostic
-from gdbheapx.ranges import union
+from gdbheapx.problems import MAPPED_FILE_UNREAD, PROCESS_ENDED, USERFAULTFD_UNREAD, Diagnostic
+from gdbheapx.ranges import Ranges, subtract, union
+from gdbheapx.units import Size, plural, say
 
 MOST_AT_ONCE = 1 << 30
 """Bytes of one read call."""
@@ -52,6 +57,13 @@ SLOW = ("auxv", "huge_pages", "_usage_texts")
 """Those of them that may be of the moment before a short stop."""
 
 
+KINDS = PRESENT | SWAPPED | OF_FILE
+"""Bits of an entry that tell how a page is read."""
+HANDLED = frozenset(("um", "ui"))
+"""VmFlags of memory that a userfaultfd fills in: missing pages, or those that are in the page cache alone."""
+UNREAD_HINT = "the files cannot be opened here, or a user serves them: run as root, or read a core of the process"
+
+
 class LiveMemory:
     """Reads one process. `mappings` gives its mappings, sorted; `host_path` the path here of a file that it has mapped."""
 
@@ -62,7 +74,13 @@ class LiveMemory:
         host_path: Callable[[str], str],
         still: Optional[Still] = None,
         swap: Optional[SwapRoom] = None,
+        faulting: Callable[[bool], Ranges] = lambda asks: Ranges(()),
     ) -> None:
+        self._faulting = faulting
+        """As LiveSource.faulting."""
+        self.file_systems = FileSystems(pid)
+        self.unread_files: Dict[str, int] = {}
+        """Mapped files of which pages were not read, and the first such page."""
         self._pid, self._mappings, self._host_path, self._still = pid, mappings, host_path, still or Still()
         self._swap = swap or SwapRoom()
         self._pagemap = self._memory = -1
@@ -139,8 +157,8 @@ class LiveMemory:
             if piece is None:
                 mapping = self._mapping_at(address)
                 here = min(here, mapping.end - address) if mapping is not None else here
-                is_known = mapping is not None and mapping.readable and (mapping.is_untouched_zero or mapping.is_file)
-                piece = self._untouched(address, here) if is_known else self._read_living(address, here)
+                is_known = mapping is not None and mapping.readable and (mapping.is_untouched_zero or self._file(mapping)[0] is not None)
+                piece = self._by_mapping(address, here, 0) if is_known else self._read_living(address, here)
             parts.append(piece)
             if len(piece) < here:
                 break
@@ -149,48 +167,48 @@ class LiveMemory:
 
     def _read_living(self, address: int, size_bytes: int) -> bytes:
         if self._pagemap < 0:  # which pages are in swap is unknown
-            return self._plain(address, size_bytes) if self._swap.has_room_for_all() else b""
+            return self._by_mapping(address, size_bytes, PRESENT | OF_FILE) if self._swap.has_room_for_all() else b""
         parts: List[bytes] = []
         while size_bytes > 0:
-            for here, is_touched in self._runs(address, size_bytes):
-                piece = self._plain(address, here) if is_touched else self._untouched(address, here) if is_touched is not None else b""
+            for here, kind in self._runs(address, size_bytes):
+                piece = self._by_mapping(address, here, kind) if kind is not None else b""
                 parts.append(piece)
                 if len(piece) < here:
                     return b"".join(parts)
                 address, size_bytes = address + here, size_bytes - here
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _runs(self, address: int, size_bytes: int) -> Iterator[Tuple[int, Optional[bool]]]:
-        """How many bytes from `address` on lie in pages of one kind, whether these are present or swapped, and so on: as far as one look at
-        the page table tells. None: they are in swap, and there is no room for them."""
+    def _runs(self, address: int, size_bytes: int) -> Iterator[Tuple[int, Optional[int]]]:
+        """How many bytes from `address` on lie in pages of one kind, the KINDS of these, and so on: as far as one look at the page table
+        tells. None: they are in swap, and there is no room for them."""
         page = self.page_bytes
         first = address // page
         count = min((address + size_bytes - 1) // page - first + 1, ENTRIES_AT_ONCE)
         entries = self._entries(first, count)
         if not entries:  # beyond what a process can map, or the process is gone: the read tells
-            yield size_bytes, True
+            yield size_bytes, PRESENT | OF_FILE
         end, start = address + size_bytes, 0
         while start < len(entries):
-            kind, place = entries[start] >> 62, start + 1
-            is_touched: Optional[bool] = bool(kind)
-            while place < len(entries) and entries[place] >> 62 == kind:
+            kind, place = entries[start] & KINDS, start + 1
+            told: Optional[int] = kind
+            while place < len(entries) and entries[place] & KINDS == kind:
                 place += 1
-            if kind == SWAPPED >> 62:
-                place, is_touched = self._bring_in(entries, start, place)
+            if kind & ~OF_FILE == SWAPPED:
+                place, told = self._bring_in(entries, start, place)
             here = min(end, (first + place) * page)
-            yield here - address, is_touched
+            yield here - address, told
             address, start = here, place
 
-    def _bring_in(self, entries: Any, start: int, end: int) -> Tuple[int, Optional[bool]]:
+    def _bring_in(self, entries: Any, start: int, end: int) -> Tuple[int, Optional[int]]:
         """Of entries that look swapped: the end of the first of them that are treated alike, and what _runs() tells of these."""
         looks, place = (bool(entries[start] & GUARD), page_table.is_mark(entries[start])), start + 1
         while place < end and (bool(entries[place] & GUARD), page_table.is_mark(entries[place])) == looks:
             place += 1
         if any(looks):
-            return place, looks[0]
+            return place, PRESENT if looks[0] else 0
         given = self._swap.take((place - start) * self.page_bytes, self.page_bytes) // self.page_bytes
         self.swapped_in_bytes += self.page_bytes * given
-        return (start + given, True) if given else (place, None)
+        return (start + given, SWAPPED) if given else (place, None)
 
     def _entries(self, first: int, count: int) -> Any:
         try:
@@ -212,15 +230,23 @@ class LiveMemory:
             address, size_bytes = address + len(piece), size_bytes - len(piece)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _untouched(self, address: int, size_bytes: int) -> bytes:
-        """Pages that are neither present nor swapped, of one mapping or more: a prefix, shorter where memory or a file ends."""
+    def _by_mapping(self, address: int, size_bytes: int, kind: int) -> bytes:
+        """Pages of these KINDS, of one mapping or more: a prefix, shorter where memory or a file ends."""
+        is_touched, unanswered = bool(kind & ~OF_FILE), self.file_systems.unanswered(self._mappings())
+        if is_touched and not (kind & OF_FILE and unanswered.meets(address, address + size_bytes)):
+            return self._plain(address, size_bytes)
         parts: List[bytes] = []
         while size_bytes > 0:
             mapping = self._mapping_at(address)
-            if mapping is None or not mapping.readable:
+            if mapping is None or not (mapping.readable or is_touched):
                 break
             here = min(size_bytes, mapping.end - address)
-            piece = bytes(here) if mapping.is_untouched_zero else self._from_file(mapping, address, here)
+            if is_touched and not unanswered.meets(address, address + here):
+                piece = self._plain(address, here)
+            elif not mapping.is_untouched_zero:
+                piece = self._from_file(mapping, address, here)
+            else:
+                piece = b"" if self._faulting(False).meets(address, address + here) else bytes(here)
             parts.append(piece)
             if len(piece) < here:
                 break
@@ -235,14 +261,19 @@ class LiveMemory:
         return mappings[place] if place >= 0 and address < mappings[place].end else None
 
     def _from_file(self, mapping: Mapping, address: int, size_bytes: int) -> bytes:
-        """A page of a file that the process has not touched is as it is in the file. Where the file cannot be had, it is read from the
-        process after all."""
+        """A page of a file that the process has not touched is as it is in the file. Where the file cannot be had, only memory without a
+        server is read from the process after all."""
         file, is_swappable = self._file(mapping)
         if is_swappable:
             size_bytes = self._swap.take_shared(size_bytes, self.page_bytes)
         if not size_bytes:
             return b""
-        if file is None:
+        if file is None and mapping.inode:
+            if self.file_systems.is_memory(mapping) and not self._faulting(True).meets(address, address + size_bytes):
+                return self._plain(address, size_bytes)
+            self.unread_files.setdefault(mapping.name, address)
+            return b""
+        if file is None:  # the kernel's own pages ([vdso])
             return self._plain(address, size_bytes)
         try:
             return file.pread(size_bytes, mapping.offset + address - mapping.start)
@@ -287,7 +318,7 @@ class LiveMemory:
     def _open_file(self, mapping: Mapping) -> Optional[RegularFile]:
         """The very file that is mapped, by device and inode: whatever lies at its path by now, or in this mount namespace, may be
         another. A copy of it, where its file system may not answer, has neither."""
-        if not mapping.inode or not mapping.is_file:
+        if not mapping.inode or not mapping.is_file or is_fuse(self.file_systems.kind(mapping)):
             return None
         link = TargetPath("/proc/%d/map_files/%x-%x" % (self._pid, mapping.start, mapping.end), None)
         for path in (link, self._host_path(mapping.name)):
@@ -323,7 +354,7 @@ class LiveSource(Source):
         try:
             self.swap = LiveSwapRoom(pid)
             self._deaths = Deaths(pid)
-            self._memory = LiveMemory(procfs.entry(pid), self.mappings, self.host_path, self.still, self.swap)
+            self._memory = LiveMemory(procfs.entry(pid), self.mappings, self.host_path, self.still, self.swap, self.faulting)
         except FileNotFoundError:
             raise HeapxError("process %d crashed or exited" % pid, "give the pid of a running process", code=PROCESS_ENDED)
         except OSError:
@@ -359,6 +390,8 @@ class LiveSource(Source):
         self._ignored_bits: Optional[int] = None
         self._kept: Dict[str, Any] = {}
         self._memory.copy = None
+        self._memory.file_systems = FileSystems(procfs.entry(self._pid))
+        self._fault_ranges: Tuple[Optional[MemoryUse], Ranges] = (None, Ranges(()))
         self._is_foreseen = False
         """What is kept of smaps is of a moment before."""
 
@@ -405,6 +438,15 @@ class LiveSource(Source):
                 uses = smaps.in_copy(self._use.mappings, self.mappings(), self._copied_bytes)
                 self._use = self._use._replace(mappings=uses)
         return self._use
+
+    def faulting(self, asks: bool) -> Ranges:
+        """Ranges of which another program may answer for pages that are not there (userfaultfd); none where smaps was not read. `asks`: it
+        is read for that."""
+        use = self.memory_use() if asks else self._use
+        if self._fault_ranges[0] is not use:
+            rows = [] if use is None else [row for row in use.mappings if row.flags is not None and not HANDLED.isdisjoint(row.flags)]
+            self._fault_ranges = (use, Ranges((row.mapping.start, row.mapping.end) for row in rows))
+        return self._fault_ranges[1]
 
     def _copied_bytes(self, start: int, end: int, swapped: bool) -> Optional[int]:
         ranges = self._memory.copy.touched(start, end, swapped) if self._memory.copy is not None else None
@@ -466,10 +508,14 @@ class LiveSource(Source):
         return None
 
     def bulk_source(self) -> BulkSource:
-        zeros = union((mapping.start, mapping.end) for mapping in self.mappings() if mapping.is_untouched_zero)
+        mappings, is_accepted = self.mappings(), self.swap.is_accepted
+        faulting = self.faulting(is_accepted)
+        zeros = subtract(union((row.start, row.end) for row in mappings if row.is_untouched_zero), list(faulting))
+        shared = ((row.start, row.end) for row in mappings if is_accepted and self._memory.file_systems.is_memory(row))
+        guards = (tuple(subtract(shared, list(faulting))), tuple(self._memory.file_systems.unanswered(mappings)))
         table = self.page_table()
         scans, copy = table is not None and table.scans, self._memory.copy
-        return ProcessSource(procfs.entry(self._pid), tuple(zeros), self.still, self.swap, scans, copy)
+        return ProcessSource(procfs.entry(self._pid), tuple(zeros), self.still, self.swap, scans, copy, *guards)
 
     def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
         copy, most_bytes = self._memory.copy, page_table.MOST_PAGES * self._memory.page_bytes
@@ -494,7 +540,18 @@ class LiveSource(Source):
         return table if table is None or copy is None else table._replace(copy=copy)
 
     def problems(self) -> List[Diagnostic]:
-        return self.swap.problems()
+        told, unread = self.swap.problems(), self._memory.unread_files
+        if unread:
+            name, others = next(iter(unread)), say(" and %s", plural(len(unread) - 1, "other file")) if len(unread) > 1 else ""
+            what = say("pages of %s%s that the process has not touched, or that FUSE serves, were not read", name, others)
+            told.append(Diagnostic(MAPPED_FILE_UNREAD, unread[name], what, UNREAD_HINT))
+        rows = [row for row in self._use.mappings if self.faulting(False).meets(row.mapping.start, row.mapping.end)] if self._use else []
+        missing = [(row.mapping.start, row.mapping.size_bytes - row.resident_bytes - (row.swapped_bytes or 0)) for row in rows]
+        missing = [(start, size) for start, size in missing if size > 0]
+        if missing:
+            what = say("%s for which a userfaultfd of another program may answer were not read", Size(sum(size for _, size in missing)))
+            told.append(Diagnostic(USERFAULTFD_UNREAD, missing[0][0], what, "what they would hold is unknown"))
+        return told
 
     def file_in_memory(self, name: str) -> Optional[str]:
         """For others' processes it needs CAP_CHECKPOINT_RESTORE, but for the program."""

@@ -65,6 +65,7 @@ struct scan_arg {
 #define SCAN_WANTS_FOLLOWED 2ull            /* it fails where a userfaultfd does not tell what is written to */
 #define CATEGORY_FOLLOWED (1ull << 0)       /* a userfaultfd tells what is written to */
 #define CATEGORY_WRITTEN (1ull << 1)
+#define CATEGORY_FILE (1ull << 2)
 #define CATEGORY_PRESENT (1ull << 3)
 #define CATEGORY_SWAPPED (1ull << 4)
 #define CATEGORY_ZERO_PAGE (1ull << 5)

@@ -9,6 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 from gdbheapx.kernel.common.records import ADDRESS_MASK, Kernel, Residency, Written
+from gdbheapx.ranges import subtract
 
 PROTOTYPES = """
 struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int knows_huge_zero, const uint64_t *outside_rss,
@@ -19,6 +20,8 @@ uint32_t heapx_source_id(void);
 struct source *heapx_source_new(int kind, int fd, read_call call, const uint64_t *segments, uint64_t count);
 void heapx_source_leave_untouched(struct source *source, int pagemap_fd, int scans, const uint64_t *ranges, uint64_t count,
     uint64_t *swapped_in, uint64_t *swap_room);
+void heapx_source_guard(struct source *source, const uint64_t *brought_in, uint64_t brought_count, const uint64_t *unanswered,
+    uint64_t unanswered_count);
 void heapx_source_until(struct source *source, const double *until);
 void heapx_source_copied(struct source *source, const struct copy *copy);
 void heapx_pages_copied(struct page_table *table, const struct copy *copy);
@@ -34,7 +37,7 @@ uint64_t heapx_written_result(const struct written *job, uint64_t room, uint64_t
 
 IN_C = "HEAPX_ABI INTERRUPTED NO_MEMORY"
 
-HEAPX_ABI = 32
+HEAPX_ABI = 33
 """Raised when the meaning of what crosses changes: a library without its C files beside it is known by it."""
 STALE = "stale: built from other sources; rebuild it with: python3 -m gdbheapx.kernel.build"
 
@@ -232,7 +235,9 @@ class OpenSource:
                 self._open_pagemap(source.pid)
             is_copied = source.copy is not None  # also once the process is gone
             if is_copied or (self._fd >= 0 and (self._pagemap >= 0 or source.swap is None or source.swap.has_room_for_all())):
-                segments.extend((0, MOST_OFFSET, 0))
+                spans = [(0, MOST_OFFSET)] if self._pagemap >= 0 or is_copied else subtract([(0, MOST_OFFSET)], source.unanswered)
+                for start, end in spans:  # without a page table nothing tells whose a page is
+                    segments.extend((start, end - start, start))
         elif isinstance(source, CallSource):
             kind = 1
             self._call = _READ(self._read)
@@ -267,6 +272,9 @@ class OpenSource:
         ranges = (at(self._ranges), len(source.untouched_zero))
         found = (self.handle, self._pagemap, int(source.scans), *ranges, at(self._swapped_in), room)
         self._library.heapx_source_leave_untouched(*found)
+        self._guards = [array("Q", [bound for pair in pairs for bound in pair]) for pairs in (source.brought_in, source.unanswered)]
+        guards = [word for bounds in self._guards for word in (at(bounds), len(bounds) // 2)]
+        self._library.heapx_source_guard(self.handle, *guards)
 
     def _read(self, address: int, to: int, size_bytes: int) -> int:
         """What C calls for a CallSource. An exception cannot cross C: it waits in `error`."""

@@ -3,7 +3,8 @@
    A live process is the file /proc/PID/mem with one segment. process_vm_readv would be a little faster, but it pins what it reads. The
    kernel answers a pin of a page that was ever shared by fork with a fault in the process, and with a copy while it is shared (mm/gup.c:
    gup_must_unshare): reading would take memory from the process. So would reading a page that it has never touched: /proc/PID/pagemap is
-   asked first, and such pages of private anonymous memory are zeros here without a read. */
+   asked first, and such pages of private anonymous memory are zeros here without a read. Any other page that is not there is not read at
+   all: a server of its file (FUSE, NFS) or a userfaultfd would have to answer, and nothing ends such a wait. */
 #define _GNU_SOURCE
 #include "copy.h"
 
@@ -27,14 +28,20 @@ struct segment {
     uint64_t place;     /* offset in the file, or the address of the bytes in this process, or NOWHERE */
 };
 
+struct spans {                  /* begin and end of each range, sorted; the caller's */
+    const uint64_t *bounds;
+    size_t count;
+};
+
 struct source {
     int kind;
     int fd;
     int pagemap_fd;             /* of a live process; -1: every page is read */
     int scans;                  /* PAGEMAP_SCAN may be asked of it */
     uint64_t page;              /* this machine's */
-    const uint64_t *untouched_zero; /* begin and end of each range of private anonymous memory, sorted; the caller's */
-    size_t untouched_count;
+    struct spans untouched_zero;    /* private anonymous memory */
+    struct spans brought_in;        /* memory without a server, whose missing pages are read all the same */
+    struct spans unanswered;        /* mapped files on file systems that may never answer: only private copies of their pages are read */
     const double *until;        /* a live process stands still until then; NULL: for ever. The caller's */
     uint64_t *swapped_in;       /* bytes that were in swap when they were read */
     uint64_t *swap_room;        /* bytes that may still be brought in from swap, and bytes that were refused; NULL: all may */
@@ -96,8 +103,16 @@ void heapx_source_leave_untouched(struct source *source, int pagemap_fd, int sca
     source->swap_room = swap_room;
     source->swapped_in = swapped_in;
     source->pagemap_fd = pagemap_fd;
-    source->untouched_zero = ranges;
-    source->untouched_count = (size_t) count;
+    source->untouched_zero = (struct spans) {ranges, (size_t) count};
+}
+
+/* The same source reads pages in `brought_in` that are not there, as shared memory in swap, and in `unanswered` no page that is the file's.
+   Both as `ranges` above. */
+void heapx_source_guard(struct source *source, const uint64_t *brought_in, uint64_t brought_count, const uint64_t *unanswered,
+                        uint64_t unanswered_count)
+{
+    source->brought_in = (struct spans) {brought_in, (size_t) brought_count};
+    source->unanswered = (struct spans) {unanswered, (size_t) unanswered_count};
 }
 
 /* Of a process that runs again, and of which a copy was made. */
@@ -142,6 +157,7 @@ uint64_t read_at(int fd, uint8_t *to, uint64_t size, uint64_t offset)
 #define PAGE_TOUCHED (3ull << 62)   /* present or swapped */
 #define PAGE_PRESENT (1ull << 63)
 #define PAGE_SWAPPED (1ull << 62)
+#define PAGE_FILE (1ull << 61)      /* of a mapped file, or shared */
 #define PAGE_GUARD (1ull << 58)      /* MADV_GUARD_INSTALL: looks swapped, holds nothing */
 
 /* What was never touched is known to be zeros somewhere. */
@@ -150,18 +166,25 @@ static int is_process(const struct source *source)
     return source->pagemap_fd >= 0 || source->copy;
 }
 
-/* End of the range of untouched zeros that holds `address`; 0 if none does. */
-static uint64_t zeros_until(const struct source *source, uint64_t address)
+/* End of the range that holds `address`; 0 if none does. `*next`: where the first begins that lies beyond it. */
+static uint64_t span_until(const struct spans *spans, uint64_t address, uint64_t *next)
 {
-    size_t low = 0, high = source->untouched_count;
+    size_t low = 0, high = spans->count;
     while (low < high) {    /* first range that begins beyond `address` */
         size_t middle = low + (high - low) / 2;
-        if (source->untouched_zero[2 * middle] <= address)
+        if (spans->bounds[2 * middle] <= address)
             low = middle + 1;
         else
             high = middle;
     }
-    return low && address < source->untouched_zero[2 * low - 1] ? source->untouched_zero[2 * low - 1] : 0;
+    if (next)
+        *next = low < spans->count ? spans->bounds[2 * low] : UINT64_MAX;
+    return low && address < spans->bounds[2 * low - 1] ? spans->bounds[2 * low - 1] : 0;
+}
+
+static uint64_t zeros_until(const struct source *source, uint64_t address)
+{
+    return span_until(&source->untouched_zero, address, NULL);
 }
 
 uint64_t source_ahead(const struct source *source, uint64_t address, uint64_t size, uint64_t most)
@@ -174,13 +197,27 @@ uint64_t source_ahead(const struct source *source, uint64_t address, uint64_t si
     return end - address < most ? end - address : most;
 }
 
-enum { PAGES_PLAIN, PAGES_UNTOUCHED, PAGES_SWAPPED };
+enum { PAGES_PLAIN, PAGES_OF_FILE, PAGES_UNTOUCHED, PAGES_SWAPPED };
 
 static int kind_of_page(uint64_t entry, uint64_t bits)
 {
     if (!(entry & bits) || entry_is_mark(entry))
         return PAGES_UNTOUCHED;
-    return entry & (PAGE_PRESENT | PAGE_GUARD) ? PAGES_PLAIN : PAGES_SWAPPED;
+    if (!(entry & (PAGE_PRESENT | PAGE_GUARD)))
+        return PAGES_SWAPPED;
+    return entry & PAGE_FILE ? PAGES_OF_FILE : PAGES_PLAIN;
+}
+
+/* How many of `want` bytes at `address`, which are no zeros, may be read by /proc/PID/mem; 0: none. */
+static uint64_t readable(const struct source *source, uint64_t address, uint64_t want, int kind)
+{
+    uint64_t until = address + want, next = UINT64_MAX;
+    if (kind == PAGES_UNTOUCHED) {
+        until = span_until(&source->brought_in, address, NULL);
+    } else if (kind == PAGES_OF_FILE && source->unanswered.count) {
+        until = span_until(&source->unanswered, address, &next) ? 0 : next;
+    }
+    return until <= address ? 0 : until - address < want ? until - address : want;
 }
 
 /* Entries from the first on, at most `count`, that are all of one kind: how many, and which. */
@@ -226,7 +263,8 @@ static int scan_entries(const struct source *source, struct page_entries *held)
     struct scan_region regions[HELD_REGIONS];
     const uint64_t begin = held->first * source->page;
     struct scan_arg arg = {.size = sizeof arg, .start = begin, .end = begin + HELD_PAGES * source->page, .region_count = HELD_REGIONS};
-    arg.category_anyof_mask = arg.return_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED;
+    arg.category_anyof_mask = CATEGORY_PRESENT | CATEGORY_SWAPPED;
+    arg.return_mask = arg.category_anyof_mask | CATEGORY_FILE;
     arg.regions = (uint64_t) (uintptr_t) regions;
     const int got = source->scans ? ioctl(source->pagemap_fd, SCAN_IOCTL, &arg) : -1;
     if (got < 0 || got == (int) HELD_REGIONS || arg.walk_end != arg.end)
@@ -236,7 +274,7 @@ static int scan_entries(const struct source *source, struct page_entries *held)
         if (regions[i].categories & CATEGORY_SWAPPED)
             return 0;
         for (uint64_t at = regions[i].start; at < regions[i].end; at += source->page)
-            held->entries[(at - begin) / source->page] = PAGE_PRESENT;
+            held->entries[(at - begin) / source->page] = PAGE_PRESENT | (regions[i].categories & CATEGORY_FILE ? PAGE_FILE : 0);
     }
     held->count = HELD_PAGES;
     return 1;
@@ -269,7 +307,7 @@ static uint64_t entries_of(const struct source *source, struct page_entries *hel
 }
 
 /* As read_at, but for pages of private anonymous memory that have none of the bits: PAGE_TOUCHED, or PAGE_PRESENT alone. It ends at a page
-   in swap that may not be brought in. */
+   in swap that may not be brought in, and at one that is not there or whose file system may never answer. */
 static uint64_t read_living(const struct source *source, uint64_t address, uint8_t *to, uint64_t size, uint64_t bits,
                             struct page_entries *held)
 {
@@ -301,7 +339,10 @@ static uint64_t read_living(const struct source *source, uint64_t address, uint8
                 want = size - done;
             if (zeros && want > zeros - here)
                 want = zeros - here;
-            uint64_t got = want;
+            uint64_t got = zeros ? want : readable(source, here, want, kind);
+            if (!got)
+                return done;
+            want = got;
             if (zeros)
                 memset(to + done, 0, (size_t) want);
             else

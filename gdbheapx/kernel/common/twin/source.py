@@ -2,19 +2,27 @@
 
 import os
 from bisect import bisect_right
-from typing import Callable, List, Optional, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import NOWHERE, BulkSource, BytesSource, CallSource, FileSource, ProcessSource, SwapRoom
 from gdbheapx.kernel.common.twin.pagemap import is_swapped, read_words
 
 END = 0xFFFFFFFFFFFFFFFF
 PAGES_AT_ONCE = 4096
-PLAIN, UNTOUCHED, IN_SWAP = range(3)
+PLAIN, UNTOUCHED, IN_SWAP, OF_FILE = range(4)
+PRESENT_OF_FILE = 0b101
+"""The highest bits of such an entry."""
 
 
 def _kind(entry: int) -> int:
     """How a page of this entry of pagemap is read."""
-    return IN_SWAP if is_swapped(entry) else PLAIN if entry >> 62 else UNTOUCHED
+    return IN_SWAP if is_swapped(entry) else OF_FILE if entry >> 61 == PRESENT_OF_FILE else PLAIN if entry >> 62 else UNTOUCHED
+
+
+def _until(ranges: Sequence[Tuple[int, int]], address: int) -> int:
+    """End of the range that holds `address`; 0 if none does."""
+    place = bisect_right(ranges, (address, END)) - 1
+    return ranges[place][1] if place >= 0 and address < ranges[place][1] else 0
 
 
 class Reader:
@@ -64,6 +72,7 @@ class Reader:
             return self.source.read(address, size_bytes)[:size_bytes]
         if isinstance(self.source, ProcessSource):
             if self._pagemap < 0:
+                size_bytes = self._readable(address, size_bytes, OF_FILE)  # without a page table nothing tells whose a page is
                 found = self._from_file(address, size_bytes) if self._swap.has_room_for_all() else b""
             else:
                 found = self._from_process(address, size_bytes)
@@ -110,20 +119,30 @@ class Reader:
                 if not count:
                     break
             want = min(size_bytes, (first + count) * self._page - address) if len(entries) else size_bytes
-            until = self._zeros_until(address) if kind == UNTOUCHED else 0
+            until = _until(self._zeros, address) if kind == UNTOUCHED else 0
             if until:
                 want = min(want, until - address)
+            else:
+                want = self._readable(address, want, kind if len(entries) else PLAIN)
             part = bytes(want) if until else self._from_file(address, want)
+            if not want:
+                break
             parts.append(part)
             if len(part) < want:
                 break
             address, size_bytes = address + want, size_bytes - want
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _zeros_until(self, address: int) -> int:
-        """End of the range of untouched zeros that holds `address`; 0 if none does."""
-        place = bisect_right(self._zeros, (address, END)) - 1
-        return self._zeros[place][1] if place >= 0 and address < self._zeros[place][1] else 0
+    def _readable(self, address: int, size_bytes: int, kind: int) -> int:
+        """How many of these bytes, which are no zeros, may be read by /proc/PID/mem (source.c: readable)."""
+        source = self.source
+        assert isinstance(source, ProcessSource)
+        if kind == UNTOUCHED:
+            return max(0, min(size_bytes, _until(source.brought_in, address) - address))
+        if kind != OF_FILE or not source.unanswered:
+            return size_bytes
+        following = next((start for start, _ in source.unanswered if start > address), END)
+        return 0 if _until(source.unanswered, address) else min(size_bytes, following - address)
 
     def _from_file(self, offset: int, size_bytes: int) -> bytes:
         parts: List[bytes] = []
