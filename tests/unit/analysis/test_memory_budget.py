@@ -5,7 +5,12 @@ Files: analysis/reachability/memory_budget.py own_memory.py
 
 import builtins
 import io
+import os
 import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict, List
 
@@ -14,6 +19,7 @@ import pytest
 from gdbheapx import own_memory
 from gdbheapx.analysis.reachability import memory_budget
 from gdbheapx.errors import HeapxError
+from tests.support.paths import ROOT
 
 FILES: Dict[str, str] = {
     "/proc/self/cgroup": "0::/kubepods/pod1\n",
@@ -112,3 +118,22 @@ def test_what_does_not_even_fit_without_a_graph_is_refused(monkeypatch: pytest.M
     monkeypatch.setattr(Heap, "shape", SimpleNamespace(unit_bytes=8))
     with pytest.raises(HeapxError, match=r"882\.1 MiB"):  # an index of twice as many places
         memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)
+
+
+def test_a_look_has_limits(tmp_path: Path) -> None:
+    """A command that looks, which waits here for the reader of its answer: a limit of its data, and the highest oom_score_adj."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    words = [sys.executable, "-m", "gdbheapx", "--gdb", "none", "--core", __file__, "arenas", "-o", str(fifo)]
+    look = subprocess.Popen(words, cwd=str(ROOT), stderr=subprocess.DEVNULL)
+    try:
+        until, score, limit = time.monotonic() + 60, "", "unlimited"
+        while (score, limit.isdigit()) != ("1000", True) and look.poll() is None and time.monotonic() < until:
+            time.sleep(0.02)
+            score = Path("/proc/%d/oom_score_adj" % look.pid).read_text().strip()
+            limits = Path("/proc/%d/limits" % look.pid).read_text()
+            limit = next(line for line in limits.splitlines() if line.startswith("Max data size")).split()[3]
+        assert (score, limit.isdigit()) == ("1000", True)
+    finally:
+        look.kill()
+        look.wait()
