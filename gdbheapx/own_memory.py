@@ -10,7 +10,8 @@ SHARE = 0.7
 VARIABLE = "GDBHEAPX_MEMORY"
 GROUPS = "/sys/fs/cgroup"
 LIMITED = "GDBHEAPX_LIMITED"
-"""The variable with the limit that this tool has set itself: processes that it starts have it, too."""
+"""The variable with the limit that this tool has set itself: processes that it starts have it, too. The C kernel's is higher by what it has
+only reserved (kernel/common/memory.c)."""
 FIRST_TO_GO = b"1000"
 """The highest oom_score_adj (proc(5))."""
 
@@ -73,7 +74,8 @@ def _of_groups() -> Iterator[int]:
 def _of_process() -> Iterator[int]:
     for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
         soft = resource.getrlimit(limit)[0]
-        if soft != resource.RLIM_INFINITY and str(soft) != os.environ.get(LIMITED):
+        own = os.environ.get(LIMITED, "")
+        if soft != resource.RLIM_INFINITY and not (own.isdigit() and limit == resource.RLIMIT_DATA and soft >= int(own)):
             yield soft
 
 

@@ -4,8 +4,31 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #define HUGE_BYTES ((size_t) 2 << 20)
+#define LARGEST_PAGE ((size_t) 64 << 10)
+
+static size_t reserved;     /* bytes of lazy_alloc() and what is built on it */
+
+/* Room that is reserved is no memory that is used, though RLIMIT_DATA counts it: the limit of own_memory.limit_look(), and no other, is
+   higher by as much. Without a lock: who is overtaken by another thread does it again. */
+static void count_reserved(size_t more, size_t less)
+{
+    const size_t change = (more + LARGEST_PAGE - 1) / LARGEST_PAGE * LARGEST_PAGE - (less + LARGEST_PAGE - 1) / LARGEST_PAGE * LARGEST_PAGE;
+    size_t now = __atomic_add_fetch(&reserved, change, __ATOMIC_SEQ_CST), set;
+    const char *own = getenv("GDBHEAPX_LIMITED");
+    struct rlimit limit;
+    if (!own || getrlimit(RLIMIT_DATA, &limit) || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur < strtoull(own, NULL, 10))
+        return;
+    do {
+        const rlim_t wanted = (rlim_t) strtoull(own, NULL, 10) + now;
+        limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+        setrlimit(RLIMIT_DATA, &limit);
+        set = now;
+        now = __atomic_load_n(&reserved, __ATOMIC_SEQ_CST);
+    } while (now != set);
+}
 
 /* Bytes as they are mapped, and more by one huge page so that it can begin on one. */
 static size_t mapped_bytes(size_t bytes)
@@ -39,8 +62,13 @@ void big_free(void *memory, size_t bytes)
 
 void *lazy_alloc(size_t bytes)
 {
-    void *at = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return at == MAP_FAILED ? NULL : at;
+    const size_t whole = bytes ? bytes : 1;
+    count_reserved(whole, 0);
+    void *at = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at != MAP_FAILED)
+        return at;
+    count_reserved(0, whole);
+    return NULL;
 }
 
 void *dense_alloc(size_t bytes)
@@ -55,9 +83,14 @@ void *dense_grow(void *memory, size_t before, size_t bytes)
 {
     if (!memory)
         return dense_alloc(bytes);
-    void *at = mremap(memory, before ? before : 1, bytes ? bytes : 1, MREMAP_MAYMOVE);
-    if (at == MAP_FAILED)
+    before = before ? before : 1;
+    const size_t whole = bytes ? bytes : 1;
+    count_reserved(whole, before);
+    void *at = mremap(memory, before, whole, MREMAP_MAYMOVE);
+    if (at == MAP_FAILED) {
+        count_reserved(before, whole);
         return NULL;
+    }
     if (bytes >= HUGE_BYTES)
         madvise(at, bytes, MADV_HUGEPAGE);
     return at;
@@ -65,6 +98,8 @@ void *dense_grow(void *memory, size_t before, size_t bytes)
 
 void lazy_free(void *memory, size_t bytes)
 {
-    if (memory)
+    if (memory) {
         munmap(memory, bytes ? bytes : 1);
+        count_reserved(0, bytes ? bytes : 1);
+    }
 }
