@@ -66,6 +66,7 @@ def ready(session: Session, options: Options) -> None:
     snapshot=True,
     before=ready,
     needs=(
+        "gdbheapx.analysis.coverage",
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.census.by_owner",
         "gdbheapx.analysis.census.by_text",
@@ -76,8 +77,10 @@ def ready(session: Session, options: Options) -> None:
 )
 def census(session: Session, options: Options) -> Answer:
     """The command `census`."""
+    from gdbheapx.analysis import coverage
     from gdbheapx.analysis.census import by_owner, by_text, copies, find, samples
     from gdbheapx.analysis.census.world import World
+    from gdbheapx.kernel.blocks.graph import Sum
     from gdbheapx.report import census_text
 
     session.without_names = options.no_names
@@ -96,6 +99,7 @@ def census(session: Session, options: Options) -> Answer:
 
     if sum((options.copies, options.by_text is not None, options.by != find.SIGNATURE)) > 1:
         raise HeapxError("--copies, --by-text and --by cannot be combined", "use one of them", code=USAGE)
+    looked_at = coverage.tell_coverage(session)
     if options.by_text is not None:
         by = by_text.by_text(session, options.like, options.by_text, world)
         return Answer(lambda: census_text.by_text_data(by, limit), lambda style: census_text.by_text_lines(style, by, limit), read=True)
@@ -119,7 +123,10 @@ def census(session: Session, options: Options) -> Answer:
         told_of = looks[0].told if looks else session.shared(find.TOLD)
         joined = sites.find(session, answer.rows[:limit], told_of, world)
     return Answer(
-        lambda: census_text.data(answer, limit, told, joined),
+        lambda: {
+            **census_text.data(answer, limit, told, joined),
+            "used": coverage.counted(Sum(answer.blocks, answer.bytes), looked_at),
+        },
         lambda style: census_text.lines(style, answer, limit, told, joined),
         read=True,
         record=lambda: answer,

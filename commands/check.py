@@ -13,16 +13,17 @@ held; `inside`: a thread was inside malloc). Exit code 3: there is a finding tha
 """
 
 
-@command("check", arguments=SHORT_STOP, needs=("gdbheapx.report.pages",), reads=Reads.CHECK, help=HELP)
+@command("check", arguments=SHORT_STOP, needs=("gdbheapx.report.pages", "gdbheapx.analysis.coverage"), reads=Reads.CHECK, help=HELP)
 def check(session: Session, options: Options) -> Answer:
     """The command `check`."""
-    from gdbheapx.analysis import broken
+    from gdbheapx.analysis import broken, coverage
     from gdbheapx.report import pages
 
+    looked_at = coverage.tell_coverage(session)
     rules = broken.with_suspects(session, broken.check_heaps(session.heaps.all(), session.attempts, session.problem))
     return Answer(
         lambda: {"findings": rules.rows},
-        lambda style: pages.broken_rules(style, rules.rows),
+        lambda style: pages.broken_rules(style, rules.rows, looked_at),
         finding=rules.is_finding,
         read=True,
         record=lambda: rules.rows,

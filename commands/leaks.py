@@ -38,6 +38,7 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
     snapshot=True,
     needs=(
         "gdbheapx.analysis.reachability.leaks",
+        "gdbheapx.analysis.coverage",
         "gdbheapx.report.leaks_text",
         "gdbheapx.analysis.census.block",
         "gdbheapx.analysis.census.pieces",
@@ -46,6 +47,7 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
 def leaks(session: Session, options: Options) -> Answer:
     """The command `leaks`."""
     from gdbheapx import problems
+    from gdbheapx.analysis import coverage
     from gdbheapx.analysis.census import block, pieces
     from gdbheapx.analysis.reachability import heap_graph
     from gdbheapx.analysis.reachability import leaks as model
@@ -63,6 +65,7 @@ def leaks(session: Session, options: Options) -> Answer:
         listed.extend(model.listed(reach, made, options.interior_holds) if options.list else ())
         return model.judged(session, made)
 
+    looked_at = coverage.tell_coverage(session)
     as_kept = not (options.list or options.interior_holds or options.weak is not None)
     answer = session.kept("leaks", model.Leaks, find) if as_kept else find()
     heap_graph.check_time(session)
@@ -74,8 +77,8 @@ def leaks(session: Session, options: Options) -> Answer:
         what = "whether %d bytes or more are leaked is unknown: not everything that may hold blocks was read" % options.fail_on_leak
         session.problem(problems.LEAK_UNKNOWN, None, what, "the other entries say what that is")
     return Answer(
-        lambda: leaks_text.data(answer, rows, options.limit),
-        lambda style: leaks_text.lines(style, answer, rows, options.limit, has_blocks, can_look_again),
+        lambda: leaks_text.data(answer, rows, options.limit, looked_at),
+        lambda style: leaks_text.lines(style, answer, rows, options.limit, has_blocks, can_look_again, looked_at),
         finding=is_over and not answer.is_upper_bound,
         read=True,
         record=lambda: answer,

@@ -29,6 +29,7 @@ more; it is followed down to the block where the memory piles up. A block is cal
     help=HELP,
     snapshot=True,
     needs=(
+        "gdbheapx.analysis.coverage",
         "gdbheapx.analysis.reachability.dominance",
         "gdbheapx.analysis.reachability.owners",
         "gdbheapx.analysis.reachability.ownership",
@@ -40,6 +41,7 @@ more; it is followed down to the block where the memory piles up. A block is cal
 )
 def owners(session: Session, options: Options) -> Answer:
     """The command `owners`."""
+    from gdbheapx.analysis import coverage
     from gdbheapx.analysis.census import block, by_owner, named
     from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget, ownership
     from gdbheapx.analysis.reachability import owners as model
@@ -58,8 +60,9 @@ def owners(session: Session, options: Options) -> Answer:
         heap_graph.check_time(session)
         has_garbage = tallied.paths is not None and tallied.paths.has_garbage
         made = made._replace(leaked_is_upper_bound=has_garbage or heap_graph.lacks_holders(session))
-        return made._replace(leaked=None) if heap_graph.is_leak_unknown(session) else made
+        return made._replace(leaked=None) if heap_graph.is_leak_unknown(session, made.leaked) else made
 
+    looked_at = coverage.tell_coverage(session)
     if options.by is not None:
         rows = by_owner.by_class(session, limit)
         heap_graph.check_time(session)
@@ -68,6 +71,7 @@ def owners(session: Session, options: Options) -> Answer:
         )
     if options.of is None:
         answer = model.cut(session.kept("owners", model.Owners, find), options.depth, limit)
+        answer = answer._replace(used=coverage.unless_zero(answer.used, looked_at))
         return Answer(lambda: answer, lambda style: reach_text.owners_lines(style, answer), read=True)
     name, address = (options.of, None) if isinstance(options.of, str) else ("0x%x" % options.of, options.of)
     if session.store is not None and session.shared(heap_graph.REACH) is None:

@@ -118,6 +118,8 @@ MAPPED_FILE_UNREAD = Code("mapped-file-unread", Severity.UNREAD)
 """Pages of a mapped file that are not in memory, or that a user's file system serves, and the file cannot be opened."""
 USERFAULTFD_UNREAD = Code("userfaultfd-unread", Severity.UNREAD)
 """Pages that are not there, and that another program would fill in."""
+MEMORY_UNREAD = Code("memory-unread", Severity.UNREAD)
+"""Much of the anonymous memory is nobody's that is read here: blocks in it are not in the answer."""
 ROOTS_UNREAD = Code("roots-unreadable", Severity.UNREAD)
 """What may hold blocks could not all be read: who holds them is not known for sure."""
 ROOTS_MISSING = Code("roots-missing", Severity.UNREAD)

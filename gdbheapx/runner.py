@@ -803,6 +803,8 @@ class Run:
             "target": self._target(),
             "allocators": self._allocators(),
         }
+        if session is not None and session.coverage is not None:
+            parts["coverage"] = session.coverage
         return tail(parts, self._tool(), error)
 
     def _tool(self) -> Dict[str, Any]:

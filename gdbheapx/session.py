@@ -1,6 +1,6 @@
 """One look at one target: what was found in it, what went wrong, how long it may take."""
 
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Protocol, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple, TypeVar
 
 from gdbheapx import kernel as kernels
 from gdbheapx import problems
@@ -75,6 +75,8 @@ class Session:
         """Its answer is thrown away: nothing is written."""
         self.constants = self.attempts.constants
         """For every look, and for its rehearsal."""
+        self.coverage: Optional[Dict[str, Any]] = None
+        """Of an answer about blocks: how much of the memory in which they may be was looked at (analysis/coverage.py)."""
         self.world: Any = None
         """What recognisers have found out of memory that does not change: see World.of."""
         self.process: Optional[Process] = None

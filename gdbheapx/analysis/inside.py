@@ -6,6 +6,7 @@ from gdbheapx import problems, verdict
 from gdbheapx.analysis import page_parts, pins, runtime_tables
 from gdbheapx.analysis.census import block, find, owned, slabs
 from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.analysis.coverage import Coverage, unless_zero
 from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.reachability import dominance, leaks, memory_budget, owners, ownership
 from gdbheapx.analysis.reachability.heap_graph import is_leak_unknown, lacks_holders
@@ -148,6 +149,11 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         may_be_garbage=looked.paths is not None and looked.paths.has_garbage,
     )
     return Looked(inside, made, None, page)
+
+
+def with_coverage(found: Inside, looked_at: Optional[Coverage]) -> Inside:
+    """Return the same; that nothing is leaked is not known where much was not read."""
+    return found._replace(leaked=unless_zero(found.leaked, looked_at))
 
 
 def steps(kind: str, session: Session) -> List[Step]:

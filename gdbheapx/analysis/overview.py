@@ -6,7 +6,7 @@ from gdbheapx import allocators, findings, verdict
 from gdbheapx.allocators import OfAllocator
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
-from gdbheapx.analysis import inside, memory_verdict, next_steps, page_parts
+from gdbheapx.analysis import coverage, inside, memory_verdict, next_steps, page_parts
 from gdbheapx.analysis.census.bind import books as bind_books
 from gdbheapx.analysis.census.bind.books import Books
 from gdbheapx.analysis.inside import Inside
@@ -87,11 +87,16 @@ def overview(
     judged = _judged(target, facts, memory, may)
     shown = [judgement for judgement in judged if memory_verdict.matters(memory, judgement.ids)]
     main, steps = _verdict(session, memory, judged, shown)
+    looked_at = coverage.of_split(session, memory)
+    if looked_at is not None and looked_at.is_low:
+        main = main._replace(sure=verdict.less_sure(["what has no reader"], main.sure))
     known_runtimes = inside.Runtimes(session, memory, deep)
     heap_sums = [heap_sum(fact.info.id, fact.sizes, fact.arenas, fact.totals) for fact in facts]
     books = bind_books.find(session, sum(heap.used_bytes for heap in heap_sums))
     steps = [*steps, *known_runtimes.steps(), *_settings(session, main.kind, may)]
     looked = inside.find_inside(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
+    if looked.inside is not None and coverage.note(session, looked_at) is not None:
+        looked = looked._replace(inside=inside.with_coverage(looked.inside, looked_at))
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
     pinned = [looked.pinned] if looked.pinned is not None else []
     said = [*main.lines, *(line for judgement in shown for line in judgement.verdict.lines)]

@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import columns, command
+from gdbheapx.analysis.coverage import tell_coverage
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import Address
 from gdbheapx.problems import CANNOT_WRITE, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
@@ -54,6 +55,8 @@ def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
     is_snapshot = not session.target.has_memory
     if not is_snapshot:
         session.store = Taking()
+    if BLOCKS in asked.tables or HELD_BLOCKS in asked.tables:  # the commands behind other tables ask for themselves
+        tell_coverage(session)
     makers: Dict[str, Callable[[], Rows]] = {}
     later: Optional[Callable[[], None]] = None
     for table in TABLES:  # those that are read while the process stands still

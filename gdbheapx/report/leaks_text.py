@@ -3,30 +3,24 @@
 from typing import Any, Dict, Iterator, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
+from gdbheapx.analysis.coverage import Coverage, counted
 from gdbheapx.analysis.reachability.leaks import Group, LeakedBlock, Leaks, LostMapping
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
-from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.report import text
 from gdbheapx.units import DAMAGE, Size, mark, plural, say, share
 
 MOST_GROUPS, MOST_BLOCKS, MOST_MAPPINGS, MOST_OFFSETS = 20, 100, 10, 8
 
 
-def counted(amount: Optional[Sum]) -> Dict[str, Optional[int]]:
-    """Blocks and bytes as JSON has them."""
-    if amount is None:
-        return {"blocks": None, "bytes": None}
-    return {"blocks": amount.blocks, "bytes": amount.bytes}
-
-
-def data(leaks: Leaks, rows: Optional[Sequence[LeakedBlock]], limit: Optional[int]) -> Dict[str, Any]:
+def data(leaks: Leaks, rows: Optional[Sequence[LeakedBlock]], limit: Optional[int], coverage: Optional[Coverage] = None) -> Dict[str, Any]:
     """The `data` member."""
+    roots = leaks.roots if leaks.leaked is not None else None
     made: Dict[str, Any] = {
         "classes": {
-            "held": counted(leaks.held),
-            "maybe": {**counted(leaks.maybe), "by_evidence": {word: counted(amount) for word, amount in leaks.maybe_by.items()}},
-            "leaked": {**counted(leaks.leaked), "roots": leaks.roots, "is_upper_bound": leaks.is_upper_bound},
+            "held": counted(leaks.held, coverage),
+            "maybe": {**counted(leaks.maybe, coverage), "by_evidence": {word: counted(amount) for word, amount in leaks.maybe_by.items()}},
+            "leaked": {**counted(leaks.leaked), "roots": roots, "is_upper_bound": leaks.is_upper_bound},
         },
         "groups": list(leaks.groups[:limit]),
         "habits": list(leaks.habits),
@@ -48,19 +42,26 @@ def lines(
     limit: Optional[int],
     has_blocks: bool = True,
     can_look_again: bool = False,
+    coverage: Optional[Coverage] = None,
 ) -> Iterator[str]:
     """The text. `has_blocks`: the single blocks can be looked at, which those of a snapshot without their graph cannot. `can_look_again`:
     there was no second look for weak pointers, and there can be one."""
-    yield from text.show(style, page(leaks, limit, has_blocks, can_look_again))
+    yield from text.show(style, page(leaks, limit, has_blocks, can_look_again, coverage))
     if rows is not None:
         yield ""
         yield from text.show(style, listing(rows, limit if limit is not None else MOST_BLOCKS))
 
 
-def page(leaks: Leaks, limit: Optional[int], has_blocks: bool = True, can_look_again: bool = False) -> Page:
+def page(
+    leaks: Leaks,
+    limit: Optional[int],
+    has_blocks: bool = True,
+    can_look_again: bool = False,
+    coverage: Optional[Coverage] = None,
+) -> Page:
     """Verdict, groups, mappings."""
     whole = leaks.held.bytes + leaks.maybe.bytes + (leaks.leaked.bytes if leaks.leaked is not None else 0)
-    yield from _verdict(leaks, whole)
+    yield from _verdict(leaks, whole, coverage if coverage is not None and coverage.is_low else None)
     if can_look_again and leaks.leaked is not None and leaks.leaked.bytes and leaks.leaked.bytes * 2 >= whole:
         yield "So much may hang on pointers with other bits set, at odd addresses or mangled: `gdbheapx leaks --weak` looks for these"
     shown = leaks.groups[: limit if limit is not None else MOST_GROUPS]
@@ -75,14 +76,14 @@ def page(leaks: Leaks, limit: Optional[int], has_blocks: bool = True, can_look_a
     yield from _remarks(leaks)
 
 
-def _verdict(leaks: Leaks, whole: int) -> Page:
+def _verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Page:
     leaked, maybe = leaks.leaked, leaks.maybe
     if leaked is None:
-        yield "Leaked: unknown, as memory that may hold blocks was not read"
+        yield "Leaked: unknown, as memory that may hold blocks was not read" if low is None else say("Leaked: unknown: %s", low.words())
     elif leaked.blocks:
         sentence = "Leaked: %s%s in %s (%s of what is in use)%s"
         roots = "" if leaks.roots is None else ", %s" % plural(leaks.roots, "leak root")
-        bound = "at most " if leaks.is_upper_bound else ""
+        bound = ("" if leaks.is_upper_bound else "at least ") if low else "at most " if leaks.is_upper_bound else ""
         line = say(sentence, bound, Size(leaked.bytes), plural(leaked.blocks, "block"), share(leaked.bytes, whole), roots)
         yield mark(line, DAMAGE)
         if leaks.is_upper_bound:

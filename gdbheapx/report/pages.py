@@ -11,6 +11,7 @@ from gdbheapx.report.text import show, table
 from gdbheapx.units import DAMAGE, Said, Size, cells, join_sentences, mark, say
 
 if TYPE_CHECKING:
+    from gdbheapx.analysis.coverage import Coverage
     from gdbheapx.analysis.packs import PackRow
 
 NOTHING = "No corruption found."
@@ -71,10 +72,10 @@ def checks(rows: Sequence[Check]) -> Iterator[str]:
             yield "     %-22s %s" % ("", row.hint)
 
 
-def broken_rules(style: Style, rows: Sequence[BrokenRule]) -> Iterator[str]:
+def broken_rules(style: Style, rows: Sequence[BrokenRule], coverage: Optional["Coverage"] = None) -> Iterator[str]:
     """A table, and a sentence for each row below it."""
     if not rows:
-        yield NOTHING
+        yield from show(style, [say("%s: %s", NOTHING[:-1], coverage.words()) if coverage is not None and coverage.is_low else NOTHING])
         return
     yield from show(style, [Table(columns_of(BrokenRule), [_broken_row(row) for row in rows])])
     yield ""

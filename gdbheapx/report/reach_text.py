@@ -109,7 +109,9 @@ def rows_lines(style: Style, rows: Sequence[Owned]) -> Iterator[str]:
 
 def owners_page(owners: Owners) -> Page:
     """Suspects, then all owners."""
-    parts = say("In use: %s in %s", Size(owners.used.bytes), plural(owners.used.blocks, "block"))
+    parts = say("In use: unknown")
+    if owners.used is not None:
+        parts = say("In use: %s in %s", Size(owners.used.bytes), plural(owners.used.blocks, "block"))
     leaked = "unknown"
     if owners.leaked is not None:
         leaked = say("%s%s", "at most " if owners.leaked_is_upper_bound and owners.leaked.bytes else "", Size(owners.leaked.bytes))

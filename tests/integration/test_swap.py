@@ -85,7 +85,8 @@ def test_what_came_in_is_said(swap_on: None, stage: Stage, live: str, allocator:
         before = push_out(process)
         outcome = heapx(process.target(live), *words.split(), "--json")
         came, said = before - swapped(process), outcome.envelope["target"]["swapped_in_bytes"]
-        assert outcome.code in (0, 1, 3), (words, outcome.stderr)
+        partial = {problem["code"] for problem in outcome.envelope["problems"]} & {"memory-unread"}  # the program has large mappings of its own
+        assert outcome.code in (0, 1, 3, *([4] if partial else [])), (words, outcome.stderr)
         assert came <= said <= came * (1 + SLACK_SHARE) + SLACK_BYTES, words
         assert bool(said) == any(problem["code"] == "swapped-in" for problem in outcome.envelope["problems"]), words
         assert not outcome.envelope["partial"]

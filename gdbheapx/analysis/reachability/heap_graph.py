@@ -33,6 +33,8 @@ LOOKED_AGAIN = "looked again"
 was not taken."""
 WEAKEST = (evidence.MASKED, evidence.UNALIGNED, evidence.MANGLED)
 LEAKS_UNKNOWN = (problems.ROOTS_MISSING,)
+NOTHING_UNKNOWN = problems.MEMORY_UNREAD
+"""Its blocks are not known, and all words in it count as pointers: what is found leaked is leaked, and more may be."""
 HOLDERS_UNREAD = (problems.REGISTERS_UNREAD, problems.STOP_LIMIT, problems.FILES_NOT_DUMPED, problems.SEVERAL_MOMENTS)
 
 
@@ -424,12 +426,16 @@ def tell_undumped(session: Session) -> None:
 
 def lacks_holders(session: Session) -> bool:
     """Something that may hold blocks was not read, or is damaged: what is called leaked then is so at most."""
-    return any(code.nature in (Severity.UNREAD, Severity.DAMAGE) or code in HOLDERS_UNREAD for code in _codes(session))
+    return any(
+        (code.nature in (Severity.UNREAD, Severity.DAMAGE) and code != NOTHING_UNKNOWN) or code in HOLDERS_UNREAD for code in _codes(session)
+    )
 
 
-def is_leak_unknown(session: Session) -> bool:
-    """Memory that holds most of what is in use was not read: what nothing else leads to may well be held."""
-    return any(code in LEAKS_UNKNOWN for code in _codes(session))
+def is_leak_unknown(session: Session, leaked: Optional[Sum] = None) -> bool:
+    """Memory that holds most of what is in use was not read: what nothing else leads to may well be held. Or nothing was found leaked, and
+    much has no reader: there may be any number of blocks in there."""
+    codes = _codes(session)
+    return any(code in LEAKS_UNKNOWN for code in codes) or (leaked is not None and not leaked.blocks and NOTHING_UNKNOWN in codes)
 
 
 def _codes(session: Session) -> List[problems.Code]:

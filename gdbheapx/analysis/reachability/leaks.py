@@ -91,6 +91,8 @@ def judged(session: Session, leaks: Leaks) -> Leaks:
     """With how sure it is what is leaked, by what was not read."""
     if heap_graph.is_leak_unknown(session):
         return leaks._replace(leaked=None, roots=None, groups=(), mappings=(), is_upper_bound=True)
+    if heap_graph.is_leak_unknown(session, leaks.leaked):
+        return leaks._replace(leaked=None, is_upper_bound=True)
     return leaks._replace(is_upper_bound=heap_graph.lacks_holders(session))
 
 

@@ -85,9 +85,9 @@ class Owners(NamedTuple):
     suspects: Sequence[Suspect]
     owners: Sequence[Owned]
     """Those that retain most first."""
-    used: Sum
+    used: Optional[Sum]
+    """These two None where they are unknown (see Leaks)."""
     leaked: Optional[Sum]
-    """None where it is unknown (see Leaks)."""
     shared_bytes: int
     """Held by several owners: retained by none of them."""
     leaked_is_upper_bound: bool = False

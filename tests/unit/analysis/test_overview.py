@@ -21,6 +21,10 @@ class Looked:
     def __init__(self, target: Recorded) -> None:
         self.target, self.kernel, self.budget = target, FirstPages(target), Budget()
         self.discovery = self.heaps = self
+        self.allocator_id: Optional[str] = None
+
+    def kept(self, name: str, kind: Any, make: Any) -> Any:
+        return make()
 
     def report(self, code: str, address: Optional[int], what: str, hint: Optional[str]) -> None:
         raise AssertionError(what)
