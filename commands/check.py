@@ -19,8 +19,8 @@ def check(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis import broken, coverage
     from gdbheapx.report import pages
 
-    looked_at = coverage.tell_coverage(session)
     rules = broken.with_suspects(session, broken.check_heaps(session.heaps.all(), session.attempts, session.problem))
+    looked_at = None if rules.rows else coverage.tell_coverage(session)  # a heap that is damaged is a finding, not also a problem
     return Answer(
         lambda: {"findings": rules.rows},
         lambda style: pages.broken_rules(style, rules.rows, looked_at),

@@ -3,10 +3,9 @@
 from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx import problems, verdict
-from gdbheapx.analysis import page_parts, pins, runtime_tables
+from gdbheapx.analysis import coverage, page_parts, pins, runtime_tables
 from gdbheapx.analysis.census import block, find, owned, slabs
 from gdbheapx.analysis.census.world import Recogniser, World
-from gdbheapx.analysis.coverage import Coverage, unless_zero
 from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.reachability import dominance, leaks, memory_budget, owners, ownership
 from gdbheapx.analysis.reachability.heap_graph import is_leak_unknown, lacks_holders
@@ -116,6 +115,7 @@ def _find(session: Session, kind: str, deep: Optional[bool], runtimes: Runtimes,
 def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
     memory_budget.check(session)
     split = runtimes.split
+    coverage.note(session, coverage.of_split(session, split))
     watch = Watch(split, session.target.page_bytes) if split is not None else None
     looked = find.take(session, runtimes.world, watch)
     made = runtime_tables.tables(runtimes.found, split, looked, watch) if split is not None and watch is not None else None
@@ -129,6 +129,8 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         told = block.with_names(session, tallied, ownership.find(tallied, depth, rows))
         whole = split.memory.total_bytes if split is not None else 0
         lost = leaks.lost_by_name(looked.reach, max(1, whole * LOST_PERCENT // 100))
+        if is_leak_unknown(session, told.leaked):
+            told = told._replace(leaked=None)
         suspect, leaked, together = told.suspects[0] if told.suspects else None, told.leaked, told.together
         if page is not None and looked.told is not None:
             page = page._replace(owners=told, flame=owned.paths_of(session, looked.told, tallied).flame())
@@ -139,7 +141,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         page = page._replace(census=page_parts.PageCensus(census.blocks, census.bytes, census.named_bytes, largest, more))
     inside = Inside(
         used=Sum(census.blocks, census.bytes),
-        leaked=None if is_leak_unknown(session) else leaked,
+        leaked=leaked,
         suspect=suspect,
         classes=census.rows[:MOST_ROWS],
         leaked_is_upper_bound=lacks_holders(session),
@@ -149,11 +151,6 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         may_be_garbage=looked.paths is not None and looked.paths.has_garbage,
     )
     return Looked(inside, made, None, page)
-
-
-def with_coverage(found: Inside, looked_at: Optional[Coverage]) -> Inside:
-    """Return the same; that nothing is leaked is not known where much was not read."""
-    return found._replace(leaked=unless_zero(found.leaked, looked_at))
 
 
 def steps(kind: str, session: Session) -> List[Step]:

@@ -95,8 +95,6 @@ def overview(
     books = bind_books.find(session, sum(heap.used_bytes for heap in heap_sums))
     steps = [*steps, *known_runtimes.steps(), *_settings(session, main.kind, may)]
     looked = inside.find_inside(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
-    if looked.inside is not None and coverage.note(session, looked_at) is not None:
-        looked = looked._replace(inside=inside.with_coverage(looked.inside, looked_at))
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
     pinned = [looked.pinned] if looked.pinned is not None else []
     said = [*main.lines, *(line for judgement in shown for line in judgement.verdict.lines)]

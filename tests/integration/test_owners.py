@@ -41,7 +41,7 @@ def of(parts: List[Dict[str, Any]], kind: str, word: str = "") -> int:
 def test_every_kind_of_memory(owners: Process, kind: str) -> None:
     """Each has what the program made of it, and little more; the parts add up to the whole."""
     target = owners.target(kind)
-    found = heapx(target, "report", "--json").data
+    found = heapx(target, "report", "--json").data_beside_own_memory
     parts, made = found["split"], truth(owners)
     for name, word in (("memfd", "memfd frames"), ("sysv", "SysV"), ("shared", "/dev/zero"), ("posix", "/dev/shm/")):
         assert of(parts, "shared-memory", word) >= made[name], name
@@ -88,7 +88,7 @@ def test_address_space(owners: Process, kind: str) -> None:
     """VSZ is that of /proc/PID/status, live and by the segments of a core of the kernel; peaks are a process's alone."""
     lines = (line.split() for line in Path("/proc/%d/status" % owners.pid).read_text().splitlines() if line.startswith("Vm"))
     status = {line[0].rstrip(":"): int(line[1]) * 1024 for line in lines}
-    memory = heapx(owners.target(kind), "report", "--json").data["memory"]
+    memory = heapx(owners.target(kind), "report", "--json").data_beside_own_memory["memory"]
     text = heapx(owners.target(kind), "report").stdout.decode()
     if kind == "live":
         peaks = memory["virtual_bytes"], memory["peak_virtual_bytes"], memory["peak_bytes"]
@@ -102,7 +102,7 @@ def test_address_space(owners: Process, kind: str) -> None:
 
 def test_what_a_core_cannot_have_is_null(owners: Process, core: str) -> None:
     """Neither what was in RAM nor what was shared; the bytes in the file are told instead."""
-    found = heapx(owners.target(core), "report", "--json").data
+    found = heapx(owners.target(core), "report", "--json").data_beside_own_memory
     for part in found["split"]:
         assert part["dumped_bytes"] is not None
         assert {part[key] for key in ("resident_bytes", "swapped_bytes", "shared_bytes", "pss_bytes", "droppable_bytes", "huge_bytes", "hugetlb_bytes")} == {None}

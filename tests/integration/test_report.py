@@ -62,7 +62,7 @@ def test_time_for_the_rest_alone(stage: Stage, core: str) -> None:
 def test_split_adds_up(stage: Stage, kind: str, name: str) -> None:
     """The sums add up to the whole; memory that is not malloc's is not called malloc's, and the verdict is on it."""
     process = stage.start(name, *(["9", "1000", "3"] if name == "recorder" else []))
-    data = heapx(process.target(kind), "report", "--json").data
+    data = heapx(process.target(kind), "report", "--json").data_beside_own_memory
     split = data["memory"]
     parts = [split[part] for part in ("allocator_bytes", "stack_bytes", "file_bytes", "anonymous_bytes", "shared_memory_bytes", "device_bytes")]
     assert sum(parts) == split["total_bytes"]

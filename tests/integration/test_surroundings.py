@@ -318,9 +318,10 @@ def test_names_cannot_drive_the_terminal(stage: Stage, kind: str, builder: Build
     process = stage.spawn([str(program), str(nasty / ("data" + NASTY))], folder)
     process.wait_ready()
     target = process.target(kind)
+    code = 4 if (kind, command) == ("core", "report") else 0  # which looks at all blocks of a small core, and this has 64 MB of its own
     for words in ([command], [command, "--json"]):
         outcome = heapx(target, *words)
-        assert outcome.code == 0 and is_clean(outcome.stdout) and outcome.stderr == "", (outcome.stdout, outcome.stderr)
+        assert outcome.code == code and is_clean(outcome.stdout) and outcome.stderr == "", (outcome.stdout, outcome.stderr)
     line = one_line(heapx([*target, "--exe", str(nasty / "none")], command))
     assert is_clean(line.encode("utf-8", "surrogateescape")) and "\\x1b" in line
 

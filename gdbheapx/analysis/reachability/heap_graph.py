@@ -426,9 +426,8 @@ def tell_undumped(session: Session) -> None:
 
 def lacks_holders(session: Session) -> bool:
     """Something that may hold blocks was not read, or is damaged: what is called leaked then is so at most."""
-    return any(
-        (code.nature in (Severity.UNREAD, Severity.DAMAGE) and code != NOTHING_UNKNOWN) or code in HOLDERS_UNREAD for code in _codes(session)
-    )
+    codes = (code for code in _codes(session) if code != NOTHING_UNKNOWN)
+    return any(code.nature in (Severity.UNREAD, Severity.DAMAGE) or code in HOLDERS_UNREAD for code in codes)
 
 
 def is_leak_unknown(session: Session, leaked: Optional[Sum] = None) -> bool:

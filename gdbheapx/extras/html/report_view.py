@@ -252,7 +252,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
     shares = zip(memory_view.SHARES, memory_view.ARENA_NAMES)
     drawn = [(look, name) for look, name in shares if any(part.look == look and part.bytes != 0 for line in arenas for part in line.parts)]
     classes = [one for one in map(memory_view.classes_of, page.histogram) if one.rows]
-    whole = page.owners.used.bytes if page.owners is not None else None
+    whole = page.owners.used.bytes if page.owners is not None and page.owners.used is not None else None
     owner_rows, flame_rows = owners(page.owners.owners if page.owners is not None else ()), flame(page.flame)
     id_, (frames, tree) = ("flame", flame_rows) if flame_rows[0] else ("owners-i", owner_rows)
     frames_drawn = {level.box.place: "%s-%d" % (id_, level.box.place) for level in geometry.icicle(tree, ICICLE_WIDTH, 1, whole)}
