@@ -357,6 +357,8 @@ def understand(asked: GlobalOptions, words: Sequence[str]) -> Invocation:
 def changes(parsed: Parsed) -> bool:
     """The command is to call, write or have a system call made in the process."""
     acts = parsed.command.acts
+    if parsed.options is None:  # only its help is asked for
+        return False
     return bool(acts is not None and acts(parsed.options) or getattr(parsed.options, "short_stop", False))
 
 

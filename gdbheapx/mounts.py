@@ -2,7 +2,8 @@
 
 import os
 import re
-from typing import Iterator, NamedTuple, Optional
+from functools import lru_cache
+from typing import FrozenSet, Iterator, NamedTuple, Optional, Set
 
 LOCAL = frozenset(
     b"ext2 ext3 ext4 xfs btrfs tmpfs ramfs rootfs overlay squashfs erofs zfs f2fs bcachefs iso9660 udf vfat msdos exfat ntfs3 jfs reiserfs"
@@ -15,6 +16,8 @@ PSEUDO = frozenset(
 )
 """Types whose files are no data: to open or read one may change something."""
 BYTES_AT_ONCE = 4096
+MFD_HUGETLB, MFD_HUGE_SHIFT = 0x4, 26
+"""Flags of memfd_create(2), which not every Python names."""
 
 
 class Mount(NamedTuple):
@@ -68,16 +71,38 @@ def read(path: str) -> Iterator[Mount]:
 def kind_of(descriptor: int, table: str) -> Optional[bytes]:
     """Return the type of file system behind a descriptor without a question to it, by its mount's number in this table or our own. None if
     neither has it, and for an overlay of another user namespace: what it lies over is known to its user alone."""
-    try:
-        with open("/proc/self/fdinfo/%d" % descriptor, "rb") as file:
-            number = int((re.search(rb"^mnt_id:\s*(\d+)", file.read(), re.MULTILINE) or [b"", b"-1"])[1])
-    except OSError:
-        return None
+    number = _mount_id(descriptor)
+    if number is None or number in _memory_mounts():
+        return None if number is None else b"tmpfs"
     for path in dict.fromkeys((table, "/proc/self/mountinfo")):
         mount = next((mount for mount in read(path) if mount.id == number), None)
         if mount is not None:
             return None if mount.kind == b"overlay" and _user_namespace(path) != _user_namespace("/proc/self/mountinfo") else mount.kind
     return None
+
+
+def _mount_id(descriptor: int) -> Optional[int]:
+    try:
+        with open("/proc/self/fdinfo/%d" % descriptor, "rb") as file:
+            found = re.search(rb"^mnt_id:\s*(\d+)", file.read(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) if found is not None else None
+
+
+@lru_cache(maxsize=1)
+def _memory_mounts() -> FrozenSet[Optional[int]]:
+    """The kernel's own mounts, in no table, of memfds, SysV segments and shared anonymous memory (shm_mnt in mm/shmem.c; those of huge pages,
+    one for each size, in fs/hugetlbfs/inode.c). A copy of such a file would bring it in from swap."""
+    numbers: Set[Optional[int]] = set()
+    for flags in (0, MFD_HUGETLB, MFD_HUGETLB | 21 << MFD_HUGE_SHIFT, MFD_HUGETLB | 30 << MFD_HUGE_SHIFT):
+        try:
+            descriptor = os.memfd_create("gdbheapx", os.MFD_CLOEXEC | flags)
+        except OSError:  # the machine has no pages of that size
+            continue
+        numbers.add(_mount_id(descriptor))
+        os.close(descriptor)
+    return frozenset(numbers)
 
 
 def _user_namespace(table: str) -> Optional[str]:

@@ -255,3 +255,12 @@ def test_a_link_of_proc_is_written_to_where_it_leads(tmp_path: Path) -> None:
         assert path.read_bytes() == b"answer" and path.stat().st_ino == before
         with pytest.raises(HeapxError, match="not a regular file"):
             output.OutputFile("/proc/self/fd/%d" % file.fileno())
+
+
+def test_memory_of_the_kernels_own_mount_is_not_copied() -> None:
+    """No table has the mount of a memfd, which answers; a copy of it would bring in what is in swap."""
+    descriptor = os.memfd_create("test")
+    try:
+        assert mounts.kind_of(descriptor, "/proc/self/mountinfo") == b"tmpfs"
+    finally:
+        os.close(descriptor)
