@@ -94,7 +94,7 @@ def test_python(stage: Stage, kind: str) -> None:
 def test_ruby_and_php(stage: Stage, kind: str, program: str) -> None:
     """Strings of an object's variables, of a Struct's members, and of repeated contents."""
     process = started(stage, program, RUBY if program == "ruby" else PHP)
-    answer = heapx(process.target(kind), "census", "--json", "--show-data", "--limit", "1000").data
+    answer = heapx(process.target(kind), "census", "--json", "--show-data", "--limit", "1000").envelope["data"]  # partial for a PHP that is not read
     told = {one["signature"]: one["texts"] for one in answer["samples"]}
     if "Session" not in told:
         pytest.skip("this release of %s is not one that is read" % program)
