@@ -22,7 +22,8 @@ PROGRAM = (
     "import ctypes, os, signal, sys; from importlib import machinery, util; parent, root, user_site = sys.argv[1:4]; del sys.argv[1:4]; "
     "ctypes.CDLL(None).prctl(1, signal.SIGTERM); "  # PR_SET_PDEATHSIG: the child does not outlive the thread that started it
     "os.getppid() == int(parent) or sys.exit(1); spec = machinery.PathFinder.find_spec('gdbheapx', [root]); "
-    "package = sys.modules['gdbheapx'] = util.module_from_spec(spec); spec.loader.exec_module(package); "
+    "package = sys.modules['gdbheapx'] = util.module_from_spec(spec); loader = spec.loader; "
+    "loader.exec_module(package) if hasattr(loader, 'exec_module') else loader.load_module('gdbheapx'); "  # zipimporter of Python 3.9
     "sys.path += [root, user_site]; from gdbheapx.cli import main; sys.exit(main())"
 )
 """Loads the package from `root` itself, a folder or a zip file, and searches what lies beside it last."""
