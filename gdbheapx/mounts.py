@@ -92,7 +92,7 @@ def _mount_id(descriptor: int) -> Optional[int]:
 
 @lru_cache(maxsize=1)
 def _memory_mounts() -> FrozenSet[Optional[int]]:
-    """The kernel's own mounts, in no table, of memfds, SysV segments and shared anonymous memory (shm_mnt in mm/shmem.c; those of huge pages,
+    """The kernel's own mounts, in no table, of memfds, SysV segments and shared anonymous memory (shm_mnt in mm/shmem.c; of huge pages,
     one for each size, in fs/hugetlbfs/inode.c). A copy of such a file would bring it in from swap."""
     numbers: Set[Optional[int]] = set()
     for flags in (0, MFD_HUGETLB, MFD_HUGETLB | 21 << MFD_HUGE_SHIFT, MFD_HUGETLB | 30 << MFD_HUGE_SHIFT):
