@@ -98,16 +98,22 @@ def _watch(cells: Any, paths: bytearray, texts: List[bytes], until: float, descr
         elif not since:
             since = time.monotonic()
         elif time.monotonic() - since >= GRACE_S:
-            for place in range(0, len(paths), WATCH_PATH_BYTES):
-                path = bytes(paths[place : place + WATCH_PATH_BYTES]).partition(b"\0")[0]
-                if path:
-                    os.unlink(path)
-            os.write(2, texts[2 * cause])
-            if not cells[WATCH_BEGUN]:
-                os.write(out, texts[2 * cause + 1])
-            if told >= 0:
-                os.write(told, b"1")
-            os._exit(1)
+            try:
+                _end(paths, texts[2 * cause], texts[2 * cause + 1] if not cells[WATCH_BEGUN] else b"", out, told)
+            finally:  # whatever could not be removed or written
+                os._exit(1)
+
+
+def _end(paths: bytearray, line: bytes, document: bytes, out: int, told: int) -> None:
+    """As end() in watchdog.c, but for its last step."""
+    for place in range(0, len(paths), WATCH_PATH_BYTES):
+        path = bytes(paths[place : place + WATCH_PATH_BYTES]).partition(b"\0")[0]
+        if path and os.path.lexists(path):
+            os.unlink(path)
+    os.write(2, line)
+    os.write(out, document)
+    if told >= 0:
+        os.write(told, b"1")
 
 
 def hold_off() -> None:
