@@ -21,13 +21,15 @@
 static const int NUMBERS[] = {0, SIGHUP, SIGINT, SIGTERM};
 #define CAUSES (sizeof NUMBERS / sizeof *NUMBERS)
 
+/* Never freed: the thread reads it until the process has ended, also while Python takes its own objects apart. */
 struct watch {
-    uint64_t *cells;                /* WATCH_..., the caller's */
+    uint64_t cells[WATCH_CELLS];    /* WATCH_..., written by the caller, as the paths are */
+    char paths[WATCH_PATHS * WATCH_PATH_BYTES];
     const char *lines[CAUSES], *documents[CAUSES];
-    const char *paths;
     double until;
     int wake, out, told;
     sigset_t heard;                 /* by some other thread */
+    char texts[];
 };
 
 static double cpu_now(void)
@@ -64,7 +66,7 @@ static void put(int fd, const char *text)
     }
 }
 
-static void end(const struct watch *watch, size_t cause)
+static void end(struct watch *watch, size_t cause)
 {
     uint64_t watches = WATCH_ON;
     if (!__atomic_compare_exchange_n(&watch->cells[WATCH_STATE], &watches, WATCH_ENDS, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
@@ -123,24 +125,24 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* `texts`: a line and a document for each cause, the deadline first. `paths`: what is to be removed. Both stay the caller's, as `cells`
-   do. `wake`: gives the number of each signal that comes. `told`: where the exit code is told; -1: nowhere. 0: there is no thread. */
-int heapx_watchdog_start(uint64_t *cells, const uint8_t *texts, const uint8_t *paths, double until, int wake, int out, int told)
+/* `texts`: a line and a document for each cause, the deadline first. `wake`: gives the number of each signal that comes. `told`: where the
+   exit code is told; -1: nowhere. Returns where the cells are, with the paths of what is to be removed behind them; 0: there is no thread. */
+uint64_t heapx_watchdog_start(const uint8_t *texts, uint64_t texts_bytes, double until, int wake, int out, int told)
 {
-    struct watch *watch = calloc(1, sizeof *watch);
-    const char *text = (const char *) texts;
+    struct watch *watch = calloc(1, sizeof *watch + texts_bytes);
+    const char *text = watch ? memcpy(watch->texts, texts, texts_bytes) : NULL;
     sigset_t all, before;
     pthread_attr_t how;
     pthread_t thread;
-    if (!watch || pthread_attr_init(&how))
+    if (!watch || pthread_attr_init(&how)) {
+        free(watch);
         return 0;
+    }
     for (size_t i = 0; i < CAUSES; i++) {
         watch->lines[i] = text;
         watch->documents[i] = text += strlen(text) + 1;
         text += strlen(text) + 1;
     }
-    watch->cells = cells;
-    watch->paths = (const char *) paths;
     watch->until = until;
     watch->wake = wake;
     watch->out = out;
@@ -158,7 +160,7 @@ int heapx_watchdog_start(uint64_t *cells, const uint8_t *texts, const uint8_t *p
     pthread_attr_destroy(&how);
     if (failed)
         free(watch);
-    return !failed;
+    return failed ? 0 : (uint64_t) (uintptr_t) watch->cells;
 }
 
 /* From now on the process is not ended, or it may be again. It does not return where it is being ended. */

@@ -18,7 +18,7 @@ from gdbheapx.kernel.common.library import at, declared
 from gdbheapx.problems import CUT
 
 PROTOTYPES = """
-int heapx_watchdog_start(uint64_t *cells, const uint8_t *texts, const uint8_t *paths, double until, int wake, int out, int told);
+uint64_t heapx_watchdog_start(const uint8_t *texts, uint64_t texts_bytes, double until, int wake, int out, int told);
 void heapx_watchdog_hold(uint64_t *cells, int holds);
 """
 
@@ -26,16 +26,17 @@ IN_C = "WATCH_*"
 
 WATCH_STATE, WATCH_BEGUN, WATCH_ANSWERED = 0, 1, 2
 """Cells: one of the states; a part of the answer was written; all is read, and only signals count."""
+WATCH_CELLS = 3
 WATCH_ON, WATCH_HELD, WATCH_ENDS = 0, 1, 2
 """States: the process may be ended; it must not be; it is being ended."""
 WATCH_PATHS, WATCH_PATH_BYTES = 8, 4096
 """How many files can be removed at the end, and how long a path may be."""
 GRACE_S, STEP_S = 1.0, 0.05
 
-_cells = array("Q", bytes(24))
-_paths = bytearray(WATCH_PATHS * WATCH_PATH_BYTES)
-_kept: List[Any] = []
-"""What the thread reads, for as long as this process lives, and the library that has it."""
+_cells: Any = [0] * WATCH_CELLS
+_paths: Any = bytearray(WATCH_PATHS * WATCH_PATH_BYTES)
+_library: Optional[Any] = None
+"""What the thread reads, and the library that has the thread; with it both are the library's, which never frees them."""
 
 
 def start(
@@ -48,8 +49,7 @@ def start(
 ) -> None:
     """Watch this process from now on. `document`: what goes to `out` for an error where nothing was written; `told`: where the exit code is
     told; `wake`: gives the numbers of signals, where Python's handlers are not the ones that hear them."""
-    global _cells, _paths
-    _cells, _paths = array("Q", bytes(24)), bytearray(len(_paths))
+    global _cells, _paths, _library
     until = float("inf") if max_seconds is None else time.monotonic() + max(max_seconds, LEAST_S)
     late = HeapxError("stopped after --max-seconds %g before there was an answer" % (max_seconds or 0), "raise --max-seconds", code=CUT)
     errors = [late, *(Interrupted(NAMES[number]) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))]
@@ -60,23 +60,20 @@ def start(
             signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         except ValueError:  # not the main thread: the deadline alone counts
             pass
-    _kept[:] = [library, b"\0".join(texts) + b"\0"]
+    _library = None
     if library is not None:
-        numbers = array("B", _kept[1])
-        _kept.append(numbers)
-        places = (_address(_paths), until, wake, out, told)
-        if declared(library, PROTOTYPES).heapx_watchdog_start(at(_cells), at(numbers), *places):
+        import ctypes
+
+        numbers = array("B", b"\0".join(texts) + b"\0")
+        place = declared(library, PROTOTYPES).heapx_watchdog_start(at(numbers), len(numbers), until, wake, out, told)
+        if place:
+            _library, _cells = library, (ctypes.c_uint64 * WATCH_CELLS).from_address(place)
+            _paths = (ctypes.c_ubyte * (WATCH_PATHS * WATCH_PATH_BYTES)).from_address(place + ctypes.sizeof(_cells))
             return
-        _kept[0] = None
+    _cells, _paths = [0] * WATCH_CELLS, bytearray(WATCH_PATHS * WATCH_PATH_BYTES)
     import _thread
 
     _thread.start_new_thread(_watch, (_cells, _paths, texts, until, (wake, out, told)))
-
-
-def _address(buffer: bytearray) -> int:
-    import ctypes
-
-    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
 
 
 def _watch(cells: Any, paths: bytearray, texts: List[bytes], until: float, descriptors: Any) -> None:
@@ -127,10 +124,12 @@ def go_on() -> None:
 
 
 def _set(state: int) -> None:
-    if _kept and _kept[0] is not None:
-        _kept[0].heapx_watchdog_hold(at(_cells), int(state == WATCH_HELD))
-    else:
+    if _library is None:
         _cells[WATCH_STATE] = state
+    else:
+        import ctypes
+
+        _library.heapx_watchdog_hold(ctypes.addressof(_cells), int(state == WATCH_HELD))
 
 
 @contextmanager
