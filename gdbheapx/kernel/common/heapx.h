@@ -263,6 +263,17 @@ static inline unsigned histogram_class(uint64_t size, unsigned shift)
 
 double clock_now(void);
 
+/* ---- numbers in texts ---- */
+
+/* 0: it has something else than digits. No strtoull: since 2023 some headers make a call of it that other C libraries lack. */
+static inline uint64_t number_in(const char *text)
+{
+    uint64_t number = 0;
+    for (; *text >= '0' && *text <= '9'; text++)
+        number = 10 * number + (uint64_t) (*text - '0');
+    return *text ? 0 : number;
+}
+
 /* ---- memory.c: zeroed memory in huge pages where there are some, since it is read at random; NULL if there is none ---- */
 
 void *big_alloc(size_t bytes);

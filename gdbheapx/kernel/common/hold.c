@@ -249,15 +249,6 @@ static int take_registers(struct hold *hold, pid_t lwp)
     return 1;
 }
 
-/* Of a folder in /proc; 0: it has another name. No strtol: since 2023 some headers make a call of it that other C libraries lack. */
-static long number_in(const char *name)
-{
-    long number = 0;
-    for (; *name >= '0' && *name <= '9'; name++)
-        number = 10 * number + (*name - '0');
-    return *name ? 0 : number;
-}
-
 /* Stops all threads, also those that are being made meanwhile. */
 static int stop_all(struct hold *hold)
 {
@@ -276,7 +267,7 @@ static int stop_all(struct hold *hold)
             for (long at = 0; whole && at < got;) {
                 uint16_t length;    /* struct linux_dirent64 */
                 memcpy(&length, hold->entries + at + 16, sizeof length);
-                const long lwp = number_in((const char *) hold->entries + at + 19);
+                const long lwp = (long) number_in((const char *) hold->entries + at + 19);
                 whole = lwp <= 0 || seize(hold, (pid_t) lwp);
                 at += length;
             }

@@ -19,10 +19,10 @@ static void count_reserved(size_t more, size_t less)
     size_t now = __atomic_add_fetch(&reserved, change, __ATOMIC_SEQ_CST), set;
     const char *own = getenv("GDBHEAPX_LIMITED");
     struct rlimit limit;
-    if (!own || getrlimit(RLIMIT_DATA, &limit) || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur < strtoull(own, NULL, 10))
+    if (!own || getrlimit(RLIMIT_DATA, &limit) || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur < number_in(own))
         return;
     do {
-        const rlim_t wanted = (rlim_t) strtoull(own, NULL, 10) + now;
+        const rlim_t wanted = (rlim_t) number_in(own) + now;
         limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
         setrlimit(RLIMIT_DATA, &limit);
         set = now;
