@@ -127,7 +127,7 @@ def test_waits_until_malloc_is_left(stage: Stage, live: str) -> None:
     answers = []  # type: List[Any]
     tool = threading.Thread(target=lambda: answers.append(heapx(["--pid", str(parked.pid)], "trim", "--yes", "--json", "--wait", "500")))
     tool.start()
-    until(lambda: status(parked.pid, "TracerPid") != "0", lambda: "the tool does not come", parked.process)
+    until(lambda: status(parked.lwp, "State").startswith("t"), lambda: "the tool does not come", parked.process)
     parked.go_later()
     tool.join(TOOL_SECONDS)
     assert answers, "the tool did not end"

@@ -23,7 +23,7 @@ def start(stage: Stage, allocator: str) -> Process:
 
 
 def report(*target: str) -> Dict[str, Any]:
-    found: Dict[str, Any] = heapx(target, "report", "--json").data
+    found: Dict[str, Any] = heapx(target, "report", "--json").data_beside_own_memory
     return found
 
 

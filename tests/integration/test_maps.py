@@ -39,7 +39,7 @@ def running(stage: Stage) -> Process:
 
 
 def rows_of(target: List[str], *words: str) -> Dict[str, Dict[str, Any]]:
-    return {row["owner"].split(" in ")[0]: row for row in heapx(target, "owners", "--json", *words).data["owners"]}
+    return {row["owner"].split(" in ")[0]: row for row in heapx(target, "owners", "--json", *words).data_beside_own_memory["owners"]}
 
 
 def counts(row: Dict[str, Any]) -> List[Tuple[str, int]]:
@@ -86,7 +86,7 @@ def test_the_way_to_a_node(running: Process, live: str) -> None:
     """`refs` says to which container of the variable the last pointer belongs."""
     children = rows_of(running.target(live), "--of", SECOND, "--depth", "2")[SECOND]["children"]
     table = max(children, key=lambda row: int(row["retained_bytes"]))["address"]
-    chains = heapx(running.target(live), "refs", table, "--json").data["chains"]
+    chains = heapx(running.target(live), "refs", table, "--json").data_beside_own_memory["chains"]
     last = [chain[-1] for chain in chains if (chain[-1]["root"] or "").startswith(SECOND)]
     assert last and {(one["container"]["kind"], one["container"]["elements"]) for one in last} == {(MAP, truth(running).second_entries)}
 
@@ -109,7 +109,7 @@ def test_each_retains_its_own(stage: Stage, kind: str) -> None:
 def test_what_speaks_against_a_suspect(running: Process, live: str) -> None:
     """Both maps are suspects; each says what else points into it, in JSON and in a sentence."""
     target = running.target(live)
-    suspects = heapx(target, "owners", "--json").data["suspects"]
+    suspects = heapx(target, "owners", "--json").data_beside_own_memory["suspects"]
     assert [one["owner"].split(" in ")[0] for one in suspects] == [FIRST, SECOND]
     assert all(one["others"]["unowning"] > 100 for one in suspects)
     lines = [line for line in heapx(target, "owners").stdout.decode().split("\n") if line.startswith("Suspect: ")]
@@ -135,10 +135,10 @@ def test_which_one_grew(running: Process, live: str, folder: Any) -> None:
 def test_texts_where_asked(running: Process, live: str, folder: Any) -> None:
     """`census --show-data` shows texts of example blocks; without it there is none, and a snapshot has none to show."""
     target = running.target(live)
-    told = heapx(target, "census", "--json", "--show-data").data
+    told = heapx(target, "census", "--json", "--show-data").data_beside_own_memory
     shown = [text for sample in told["samples"] for text in sample["texts"]]
     assert shown and all(0 < len(text) <= 60 for text in shown) and any(set(text) <= set("abcdefghijklmnopqrstuvwxyz") for text in shown)
-    assert "samples" not in heapx(target, "census", "--json").data
+    assert "samples" not in heapx(target, "census", "--json").data_beside_own_memory
     assert shown[0] in heapx(target, "census", "--show-data").stdout.decode()
     heapx(target, "snapshot", str(folder / "snap"))
     refused = heapx(["--snapshot", str(folder / "snap")], "census", "--show-data")
