@@ -115,7 +115,7 @@ def census(session: Session, options: Options) -> Answer:
     else:
         answer = session.kept("census", find.Census, look)
         answer = answer._replace(rows=find.chosen_rows(session, answer, options.by, options.like))
-    told = texts(samples.of_census(answer, shown))
+    told = texts(samples.of_census(answer, shown, looks[0].told if looks and options.show_data else None))
     joined = None
     if options.sites and world is not None:
         from gdbheapx.extras.sites import find as sites

@@ -88,12 +88,14 @@ GROWING = "to see what grows: gdbheapx snapshot FILE now and some time later, th
 """What to do then."""
 
 
-def what_is_in_use(kind: str) -> List[Step]:
-    """The commands that show it, where the program has most of the memory, or part of it."""
+def what_is_in_use(kind: str, statuses: Sequence[str] = ("used",)) -> List[Step]:
+    """The commands that show it, where the program has most of the memory, or part of it. `statuses`: of the allocator's blocks in use."""
     if kind not in (LEAK_LIKE, MIXED):
         return []
-    largest = [Step("chunks --status used --sort size", "lists the largest blocks")] if kind == LEAK_LIKE else []
-    return [Step("chunks --histogram", "shows which sizes are in use"), *largest]
+    steps = [Step("chunks --histogram", "shows which sizes are in use")]
+    if kind == LEAK_LIKE:
+        steps.append(Step("chunks %s --sort size" % " ".join("--status " + status for status in statuses), "lists the largest blocks"))
+    return steps
 
 
 class Weight(NamedTuple):

@@ -3,7 +3,9 @@
 Files: analysis/census/by_text.py.
 """
 
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
@@ -42,6 +44,30 @@ STDIN.read
 """
 
 
+LONG = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+struct node { struct node *next; char *text; } *volatile head;
+int main(void)
+{
+    const int lengths[] = {30, 60, 61, 100, 400, 20000};
+    for (int kind = 0; kind < 6; kind++)
+        for (int i = 0; i < 100; i++) {
+            char *text = malloc(lengths[kind] + 1);
+            memset(text, 'x', lengths[kind]);
+            text[lengths[kind]] = 0;
+            text[sprintf(text, kind % 2 ? "{\n  \"id\": %d" : "GET /index %d", kind)] = 'x';
+            struct node *node = malloc(sizeof *node);
+            node->text = text, node->next = head, head = node;
+        }
+    (void) !write(1, "ready\n", 6);
+    return pause();
+}
+"""
+
+
 def asked(target: List[str], like: str, *field: str) -> Any:
     """The answer, and its rows by text."""
     return heapx(target, "census", "--like", like, "--by-text", *field, "--json").data
@@ -71,6 +97,17 @@ def test_a_name_inside(stage: Stage, kind: str) -> None:
     for arguments in (["--like", "magic 'Task'", "--by-text", "no such"], ["--by-text"], ["--like", "nobody", "--by-text"]):
         refused = heapx(target, "census", *arguments)
         assert refused.code in (1, 2) and refused.stderr.count("\n") == 1, refused.stderr
+
+
+def test_beginnings_of_long_texts(stage: Stage, kind: str, folder: Path) -> None:
+    """Texts without an end in what is shown, of several lines, too: none of them is `(none)`."""
+    (folder / "texts.c").write_text(LONG)
+    subprocess.run(["gcc", "-O1", "-o", str(folder / "texts"), str(folder / "texts.c")], check=True)
+    process = stage.spawn([str(folder / "texts")])
+    process.wait_ready()
+    shown = [("GET /index %d", '{   "id": %d')[number % 2] % number for number in range(6)]
+    found = rows(asked(process.target(kind), "text", "+0x0"))
+    assert None not in found and all(sum(blocks for text, blocks in found.items() if text.startswith(begin)) == 100 for begin in shown)
 
 
 def test_python(stage: Stage, kind: str) -> None:

@@ -205,18 +205,20 @@ class _Objects:
         after = 0
         for offset in range(0, len(data), INLINE_STEP):
             before = data[max(offset - LEAST_INLINE, 0) : offset]
+            before = before.translate(samples.BLANKS)
             is_rest = len(before) == LEAST_INLINE and all(0x20 <= byte < 0x7F for byte in before)  # of a text that began elsewhere
             text = self._at(block, offset, data[offset:], samples.MOST_BYTES + 1 if is_rest else LEAST_INLINE) if offset >= after else ""
             if text:
                 yield "+0x%x" % offset, text
-                after = offset + (len(text.encode()) if data[offset:].startswith(text.encode()) else 0)
+                is_inline = data[offset : offset + samples.MOST_BYTES].translate(samples.BLANKS).startswith(text.encode())
+                after = offset + (len(text.encode()) if is_inline else 0)
 
     def _at(self, block: Block, offset: int, data: bytes, least: int) -> str:
         """The text that stands there, or to which the word there leads, a std::string's own characters too; empty: none."""
         word = self._target.word_bytes
         words = () if offset % word else self._target.words_in(data[: min(2 * word, len(data) // word * word)])
         if not words or self._images.mapping_at(words[0]) is None:
-            return samples.text(data, least) if b"\0" in data[: samples.MOST_BYTES] else ""
+            return samples.text(data, least)
         at, pointer = block.address + offset, words[0]
         if len(words) > 1 and pointer == at + 2 * word and words[1] < samples.INLINE_BYTES:
             return samples.text(self._target.read_prefix(pointer, samples.INLINE_BYTES), 1)

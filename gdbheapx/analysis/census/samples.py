@@ -1,11 +1,12 @@
 """Texts of a few blocks, for who asks to see the program's data: what such a block is for, a key or a name often tells."""
 
+from collections import Counter
 from itertools import islice
-from typing import Iterable, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import registry
-from gdbheapx.analysis.census.find import Census
-from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.census.find import Census, LabelSet
+from gdbheapx.analysis.census.world import Signature, World
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
@@ -23,6 +24,10 @@ MOST_WORDS = 16
 """Of a block that are looked through."""
 INLINE_BYTES = 16
 """Of libstdc++'s std::string."""
+MOST_LOOKED = 200_000
+"""Blocks whose sizes say what a typical one of their class is."""
+BLANKS = bytes(0x20 if value in b"\t\n\r" else value for value in range(256))
+"""For bytes.translate: what parts the lines of a text is shown as a blank."""
 
 
 class Example(NamedTuple):
@@ -46,11 +51,30 @@ class Sample(NamedTuple):
     """What a runtime says that it has: `dict of 3 entries`."""
 
 
-def of_census(census: Census, limit: int) -> List[Example]:
-    """The first rows' example blocks, and of contents that several blocks have."""
-    rows = [Example(row.sample, row.signature, row.bytes // max(1, row.blocks)) for row in census.rows[:limit] if row.sample is not None]
+def of_census(census: Census, limit: int, told: Optional[LabelSet] = None) -> List[Example]:
+    """The first rows' example blocks, and of contents that several blocks have; `told`: typical ones where a row's sizes differ."""
+    typical = _typical(told) if told is not None and any(row.size_bytes is None for row in census.rows[:limit]) else {}
+    rows = []
+    for row in census.rows[:limit]:
+        named = Signature(row.signature, row.module, row.sure) if row.signature is not None and row.size_bytes is None else None
+        address, size_bytes = typical.get(named, (row.sample, row.bytes // max(1, row.blocks)))
+        if address is not None:
+            rows.append(Example(Address(address), row.signature, size_bytes))
     largest = census.copies.largest if census.copies is not None else ()
     return rows + [Example(same.sample, same.signature, same.size_bytes) for same in largest]
+
+
+def _typical(told: LabelSet) -> Dict[Optional[Signature], Tuple[int, int]]:
+    """By class: (address, size) of a block of the size that has most of its bytes."""
+    ids = [number for number in range(0, len(told.labels), 1 + len(told.labels) // MOST_LOOKED) if told.labels[number]]
+    sums: Dict[Optional[Signature], Counter[int]] = {}
+    blocks: Dict[Tuple[Optional[Signature], int], int] = {}
+    for number, (address, size_bytes) in zip(ids, told.reach.graph.blocks(ids)):
+        name = told.names[told.labels[number] - 1]
+        sums.setdefault(name, Counter())[size_bytes] += size_bytes
+        blocks.setdefault((name, size_bytes), address)
+    most = {name: sizes.most_common(1)[0][0] for name, sizes in sums.items()}
+    return {name: (blocks[name, size_bytes], size_bytes) for name, size_bytes in most.items()}
 
 
 def find(session: Session, examples: Iterable[Example], world: Optional[World], graph: Optional[Graph]) -> List[Sample]:
@@ -103,10 +127,13 @@ def texts(target: Target, address: int, size_bytes: int) -> List[str]:
 
 
 def text(data: bytes, least_bytes: int = LEAST_BYTES) -> str:
-    """What the bytes begin with, up to a zero or the end; empty if that is no text."""
+    """What the bytes begin with, up to a zero, or so much of a longer one as is shown; empty if that is no text."""
     begin, end, _ = data[:MOST_BYTES].partition(b"\0")
+    is_cut = not end and len(begin) == MOST_BYTES
     try:
-        made = begin.decode("utf-8")
-    except UnicodeDecodeError:
-        return ""
-    return made if len(begin) >= least_bytes and made.isprintable() and (end or len(begin) == MOST_BYTES) else ""
+        made = begin.translate(BLANKS).decode("utf-8")
+    except UnicodeDecodeError as error:
+        if not is_cut or error.start < MOST_BYTES - 3 or error.reason != "unexpected end of data":  # within the last letter
+            return ""
+        made = begin[: error.start].translate(BLANKS).decode("utf-8")
+    return made if len(begin) >= least_bytes and made.isprintable() and made.strip() and (end or is_cut) else ""

@@ -86,7 +86,7 @@ def next_steps(kind: str, code: Optional[str] = None) -> List[Step]:
         verdict.FRAGMENTED: [Step("arenas", "shows for each arena what is free, and what of that a trim would return")],
         verdict.MIXED: [trim],
     }
-    return [*verdict.what_is_in_use(kind), *steps.get(kind, ())]
+    return [*verdict.what_is_in_use(kind, ("used", "mmapped")), *steps.get(kind, ())]
 
 
 class Figures(NamedTuple):

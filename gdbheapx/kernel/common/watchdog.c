@@ -126,7 +126,7 @@ static void *run(void *argument)
 }
 
 /* `texts`: a line and a document for each cause, the deadline first. `wake`: gives the number of each signal that comes. `told`: where the
-   exit code is told; -1: nowhere. Returns where the cells are, with the paths of what is to be removed behind them; 0: there is no thread. */
+   exit code is told; -1: nowhere. Returns where the cells are, with the paths of what is to be removed behind them; 0: no thread. */
 uint64_t heapx_watchdog_start(const uint8_t *texts, uint64_t texts_bytes, double until, int wake, int out, int told)
 {
     struct watch *watch = calloc(1, sizeof *watch + texts_bytes);

@@ -4,11 +4,15 @@ Files: analysis/census/samples.py.
 """
 
 import struct
+from array import array
+from types import SimpleNamespace
 from typing import Any, Dict, List
 
 import pytest
 
-from gdbheapx.analysis.census import samples
+from gdbheapx.analysis.census import find, samples
+from gdbheapx.analysis.census.world import CONTENT, Signature
+from gdbheapx.model import Address
 
 pytestmark = pytest.mark.once  # pure functions
 HERE = 0x5000
@@ -43,6 +47,26 @@ def test_its_own_text() -> None:
     assert texts(b"x" * 100) == ["x" * 60]
     assert texts(b"abc\0") == texts(b"\xff\xfeabcd\0") == texts(b"ab\x1b[31mcd\0") == texts(b"abcdef") == []
     assert texts("Grüße\0".encode()) == ["Grüße"]
+
+
+def test_beginnings_of_long_texts() -> None:
+    """What is cut may be cut within a letter, and has lines; what is not UTF-8 elsewhere is no text."""
+    assert texts(b"y" * 59 + "ü".encode() * 20) == ["y" * 59] and texts(b"y" * 30 + b"\xc3" + b"y" * 60) == []
+    assert texts(b'{\n\t"name": 1\r\n}\0') == ['{  "name": 1  }'] and texts(b"\n\n\n\n\n\0") == []
+    assert texts(b"z" * 58 + "€".encode() * 4) == ["z" * 58]
+
+
+def test_a_typical_block() -> None:
+    """Of the size that has most bytes of a class, not the first one."""
+    name = Signature("text", "", CONTENT)
+    blocks = [(0x1000, 32), *((0x2000 + 0x100 * number, 0x100) for number in range(8)), (0x9000, 48)]
+    graph = SimpleNamespace(blocks=lambda ids: [blocks[number] for number in ids])
+    told: Any = SimpleNamespace(labels=array("I", [1] * 9 + [2]), names=[name, None], reach=SimpleNamespace(graph=graph))
+    row = find.CensusRow("text", "", CONTENT, None, 9, 2080, 97.7, Address(0x1000))
+    sized = find.CensusRow(None, "", "", 48, 1, 48, 2.3, Address(0x9000))
+    census = find.Census([row, sized], 10, 2128, 0, 0, [], False)
+    assert [tuple(one) for one in samples.of_census(census, 2, told)] == [(0x2000, "text", 0x100), (0x9000, None, 48)]
+    assert samples.of_census(census, 2)[0].address == 0x1000
 
 
 def test_texts_that_it_points_to() -> None:

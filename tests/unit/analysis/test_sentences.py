@@ -148,7 +148,7 @@ GLIBC = {
         lambda: glibc_verdict.with_abort(verdict.usual(90 * MB, 90 * MB, 90 * MB)).lines, [codes.IN_USE, codes.ABORTED_IN_MALLOC], ["`gdbheapx check`"]
     ),
     "steps, aborted": Case(lambda: glibc_verdict.next_steps(verdict.SMALL, codes.ABORTED_IN_MALLOC), ["check"]),
-    "steps, leak": Case(lambda: glibc_verdict.next_steps(verdict.LEAK_LIKE), ["chunks --histogram", "chunks --status used --sort size"]),
+    "steps, leak": Case(lambda: glibc_verdict.next_steps(verdict.LEAK_LIKE), ["chunks --histogram", "chunks --status used --status mmapped --sort size"]),
     "steps, hoarding": Case(lambda: glibc_verdict.next_steps(verdict.HOARDING), ["trim --dry-run", "tunables"]),
     "steps, mixed": Case(lambda: glibc_verdict.next_steps(verdict.MIXED), ["chunks --histogram", "trim --dry-run"]),
     "steps, small": Case(lambda: glibc_verdict.next_steps(verdict.SMALL), []),
