@@ -351,3 +351,6 @@ def test_two_structures_of_python(stage: Stage, kind: str) -> None:
     else:
         assert len(suspects) == 2 and min(one["accumulation"]["children"] for one in suspects) >= 0.9 * 80000
     assert data["used"]["bytes"] > 50 << 20
+    point = max(suspects, key=lambda one: one["retained_bytes"])["accumulation"]
+    shown = heapx(process.target(kind), "owners", "--of", point["name"], "--json").data["owners"]
+    assert point["retained_bytes"] <= shown[0]["retained_bytes"] < 1.01 * point["retained_bytes"], "the object, or the table that it has"

@@ -18,7 +18,7 @@ import pytest
 from gdbheapx.analysis.census import named
 from gdbheapx.analysis.census.cpython import CPython
 from gdbheapx.analysis.census.world import World
-from gdbheapx.analysis.naming.namer import FRAME, MODULE, Hop, Start, text_of
+from gdbheapx.analysis.naming.namer import FRAME, MODULE, Hop, PathStep, Start, text_of
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
 from tests.support.gcores import gcore
@@ -65,6 +65,17 @@ def test_a_core_alone_has_names(stage: Stage, core: str) -> None:
     found = service.truth(named.make(opened(gcore(service.process), sysroot=str(stage.folder()))))
     assert not found.wrong
     assert found.counts["named"] >= 0.9 * (len(service.objects) - found.counts["static"]) >= 800
+
+
+@pytest.mark.once  # pure functions
+def test_long_lists_have_short_names() -> None:
+    """Turns are counted, of one step and of several; few are as the language writes them."""
+
+    def text(*names: str) -> str:
+        return text_of([PathStep("field", name, None) for name in names])
+
+    assert text("q", ".head", *[".next"] * 480, ".data") == "q.head.next x 480.data" and text("q", *[".next", ".other"] * 7, "[3]") == "q.next.other x 7[3]"
+    assert text("q", *[".next"] * 4, *[".a", ".b"] * 2) == "q.next.next.next.next.a.b.a.b" and text(*(".%d" % number for number in range(9)))[-2:] == ".8"
 
 
 def starts(session: Session) -> Dict[str, Start]:

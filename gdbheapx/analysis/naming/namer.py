@@ -11,6 +11,8 @@ from gdbheapx.model import Address
 __all__ = ["ALL_WORDS", "LAST_BIT", "MODULE", "Hop", "Namer", "PathStep", "Start", "decoded", "text_of"]
 
 ALL_WORDS = OWNS_ALL
+LEAST_FOLDED, MOST_TURN = 5, 3
+"""Turns of a path, each the same steps as the one before, that are counted rather than repeated, and how many steps a turn may have."""
 """Every word of a block owns what it points to."""
 LAST_BIT = LAST_OWNING_BIT
 """Of a mask of words: this one and all behind it."""
@@ -173,5 +175,21 @@ def decoded(data: bytes) -> str:
 
 
 def text_of(steps: Sequence[PathStep]) -> str:
-    """As the language writes it."""
-    return "".join(step.name for step in steps)
+    """As the language writes it; down a long list, each of whose nodes leads to the next, `.next x 480`."""
+    names, parts, at = [step.name for step in steps], [], 0
+    if len(names) < LEAST_FOLDED:
+        return "".join(names)
+    while at < len(names):
+        length, turns = max(((length, _turns(names, at, length)) for length in range(1, MOST_TURN + 1)), key=lambda one: one[0] * one[1])
+        is_folded = turns >= LEAST_FOLDED
+        parts.append("".join(names[at : at + length]) + " x %d" % turns if is_folded else names[at])
+        at += length * turns if is_folded else 1
+    return "".join(parts)
+
+
+def _turns(names: Sequence[str], at: int, length: int) -> int:
+    """How often these steps follow each other from there on."""
+    end = at + length
+    while end < len(names) and names[end] == names[end - length]:
+        end += 1
+    return (end - at) // length

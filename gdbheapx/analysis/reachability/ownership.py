@@ -127,8 +127,9 @@ def of(tallied: Tallied, what: str, address: Optional[int], depth: int, limit: i
         start = tallied.address(here)
         if node is None and address is not None and start == address:
             node = here
-    if node is None and address is None and tallied.paths is not None:
-        node = _by_path(tallied, what)
+    if node is None and address is None:
+        node = _by_path(tallied, what) if tallied.paths is not None else None
+        node = _shown(tallied, what, limit) if node is None else node
     if node is None:
         return None
     return tallied.owned(node, reached=True)._replace(children=tallied.children(node, max(1, depth), limit))
@@ -144,3 +145,14 @@ def _by_path(tallied: Tallied, what: str) -> Optional[int]:
             return None if nearest is None else names[nearest]
         shown = tallied.below(names[nearest], MOST_KEEPING)
     return None
+
+
+def _shown(tallied: Tallied, what: str, limit: int) -> Optional[int]:
+    """What has this name in the answer about all owners: a point where memory piles up lies far below the rows."""
+    answer = find(tallied, 1, limit)
+    points = [suspect.accumulation for suspect in answer.suspects]
+    named = [(part.name, part.address) for point in points for part in (point, *point.parts)]
+    named += [(row.owner, row.address) for row in (*answer.owners, *answer.together)]
+    address = next((at for name, at in named if what in (name, name.split(" in ")[0])), None)
+    place = tallied.graph.find(address) if address is not None else None
+    return place[0] if place is not None else None
