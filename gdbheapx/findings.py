@@ -28,7 +28,9 @@ EVIDENCE_MISSING = "evidence-missing"
 BLOCKLESS = "huge-pages-without-blocks"
 """Huge pages fill RAM where the allocator has no block."""
 ARENAS_LEFT = "arenas-left-behind"
-"""Most of the free memory is in arenas whose threads have ended: no trim returns it."""
+"""Most of the free memory is at the ends of arenas whose threads have ended: no trim returns it."""
+UNMERGED = "unmerged-fastbins"
+"""Most of the free memory is below the tops of thread arenas, not merged with them for chunks in fastbins: no trim returns it."""
 
 # ---- findings
 SMALL_PIECES = "free-in-small-pieces"

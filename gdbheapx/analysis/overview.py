@@ -233,12 +233,11 @@ def _steps(target: Target, judged: Sequence[Judged]) -> List[str]:
     steps: List[str] = []
     for judgement in judged:
         steps += [step for step in judgement.next_steps if step not in steps]
+    if not steps and judged and all(judgement.verdict.kind == verdict.SMALL for judgement in judged):
+        return ["if the process is still large, its memory is not in %s" % ("this heap" if len(judged) == 1 else "these heaps")]
     if not steps:
-        return (
-            ["if the process is still large, its memory is not in %s" % ("this heap" if len(judged) == 1 else "these heaps")]
-            if judged
-            else ["doctor shows what was found and what is missing"]
-        )
+        shown = [Step("arenas", "shows what could be read of each arena")] if judged else []
+        return [*shown, Step("doctor", "shows what was found and what is missing")]
     if target.kind == "core" and judged[0].verdict.kind in (verdict.HOARDING, verdict.MIXED):
         steps.append("on the live process the same commands also show what is in RAM")
     return steps

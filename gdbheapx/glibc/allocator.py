@@ -165,6 +165,9 @@ class GlibcMalloc(Heap):
                 start, end = -(-(region.top + self.header_bytes) // page) * page, (region.top + result.top_bytes) & -page
                 if result.top_bytes and start < end:
                     tops.append(Top(walk.arena.index, start, end))
+                first = -(-result.top_run_start // page) * page
+                if first and first < region.top & -page:
+                    tops.append(Top(walk.arena.index, first, region.top & -page, is_unmerged=True))
         return tops
 
     def most_cached_bytes(self) -> Optional[int]:

@@ -69,6 +69,10 @@ class ArenaTotals(NamedTuple):
     blockless_huge_bytes: Annotated[Optional[int], Column("huge without block", BYTES, ADD, IF_ANY, goes=4)] = None
     """Of huge_bytes the pages in which no block lies: whole pages inside free chunks and tops, and free_returned_huge_bytes. None where the
     kernel does not tell, and on a core."""
+    unmerged_bytes: Annotated[Optional[int], hidden(ADD)] = None
+    """Free and fastbin chunks directly below top: they become top once malloc merges fastbins."""
+    between_bytes: Annotated[Optional[int], hidden(ADD)] = None
+    """Free and fastbin chunks beside blocks, in runs that do not end in top, without the whole pages inside these runs."""
 
     @property
     def held_bytes(self) -> int:
@@ -107,11 +111,12 @@ class BinRow(NamedTuple):
 
 
 class Top(NamedTuple):
-    """Whole pages inside the top of an arena, which no trim gives back."""
+    """Whole pages inside the top of an arena, or in what becomes top once it is merged, which no trim gives back."""
 
     arena: int
     start: int
     end: int
+    is_unmerged: bool = False
 
 
 class GlibcFacts(NamedTuple):

@@ -354,6 +354,7 @@ def _row(done: Survey, walk: ArenaWalk) -> ArenaTotals:
     free = total.free_bytes if total else 0
     fast = total.fast_bytes if total else 0
     top = total.top_bytes if total else 0
+    unmerged = walk.arena.top - total.top_run_start if total and total.top_run_start else 0
     overhead = walk.overhead_bytes + walk.foreign_bytes + (total.tcache_struct_bytes + total.fence_bytes if total else 0)
     cached_known = done.singles.caches.known
     state = walk.arena.state
@@ -390,6 +391,8 @@ def _row(done: Survey, walk: ArenaWalk) -> ArenaTotals:
         attached_threads=state.get("attached_threads"),
         locked=bool(state["mutex"]),
         blockless_huge_bytes=_blockless_huge_bytes(done.context, walk, total, kept),
+        unmerged_bytes=unmerged,
+        between_bytes=free + fast - unmerged - (total.interior_bytes if total else 0),
     )
 
 

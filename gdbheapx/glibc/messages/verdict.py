@@ -41,8 +41,9 @@ LITTLE_BYTES = 8 * SMALL_BYTES
 """What takes less memory than this, and mostly is address space alone, is small."""
 NOT_ASKING = "GLIBC_TUNABLES=glibc.malloc.hugetlb=0"
 NO_ENVIRONMENT = "on the whole machine, for programs that get no environment, as runc's own process: no tunable reaches these"
-LEFT = "left"
-"""Kind, while it is decided: hoarding in arenas whose threads have ended."""
+LEFT, UNMERGED = "left", "unmerged"
+"""Causes of hoarding: the ends of arenas whose threads have ended; what lies below the tops of thread arenas for unmerged fastbins."""
+NO_FASTBINS = "GLIBC_TUNABLES=glibc.malloc.mxfast=0"
 
 
 def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
@@ -80,6 +81,8 @@ def next_steps(kind: str, code: Optional[str] = None) -> List[Step]:
             Step("arenas", "shows what is free in each arena, and which have no thread"),
             Step("tunables", "shows the thresholds in force"),
         ]
+    if code == codes.UNMERGED:
+        return [Step("bins", "shows what is in fastbins, arena by arena"), Step("arenas", "shows what is free in each arena")]
     trim = Step("trim --dry-run", "shows what malloc_trim would return to the OS, arena by arena")
     steps = {
         verdict.HOARDING: [trim, Step("tunables", "shows the thresholds in force")],
@@ -129,13 +132,15 @@ class Figures(NamedTuple):
     reclaimable_taken_bytes: Optional[int] = None
     """What of reclaimable_bytes a core has, where that decides."""
     left_arenas: int = 0
-    """Arenas whose threads have ended and of which nothing is in use."""
+    """Arenas whose threads have ended."""
     left_bytes: int = 0
-    """Of free_bytes in them."""
-    left_gone_bytes: int = 0
-    """What of that takes no memory."""
+    """Of free_bytes at their ends, which no trim returns, and in memory."""
     left_untold_bytes: int = 0
-    """What of that may take memory or not: nothing tells."""
+    """The same of arenas whose threads may have ended: nothing tells."""
+    unmerged_bytes: int = 0
+    """Of free_bytes below the tops of thread arenas, with fastbin chunks in it that were not merged, and in memory."""
+    between_bytes: Optional[int] = None
+    """Of free_bytes beside blocks: without the ends of arenas, and without whole pages."""
     most_cached_bytes: Optional[int] = None
     """The limit of thread caches, where they are not known; None: no limit."""
     maybe_free_bytes: int = 0
@@ -147,6 +152,7 @@ class Figures(NamedTuple):
     reserve_bytes: int = 0
     """Claimed, and in no arena: given back or never used."""
     is_core: bool = False
+    is_cut: bool = False
     missing: Sequence[str] = ()
     """What could not be read."""
     blockless_huge_bytes: Optional[int] = None
@@ -163,7 +169,9 @@ class Case(NamedTuple):
     between: int
     """Free memory in pieces between blocks in use."""
     left: int
-    """Free memory in arenas whose threads have ended."""
+    """Free memory at the ends of arenas whose threads have ended."""
+    unmerged: int
+    """Free memory below the tops of thread arenas."""
     gone: int
     """What takes no memory."""
     gone_free: int
@@ -239,7 +247,8 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Su
     thresholds = [heap.trim_threshold_bytes for heap in facts]
     raised = [value for value in thresholds if value is not None and value > DEFAULT_TRIM_THRESHOLD]
     returned = add(sums["free_returned_resident_bytes"] for sums in totals)
-    left = [_left(row, heap, around) for heap in facts for row in heap.arenas if _may_be_left(row, heap.most_cached_bytes)]
+    threads = [(row, heap) for heap in facts for row in heap.arenas if row.kind != "main"]
+    left = [(row, _end_bytes(row, heap, around)) for row, heap in threads if not _threads(row)]
     tops = sorted((top.start, top.end) for heap in facts for top in heap.tops)
     claimed = sum(claim.end - claim.start for heap in facts for claim in heap.claims)
     missing, is_open = _missing(facts, rows)
@@ -264,16 +273,18 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Su
         tops_taken_bytes=around.taken(tops),
         fast_chunks=total("fast_chunks"),
         fast_bytes=total("fast_bytes"),
-        left_arenas=len(left),
-        left_bytes=sum(size for size, _, _ in left),
-        left_gone_bytes=sum(gone for _, gone, _ in left),
-        left_untold_bytes=sum(untold for _, _, untold in left),
+        left_arenas=sum(1 for row, size in left if size and _threads(row) is not None),
+        left_bytes=sum(size for row, size in left if _threads(row) is not None),
+        left_untold_bytes=sum(size for row, size in left if _threads(row) is None),
+        unmerged_bytes=sum(_end_bytes(row, heap, around, is_unmerged=True) for row, heap in threads),
+        between_bytes=add(row.between_bytes for row in rows),
         most_cached_bytes=add(heap.most_cached_bytes for heap in facts),
         maybe_free_bytes=sum(row.used_bytes or 0 for row in rows if row.fast_bytes is None or row.free_bytes is None),
         unparsed_bytes=total("unparsed_bytes"),
         beyond_bytes=around.beyond_bytes if is_open else 0,
         reserve_bytes=claimed - total("system_bytes", "mmapped_bytes"),
         is_core=around.is_core,
+        is_cut=around.is_cut,
         missing=missing,
         blockless_huge_bytes=add(sums["blockless_huge_bytes"] for sums in totals),
     )
@@ -303,30 +314,16 @@ def _taken(facts: Sequence[GlibcFacts], around: Surroundings, returned: Optional
     return None if taken is None else max(0, taken - (returned or 0))
 
 
-def _may_be_left(row: ArenaTotals, most_cached_bytes: Optional[int]) -> bool:
-    """An arena whose threads have ended, and of which next to nothing is in use, as far as is known."""
-    used = row.used_bytes or 0
-    if row.tcache_bytes is None:
-        used -= _least(used, most_cached_bytes)
-    return row.kind != "main" and not _threads(row) and 16 * used <= row.held_bytes
-
-
 def _threads(row: ArenaTotals) -> Optional[int]:
     return row.attached_threads if row.threads is None else row.threads
 
 
-def _left(row: ArenaTotals, facts: GlibcFacts, around: Surroundings) -> Tuple[int, int, int]:
-    """(what is free in such an arena, what of that takes no memory, what may be there or not)."""
-    tops = [(top.start, top.end) for top in facts.tops if top.arena == row.index]
-    taken = around.taken(tops) if tops else 0
-    gone = 0 if taken is None else sum(end - start for start, end in tops) - taken
-    size, trimmable = sum(part or 0 for part in (row.fast_bytes, row.free_bytes, row.top_bytes)), row.reclaimable_bytes or 0
-    if row.unparsed_bytes or _threads(row) is None or 16 * (row.used_bytes or 0) > row.held_bytes:
-        size += (row.unparsed_bytes or 0) + (row.used_bytes or 0)
-        return size, 0, size
-    if row.reclaimable_resident_bytes is None:
-        return size, gone, trimmable
-    return size, gone + trimmable - row.reclaimable_resident_bytes, 0
+def _end_bytes(row: ArenaTotals, facts: GlibcFacts, around: Surroundings, is_unmerged: bool = False) -> int:
+    """What is free at the end of a thread arena, and in memory; `is_unmerged`: below its top alone."""
+    spans = [(top.start, top.end) for top in facts.tops if top.arena == row.index and (top.is_unmerged or not is_unmerged)]
+    taken = around.taken(spans) if spans else 0
+    gone = sum(end - start for start, end in spans) - taken if taken is not None else 0
+    return max(0, (row.unmerged_bytes or 0) + (0 if is_unmerged else row.top_bytes or 0) - gone)
 
 
 def cases(sums: Figures) -> List[Case]:
@@ -343,9 +340,10 @@ def cases(sums: Figures) -> List[Case]:
             free_bytes=sums.free_bytes + loose + unparsed,
             cached_bytes=in_caches if sums.cached_bytes is not None else moved,
         )
-        for reclaimable in _ends(0, corner.free_bytes) if sums.reclaimable_bytes is None else [sums.reclaimable_bytes]:
-            for case in _weighed(corner, reclaimable):
-                made += _beyond(case, used, free, loose + unparsed)
+        reclaimable = _ends(0, corner.free_bytes) if sums.reclaimable_bytes is None else [sums.reclaimable_bytes]
+        between = _ends(0, corner.free_bytes) if sums.between_bytes is None else [sums.between_bytes]
+        for case in [case for parts in product(reclaimable, between) for case in _weighed(corner, *parts)]:
+            made += _beyond(case, used, free, loose + unparsed)
     return list(dict.fromkeys(made))
 
 
@@ -358,18 +356,14 @@ def _ends(low: int, high: int) -> List[int]:
 
 
 def _beyond(case: Case, used: int, free: int, loose: int) -> List[Case]:
-    """With what was not read at all; what of it is free lies between blocks, in arenas that were left, or neither. So does `loose`."""
+    """With what was not read at all; what of it is free lies between blocks, at the ends of arenas, or neither. So does `loose`."""
     more = case._replace(held=case.held + used + free, used=case.used + used, free=case.free + free)
     if not free and not loose:
         return [more]
-    return [
-        more._replace(between=more.between + free),
-        more._replace(between=max(0, more.between - loose)),
-        more._replace(left=more.left + free),
-    ]
+    return [more, *(more._replace(**{name: getattr(more, name) + free + loose}) for name in ("between", "left", "unmerged"))]
 
 
-def _weighed(sums: Figures, reclaimable: int) -> List[Case]:
+def _weighed(sums: Figures, reclaimable: int, between: int) -> List[Case]:
     """By what takes memory: one case where the pages tell it, two where a core does not show which free pages it lacks."""
     gone = max(0, sums.system_bytes - sums.taken_bytes) if sums.taken_bytes is not None else None
     tops = sums.tops_bytes - sums.tops_taken_bytes if sums.tops_taken_bytes is not None else 0
@@ -392,10 +386,9 @@ def _weighed(sums: Figures, reclaimable: int) -> List[Case]:
         free = sums.free_bytes - gone_free
         held = max(0, sums.system_bytes - lost)
         for untold in _ends(0, sums.left_untold_bytes):
-            left = min(free, max(0, sums.left_bytes - sums.left_gone_bytes - untold))
-            # what a trim takes and the tops are whole pages; the arenas that were left are one piece of free memory each
-            between = max(0, min(free - left, sums.free_bytes - sums.top_bytes - reclaimable - left) - sums.hugetlb_bytes)
-            made.append(Case(held, used, sums.cached_bytes or 0, free, between, left, lost, gone_free, sums.system_bytes))
+            left, unmerged = min(free, sums.left_bytes + untold), min(free, sums.unmerged_bytes)
+            parts = free, min(free, between), left, unmerged
+            made.append(Case(held, used, sums.cached_bytes or 0, *parts, lost, gone_free, sums.system_bytes))
     return made
 
 
@@ -409,9 +402,14 @@ def _kind(ask: Ask[Case]) -> str:
         return LEAK_LIKE
     if not is_much(ask, lambda case: case.free, lambda case: case.held):
         return MIXED
+    return FRAGMENTED if ask(lambda case: 2 * case.between > case.free) else HOARDING
+
+
+def _cause(ask: Ask[Case]) -> str:
+    """Of hoarding: one verdict, whatever keeps the memory."""
     if ask(lambda case: 2 * case.left > case.free):
         return LEFT
-    return FRAGMENTED if ask(lambda case: 2 * case.between > case.free) else HOARDING
+    return UNMERGED if ask(lambda case: 2 * case.unmerged > case.free) else HOARDING
 
 
 def verdict_on(sums: Figures, returned: Optional[huge_pages.Judged] = None, blockless: Optional[huge_pages.Blockless] = None) -> Verdict:
@@ -433,8 +431,9 @@ def verdict_on(sums: Figures, returned: Optional[huge_pages.Judged] = None, bloc
     held = case.held + (sums.returned_resident_bytes or 0)
     if blockless is not None and blockless.zero_bytes is None and huge_pages.decides(blockless.huge_bytes, held):
         missing.append("which parts of huge pages hold zeros")
-    first = _line(kind, sums, possible)
-    judged = of_lines(HOARDING if kind == LEFT else kind, [first], less_sure(missing))
+    causes = outcomes(_cause, possible) if kind == HOARDING else [kind]
+    first = _line(causes[0] if len(causes) == 1 else kind, sums, possible)
+    judged = of_lines(kind, [first], less_sure(missing))
     return huge_pages.verdict(returned, sums.returned_resident_bytes if blockless is None else blockless.zero_bytes, held, judged)
 
 
@@ -444,7 +443,8 @@ def _unread(sums: Figures, possible: Sequence[Case]) -> Verdict:
     what = "no verdict: cannot read %s, and the verdict hangs on that" % _and(missing)
     known = min(case.used for case in possible), min(case.free for case in possible)
     evidence = say("at least %s are in use by the program, at least %s are free in the allocator", Size(known[0]), Size(known[1]))
-    hint = "the problems below say why; where a core was cut, take a whole one"
+    why = ["the problems below say why"] * bool(sums.missing) + ["the core was cut: take a whole one"] * sums.is_cut
+    hint = "; ".join(why) or None
     return of_lines(UNREAD, [Finding(what, evidence, hint, codes.EVIDENCE_MISSING)])
 
 
@@ -476,8 +476,12 @@ def _line(kind: str, sums: Figures, possible: Sequence[Case]) -> Finding:
             arenas,
             "holds" if sums.left_arenas == 1 else "hold",
         )
-        more = say("; %s free in them", Size(case.left)) if is_exact else ""
-        return Finding(what, say("%s%s", evidence, more), _left_hint(sums), codes.ARENAS_LEFT)
+        more = say("; %s free at their ends", Size(case.left)) if is_exact else ""
+        return Finding(what, say("%s%s", evidence, more), _end_hint(sums, 2 * case.unmerged > case.left), codes.ARENAS_LEFT)
+    if kind == UNMERGED:
+        what = "hoarding: chunks in fastbins keep freed memory from being merged into the tops of thread arenas and returned"
+        more = say("; %s free below these tops", Size(case.unmerged)) if is_exact else ""
+        return Finding(what, say("%s%s", evidence, more), _end_hint(sums, True), codes.UNMERGED)
     if kind == HOARDING:
         return Finding("hoarding: the allocator holds memory that the program has freed", evidence, _trim_hint(sums), codes.FREED_AND_HELD)
     if kind == FRAGMENTED:
@@ -514,10 +518,12 @@ def _trim_hint(sums: Figures) -> Optional[Said]:
     return say("malloc_trim(0) would return %s to the OS%s", Size(total), in_ram)
 
 
-def _left_hint(sums: Figures) -> Said:
-    """Why no trim reaches it, and what does."""
-    why = "malloc_trim merges what is free in such an arena into its top, and never returns the top of a thread arena"
+def _end_hint(sums: Figures, is_unmerged: bool) -> Said:
+    """Why no trim reaches the ends of thread arenas, and what does."""
+    why = "malloc_trim never returns the end of a thread arena"
     trim = say("%s: it would return %s", why, Size(sums.reclaimable_bytes)) if sums.reclaimable_bytes is not None else say("%s", why)
+    if is_unmerged:
+        return say("%s; %s at the next start: free() then merges at once, and returns the top", trim, NO_FASTBINS)
     cure = "a new thread takes such an arena over, and its free() of 64 KiB or more returns the top; MALLOC_ARENA_MAX=2 at the next start"
     return say("%s; %s makes fewer of them, at the cost of lock contention", trim, cure)
 
@@ -538,7 +544,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
                     Size(case.free),
                     Size(sums.reclaimable_bytes),
                 ),
-                "`gdbheapx pins` shows which used chunks keep it: fewer arenas or another allocator help, trim does not",
+                "`gdbheapx pins` shows which used chunks keep it; a trim does not return it",
                 codes.SMALL_PIECES,
             )
         )
@@ -594,9 +600,8 @@ def _fastbins(sums: Figures, case: Case) -> List[Finding]:
     if sums.fast_bytes <= 16 * SMALL_BYTES or 10 * sums.fast_bytes < case.held:
         return []
     evidence = say("%s in %s, %s of the heap", Size(sums.fast_bytes), plural(sums.fast_chunks, "chunk"), share(sums.fast_bytes, case.held))
-    hint = (
-        "malloc merges them only when it frees 64 KiB or more at once there, or is asked for a large block; mallopt(M_MXFAST, 0) keeps none"
-    )
+    why = "malloc merges them only when it frees 64 KiB or more at once there, or is asked for a large block"
+    hint = "%s; %s at the next start, or mallopt(M_MXFAST, 0), keeps none" % (why, NO_FASTBINS)
     return [Finding("much free memory is in fastbins", evidence, hint, codes.FASTBINS)]
 
 

@@ -68,7 +68,10 @@ class Case(NamedTuple):
 
 def glibc(**fields: Any) -> glibc_verdict.Figures:
     """100 MiB, half of them free; 9 MiB of it can be given back."""
-    return glibc_verdict.Figures(100 * MB, 50 * MB, 0, 50 * MB, 0, 0, 0, 40 * MB, None, 0, 0, 2, 2, None)._replace(**fields)
+    made = glibc_verdict.Figures(100 * MB, 50 * MB, 0, 50 * MB, 0, 0, 0, 40 * MB, None, 0, 0, 2, 2, None)._replace(**fields)
+    ends = made.top_bytes + made.left_bytes + made.unmerged_bytes + made.hugetlb_bytes
+    between = None if made.reclaimable_bytes is None else max(0, made.free_bytes - made.reclaimable_bytes - ends)
+    return made if "between_bytes" in fields else made._replace(between_bytes=between)
 
 
 def on_glibc(**fields: Any) -> Callable[[], Iterable[Finding]]:
@@ -113,10 +116,16 @@ GLIBC = {
     ),
     "a core": Case(on_glibc(is_core=True), [codes.FREED_AND_HELD], ["would have returned 40.0 MiB; on the live process"]),
     "arenas left behind": Case(
-        on_glibc(system_bytes=204 * MB, used_bytes=MB, free_bytes=203 * MB, fast_bytes=175 * MB, fast_chunks=1600000, reclaimable_bytes=9 * MB, reclaimable_resident_bytes=9 * MB, left_arenas=15, left_bytes=200 * MB, arenas=16),
+        on_glibc(system_bytes=204 * MB, used_bytes=MB, free_bytes=203 * MB, fast_bytes=175 * MB, fast_chunks=1600000, reclaimable_bytes=9 * MB, reclaimable_resident_bytes=9 * MB, left_arenas=15, left_bytes=190 * MB, arenas=16),
         [codes.ARENAS_LEFT, codes.FASTBINS, codes.MANY_ARENAS],
-        ["15 arenas whose threads have ended", "200.0 MiB free in them", "it would return 9.0 MiB", "175.0 MiB in 1600000 chunks, 86 % of the heap"],
+        ["15 arenas whose threads have ended", "190.0 MiB free at their ends", "it would return 9.0 MiB", "MALLOC_ARENA_MAX=2", "175.0 MiB in 1600000 chunks, 86 % of the heap"],
     ),
+    "fastbins at the end": Case(
+        on_glibc(used_bytes=10 * MB, free_bytes=90 * MB, unmerged_bytes=80 * MB, reclaimable_bytes=MB),
+        [codes.UNMERGED],
+        ["chunks in fastbins keep freed memory from being merged", "80.0 MiB free below these tops", "would return 1.0 MiB", "glibc.malloc.mxfast=0"],
+    ),
+    "fastbins or ended threads": Case(on_glibc(used_bytes=10 * MB, free_bytes=90 * MB, unmerged_bytes=80 * MB, left_untold_bytes=80 * MB, reclaimable_bytes=MB), [codes.FREED_AND_HELD], ["at least 90.0 MiB are free"]),
     "no verdict": Case(
         on_glibc(cached_bytes=None, beyond_bytes=80 * MB, missing=["arenas", "thread caches"]),
         [codes.EVIDENCE_MISSING],
@@ -125,7 +134,7 @@ GLIBC = {
     "not all could be read": Case(
         on_glibc(used_bytes=90 * MB, free_bytes=10 * MB, unparsed_bytes=MB, missing=["parts of heaps"]), [codes.IN_USE], ["at least 90.0 MiB are in use by the program", "and that changes nothing"]
     ),
-    "nobody knows what a trim returns": Case(on_glibc(used_bytes=10 * MB, free_bytes=90 * MB, top_bytes=90 * MB, reclaimable_bytes=None, missing=["free lists"]), [codes.FREED_AND_HELD]),
+    "nobody knows what a trim returns": Case(on_glibc(used_bytes=10 * MB, free_bytes=90 * MB, top_bytes=90 * MB, reclaimable_bytes=None, between_bytes=0, missing=["free lists"]), [codes.FREED_AND_HELD]),
     "trimmed, and hoards again": Case(
         on_glibc(system_bytes=300 * MB, free_bytes=250 * MB, reclaimable_resident_bytes=0, reclaimable_bytes=150 * MB, top_bytes=90 * MB), [codes.FREED_AND_HELD], ["50.0 MiB of 150.0 MiB (33 %)", "150.0 MiB more"]
     ),
@@ -153,6 +162,7 @@ GLIBC = {
     "steps, mixed": Case(lambda: glibc_verdict.next_steps(verdict.MIXED), ["chunks --histogram", "trim --dry-run"]),
     "steps, small": Case(lambda: glibc_verdict.next_steps(verdict.SMALL), []),
     "steps, arenas left behind": Case(lambda: glibc_verdict.next_steps(verdict.HOARDING, codes.ARENAS_LEFT), ["arenas", "tunables"]),
+    "steps, fastbins": Case(lambda: glibc_verdict.next_steps(verdict.HOARDING, codes.UNMERGED), ["bins", "arenas"]),
 }
 
 # ---------------------------------------------------------------------------------------------------- any allocator

@@ -58,14 +58,15 @@ def given_back(kind: verdict.Verdict) -> Iterator[verdict.Verdict]:
 
 
 def of_glibc() -> Iterator[verdict.Verdict]:
+    sums = glibc_verdict.Figures(100 * MB, 50 * MB, 0, 50 * MB, 0, 0, 0, 40 * MB, None, 0, 0, 2, 2, None, between_bytes=10 * MB)
+
     def on(**fields: Any) -> verdict.Verdict:
-        return glibc_verdict.verdict_on(glibc_verdict.Figures(100 * MB, 50 * MB, 0, 50 * MB, 0, 0, 0, 40 * MB, None, 0, 0, 2, 2, None)._replace(**fields))
+        return glibc_verdict.verdict_on(sums._replace(**fields))
 
     small = on(system_bytes=MB // 2, used_bytes=0, free_bytes=0)
     yield from (small, glibc_verdict.with_abort(small), on(), on(used_bytes=90 * MB, free_bytes=10 * MB), on(used_bytes=70 * MB, free_bytes=30 * MB))
-    yield from (on(reclaimable_bytes=15 * MB), on(left_arenas=1, left_bytes=50 * MB), on(unparsed_bytes=50 * MB), *given_back(on()))
+    yield from (on(between_bytes=35 * MB), on(left_arenas=1, left_bytes=50 * MB), on(unmerged_bytes=50 * MB), on(unparsed_bytes=50 * MB), *given_back(on()))
     filled = huge_pages.Blockless("malloc", 60 * MB, 60 * MB, 100 * MB, "", [])
-    sums = glibc_verdict.Figures(100 * MB, 50 * MB, 0, 50 * MB, 0, 0, 0, 40 * MB, None, 0, 0, 2, 2, None)
     yield glibc_verdict.verdict_on(sums, huge_pages.judge_blockless(filled, None), filled)
 
 
