@@ -2,7 +2,7 @@
 
 from typing import List
 
-from gdbheapx.allocators.keeping import FAST_LIST, FOREIGN_BREAK, MAIN_TOP, THREAD_TOP, USUAL, ArenaKeeps, Keeping, Term
+from gdbheapx.allocators.keeping import ENDED_ARENA, FAST_LIST, FOREIGN_BREAK, MAIN_TOP, THREAD_TOP, USUAL, ArenaKeeps, Keeping, Term
 from gdbheapx.glibc import trim_model
 from gdbheapx.glibc.context import ArenaWalk
 from gdbheapx.glibc.records import ArenaTotals
@@ -43,8 +43,9 @@ def _arena(done: Survey, walk: ArenaWalk, row: ArenaTotals) -> ArenaKeeps:
     parts = (row.free_bytes, row.fast_bytes, row.top_bytes, row.reclaimable_bytes)
     free, fast, top, given = (part or 0 for part in parts)
     kept = None if None in parts else free + fast + top - given
-    if not walk.arena.is_main:
-        return ArenaKeeps(row.index, kept, THREAD_TOP)
+    if not walk.arena.is_main:  # freeing the block below the end returns nothing, unless a further heap goes with it
+        is_ended = _has_ended(row)
+        return ArenaKeeps(row.index, kept, ENDED_ARENA if is_ended else THREAD_TOP, not is_ended and (row.heaps or 1) > 1)
     total = walk.total()
     end = trim_model.systrim(done.context, walk, total) if total is not None else None
     is_foreign = done.context.glibc.break_address(done.context.target) != walk.arena.top + top

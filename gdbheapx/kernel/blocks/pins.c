@@ -112,7 +112,7 @@ static void open_place(struct pins *pins, uint64_t begin, uint64_t bytes)
 
 /* ---- by pages ---- */
 
-/* APART for all of some arenas. */
+/* APART for all of some arenas but their ends. */
 static unsigned situation_in(const struct pins *pins, uint32_t arena, unsigned situation)
 {
     for (uint64_t i = 0; i < pins->apart_count && pins->apart[i] <= arena; i++)
@@ -158,7 +158,7 @@ static void keep_reserve(struct pins *pins)
     const int has_pin = pins->last.end == pins->run.begin && pins->last.end;
     if (has_pin)
         key = pin_key_of(pins, &pins->last);
-    struct pin_sums *group = pin_group_at(pins, key, situation_in(pins, pins->run.arena, RESERVE), pins->run.arena);
+    struct pin_sums *group = pin_group_at(pins, key, RESERVE, pins->run.arena);
     if (group) {
         const uint64_t bytes = pins->run.end - pins->run.begin;
         group->kept += bytes;

@@ -30,7 +30,7 @@ IN_C = "EDGE HOLE LISTED RESERVE ROOM APART SITUATIONS PIN_* BY_* MOST_KINDS Pin
 EDGE, HOLE, LISTED, RESERVE, ROOM, APART, SITUATIONS = range(7)
 """Situations of free bytes. EDGE: the ends of free memory that has whole pages, on pages shared with blocks; HOLE: free memory without a
 whole page that goes back; LISTED: the same, all of it on lists of chunks that look used; RESERVE: an arena's end; ROOM: regions of a room
-such as a slab; APART: all of an arena that is told apart."""
+such as a slab; APART: all of an arena that is told apart, but its end."""
 PIN_USED, PIN_CACHED, PIN_OWN, PIN_NONE = range(4)
 """Who pins: blocks in use; blocks in caches; the allocator's own; nobody."""
 BY_SEVERAL, BY_NOBODY = 0xFFFFFFFF, 0xFFFFFFFE
