@@ -133,7 +133,8 @@ class GlibcMalloc(Heap):
         more = self.trim_threshold_bytes(), self.asks_for_huge_pages(), self._tops()
         ended = code.has_aborted(self.context.target, self.glibc.module)
         facts = GlibcFacts(self.info, *known, *more, self.survey().are_all_arenas, self.most_cached_bytes(), self._free_pages, ended)
-        return facts._replace(asks_by_default=self._asks_by_default(), zero_huge_bytes=self._zero_huge_bytes)
+        asks, fixed = self._asks_by_default(), self._are_thresholds_fixed()
+        return facts._replace(asks_by_default=asks, zero_huge_bytes=self._zero_huge_bytes, are_thresholds_fixed=fixed)
 
     def _free_pages(self) -> List[Tuple[int, int]]:
         """Whole pages inside free chunks (malloc.c: mtrim), and those that systrim gives back."""
@@ -281,6 +282,13 @@ class GlibcMalloc(Heap):
         except Unreadable:
             return None
 
+    def _are_thresholds_fixed(self) -> bool:
+        """The program or its environment set one of them."""
+        try:
+            return bool(self.mp().get("no_dyn_threshold"))
+        except Unreadable:
+            return False
+
     def asks_for_huge_pages(self) -> bool:
         """It advises MADV_HUGEPAGE (malloc.c: madvise_thp): mp_.thp_pagesize is set, from 2.35; where it has mp_.thp_mode, this too."""
         try:
@@ -376,6 +384,10 @@ class GlibcMalloc(Heap):
             top_bytes=top,
             huge_page_bytes=self._to_huge_pages(),
             large_chunks=sum(row.used_chunks for row in self.histogram() if row.max_size_bytes >= what_if.FIXED_BYTES),
+            large_free_bytes=sum(row.free_bytes or 0 for row in self.histogram() if row.size_bytes >= what_if.FIXED_BYTES),
+            unmerged_bytes=sum(row.unmerged_bytes or 0 for row in rows if row.index),
+            fast_bytes=sum(row.fast_bytes or 0 for row in rows),
+            no_fastbins=layouts.no_fastbins(self.glibc.version),
         )
         target = self.context.target
         variables = [name for name in what_if.VARIABLES if target.environment_variable(name)] if target.kind == "live" else None

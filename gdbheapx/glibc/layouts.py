@@ -185,6 +185,11 @@ def is_within(release: Version, first: Version, last: Version) -> bool:
     return first <= release[:2] <= last
 
 
+def no_fastbins(version: Optional[Tuple[int, int]]) -> str:
+    """What makes a malloc keep none at its next start: a tunable from 2.31 on."""
+    return "mallopt(M_MXFAST, 0)" if version is not None and version < (2, 31) else "GLIBC_TUNABLES=glibc.malloc.mxfast=0"
+
+
 def parse_version(text: Optional[str]) -> Optional[Tuple[int, int]]:
     """`2.36` or `2.36.9000` as (2, 36); None if the text is no version."""
     parts = (text or "").split(".")

@@ -72,6 +72,13 @@ class Figures(NamedTuple):
     """What the arenas would have more where huge pages come whole."""
     large_chunks: int
     """Of FIXED_BYTES or more."""
+    large_free_bytes: int = 0
+    """In free chunks of FIXED_BYTES or more."""
+    unmerged_bytes: int = 0
+    """Below the tops of thread arenas, not merged with them for chunks in fastbins."""
+    fast_bytes: int = 0
+    no_fastbins: str = ""
+    """What keeps none."""
 
 
 def effects(mp: View, has: Figures, page_bytes: int, variables: Optional[Collection[str]]) -> List[Effect]:
@@ -84,6 +91,7 @@ def effects(mp: View, has: Figures, page_bytes: int, variables: Optional[Collect
     return [
         _arenas(mp, has, by_call(ARENA_MAX)),
         *_thresholds(mp, has, page_bytes, by_call(*FIXING)),
+        *_fastbins(has, more),
         *_caches(mp, has, more),
         *_huge_pages(mp, has, more),
         restart(has.free_bytes),
@@ -110,8 +118,20 @@ def _arenas(mp: View, has: Figures, by_call: str) -> Effect:
     if limit and by_call:
         setting, why = "mallopt(M_ARENA_MAX, 1)", why + by_call
     cost, most = "threads wait for one lock: how long is not known", _in_order(mp, has, has.beside_largest_bytes)
-    least = -(mp.get("thp_pagesize") or 0)
-    return Effect("arenas", setting, BOUNDED, least, most, why, cost, may_peak=True, acts_on_bytes=has.others_bytes)
+    least, acts_on = -(mp.get("thp_pagesize") or 0), has.others_bytes
+    if acts_on is not None and most is not None:  # the rest is kept in one arena as in several
+        acts_on = min(most, max(0, acts_on - has.unmerged_bytes - (has.large_free_bytes if _moved(mp) else 0)))
+    return Effect("arenas", setting, BOUNDED, least, most, why, cost, may_peak=True, acts_on_bytes=acts_on)
+
+
+def _fastbins(has: Figures, more: str) -> List[Effect]:
+    """Where some are filled."""
+    if not has.fast_bytes:
+        return []
+    setting = has.no_fastbins + (more if has.no_fastbins.startswith(TUNABLES) else "")
+    why = "what free() would merge into tops at once, unless a block comes to lie above it; at most all that is free"
+    cost = "each free() of a small block merges it with its neighbours"
+    return [Effect("fastbins", setting, BOUNDED, 0, has.free_bytes, why, cost, may_peak=True, acts_on_bytes=has.unmerged_bytes)]
 
 
 def _thresholds(mp: View, has: Figures, page_bytes: int, by_call: str) -> List[Effect]:
@@ -136,7 +156,8 @@ def _thresholds(mp: View, has: Figures, page_bytes: int, by_call: str) -> List[E
             setting, why = "mallopt(M_%s, %d)" % (name.upper(), FIXED_BYTES), why + by_call
         else:
             why += "; one of the two fixes both"
-        made.append(Effect(code, setting, BOUNDED, least, has.free_bytes, why, cost, may_peak=True, acts_on_bytes=beyond))
+        acts_on = has.large_free_bytes if beyond is None else max(beyond, has.large_free_bytes)
+        made.append(Effect(code, setting, BOUNDED, least, has.free_bytes, why, cost, may_peak=True, acts_on_bytes=acts_on))
     return made
 
 

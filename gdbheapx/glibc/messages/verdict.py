@@ -14,6 +14,7 @@ from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.columns import add
+from gdbheapx.glibc import layouts
 from gdbheapx.glibc.records import ArenaTotals, GlibcFacts
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Said, Size, plural, say, share
@@ -36,14 +37,13 @@ from gdbheapx.verdict import (
 )
 
 ABORTED = "the process aborted in malloc: the heap is damaged"
-DEFAULT_TRIM_THRESHOLD = 128 << 10
+DEFAULT_THRESHOLD = 128 << 10
 LITTLE_BYTES = 8 * SMALL_BYTES
 """What takes less memory than this, and mostly is address space alone, is small."""
 NOT_ASKING = "GLIBC_TUNABLES=glibc.malloc.hugetlb=0"
 NO_ENVIRONMENT = "on the whole machine, for programs that get no environment, as runc's own process: no tunable reaches these"
 LEFT, UNMERGED = "left", "unmerged"
 """Causes of hoarding: the ends of arenas whose threads have ended; what lies below the tops of thread arenas for unmerged fastbins."""
-NO_FASTBINS = "GLIBC_TUNABLES=glibc.malloc.mxfast=0"
 
 
 def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
@@ -153,6 +153,11 @@ class Figures(NamedTuple):
     """Claimed, and in no arena: given back or never used."""
     is_core: bool = False
     is_cut: bool = False
+    are_thresholds_fixed: bool = False
+    large_free_bytes: int = 0
+    """Of free_bytes in chunks that would have been mappings, had freeing mapped chunks not raised the thresholds."""
+    no_fastbins: str = layouts.no_fastbins(None)
+    """What keeps none at the next start."""
     missing: Sequence[str] = ()
     """What could not be read."""
     blockless_huge_bytes: Optional[int] = None
@@ -245,7 +250,7 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Su
         return sum(sums[name] or 0 for sums in totals for name in names)
 
     thresholds = [heap.trim_threshold_bytes for heap in facts]
-    raised = [value for value in thresholds if value is not None and value > DEFAULT_TRIM_THRESHOLD]
+    raised = [value for value in thresholds if value is not None and value > DEFAULT_THRESHOLD]
     returned = add(sums["free_returned_resident_bytes"] for sums in totals)
     threads = [(row, heap) for heap in facts for row in heap.arenas if row.kind != "main"]
     left = [(row, _end_bytes(row, heap, around)) for row, heap in threads if not _threads(row)]
@@ -285,6 +290,9 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Su
         reserve_bytes=claimed - total("system_bytes", "mmapped_bytes"),
         is_core=around.is_core,
         is_cut=around.is_cut,
+        are_thresholds_fixed=any(heap.are_thresholds_fixed for heap in facts),
+        large_free_bytes=_large_free_bytes(facts) if raised else 0,
+        no_fastbins=layouts.no_fastbins(layouts.parse_version(facts[0].info.version)),
         missing=missing,
         blockless_huge_bytes=add(sums["blockless_huge_bytes"] for sums in totals),
     )
@@ -292,6 +300,11 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Su
     if is_known or known.system_bytes - (known.taken_bytes or 0) <= SMALL_BYTES:
         return known
     return known._replace(reclaimable_taken_bytes=add(around.taken(heap.free_pages()) for heap in facts))
+
+
+def _large_free_bytes(facts: Sequence[GlibcFacts]) -> int:
+    sizes = [row for heap in facts if not heap.are_thresholds_fixed for row in heap.sizes]
+    return sum(row.free_bytes for row in sizes if row.size_bytes >= DEFAULT_THRESHOLD)
 
 
 def _missing(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals]) -> Tuple[List[str], bool]:
@@ -523,7 +536,7 @@ def _end_hint(sums: Figures, is_unmerged: bool) -> Said:
     why = "malloc_trim never returns the end of a thread arena"
     trim = say("%s: it would return %s", why, Size(sums.reclaimable_bytes)) if sums.reclaimable_bytes is not None else say("%s", why)
     if is_unmerged:
-        return say("%s; %s at the next start: free() then merges at once, and returns the top", trim, NO_FASTBINS)
+        return say("%s; %s at the next start: free() then merges at once, and returns the top", trim, sums.no_fastbins)
     cure = "a new thread takes such an arena over, and its free() of 64 KiB or more returns the top; MALLOC_ARENA_MAX=2 at the next start"
     return say("%s; %s makes fewer of them, at the cost of lock contention", trim, cure)
 
@@ -560,7 +573,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
     lines += _hugetlb(sums)
     lines += _fastbins(sums, case)
     main_top = min(sums.top_bytes - sums.thread_tops_bytes, case.free)
-    if sums.trim_threshold_bytes is not None and main_top > 16 * SMALL_BYTES:
+    if sums.trim_threshold_bytes is not None and not sums.are_thresholds_fixed and main_top > 16 * SMALL_BYTES:
         lines.append(
             Finding(
                 "malloc keeps a large top",
@@ -574,7 +587,22 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
             )
         )
     lines += _thread_tops(sums, case)
-    if sums.arenas > 4 and case.free > 16 * SMALL_BYTES and 2 * case.free >= case.held:
+    large = min(sums.large_free_bytes, case.free)
+    if large > 16 * SMALL_BYTES and 2 * large > case.free and large > main_top:
+        lines.append(
+            Finding(
+                "freed large blocks stay in arenas",
+                say(
+                    "%s in free chunks of 128 KiB or more; freeing mapped chunks has raised trim_threshold to %s",
+                    Size(large),
+                    Size(sums.trim_threshold_bytes or 0),
+                ),
+                "to have such blocks mapped, and unmapped when they are freed, restart with MALLOC_MMAP_THRESHOLD_=131072",
+                codes.LARGE_CHUNKS,
+            )
+        )
+    spread = case.free - large - case.unmerged  # of the rest fewer arenas would keep as much
+    if sums.arenas > 4 and spread > 16 * SMALL_BYTES and 2 * spread >= case.held:
         lines.append(
             Finding(
                 "free memory is spread over many arenas",
@@ -601,7 +629,7 @@ def _fastbins(sums: Figures, case: Case) -> List[Finding]:
         return []
     evidence = say("%s in %s, %s of the heap", Size(sums.fast_bytes), plural(sums.fast_chunks, "chunk"), share(sums.fast_bytes, case.held))
     why = "malloc merges them only when it frees 64 KiB or more at once there, or is asked for a large block"
-    hint = "%s; %s at the next start, or mallopt(M_MXFAST, 0), keeps none" % (why, NO_FASTBINS)
+    hint = "%s; %s at the next start keeps none" % (why, sums.no_fastbins)
     return [Finding("much free memory is in fastbins", evidence, hint, codes.FASTBINS)]
 
 
@@ -611,7 +639,7 @@ def _thread_tops(sums: Figures, case: Case) -> List[Finding]:
     tops = min(max(0, sums.thread_tops_bytes - untouched), case.free)
     if tops < SMALL_BYTES or (tops <= 16 * SMALL_BYTES and 4 * tops < case.free):
         return []
-    threshold = sums.trim_threshold_bytes or DEFAULT_TRIM_THRESHOLD
+    threshold = sums.trim_threshold_bytes or DEFAULT_THRESHOLD
     evidence = say("%s in %s, %s of all free memory", Size(tops), plural(sums.thread_tops, "top"), share(tops, case.free))
     hint = say(
         "malloc_trim never returns these to the OS; free() does, if the arena's top exceeds trim_threshold (%s) at that moment",

@@ -144,6 +144,11 @@ GLIBC = {
     "large top": Case(
         on_glibc(top_bytes=41 * MB, trim_threshold_bytes=64 * MB), [codes.FREED_AND_HELD, codes.MAIN_TOP], ["top holds 41.0 MiB", "trim_threshold to 64.0 MiB"]
     ),
+    "large chunks": Case(
+        on_glibc(used_bytes=10 * MB, free_bytes=90 * MB, reclaimable_bytes=90 * MB, large_free_bytes=85 * MB, trim_threshold_bytes=20 * MB, arenas=9),
+        [codes.FREED_AND_HELD, codes.LARGE_CHUNKS],
+        ["85.0 MiB in free chunks of 128 KiB or more", "trim_threshold to 20.0 MiB", "MALLOC_MMAP_THRESHOLD_=131072"],
+    ),
     "tops of threads": Case(
         on_glibc(top_bytes=41 * MB, thread_tops_bytes=41 * MB, thread_tops=13),
         [codes.FREED_AND_HELD, codes.THREAD_TOPS],

@@ -42,6 +42,13 @@ def test_a_heap_tells_more_where_its_thresholds_stayed() -> None:
     assert what_if.kept_apart_bytes([SimpleNamespace(**{**vars(ARENA), "free_bytes": None})]) is None  # type: ignore[list-item]
 
 
+def test_what_keeps_the_memory_is_what_a_setting_acts_on() -> None:
+    """Of 8 MiB free in thread arenas fastbins keep 3 and raised thresholds 4: fewer arenas act on the last."""
+    has = what_if.Figures(9, 9 << 20, 8 << 20, 0, 8 << 20, 0, 0, 0, 0, large_free_bytes=4 << 20, unmerged_bytes=3 << 20, fast_bytes=1, no_fastbins="F=0")
+    found = {one.code: (one.acts_on_bytes or 0) >> 20 for one in what_if.effects(MP, has, 4096, ())}  # type: ignore[arg-type]
+    assert [found[code] for code in ("mmap-threshold", "fastbins", "arenas")] == [4, 3, 1]
+
+
 def test_thresholds_that_never_moved_are_as_good_as_fixed() -> None:
     """Nothing would be different so far."""
     found = told({**MP, "trim_threshold": 1 << 17}, ARENA)
