@@ -20,7 +20,8 @@ Ruby, CPython), thread stacks, generated code, bss, shared memory, private copie
 docs/explanation/whose-memory.md explains each. Then come a verdict with its evidence, the arenas, the size classes that hold
 the most memory, and what a trim would return to the OS.
 
-Kinds of verdict: `leak-like` (the program holds the memory), `hoarding` (the allocator holds what the program freed),
+Kinds of verdict: `leak-like` (the program holds the memory), `leaked` (nothing points to a tenth or more of what is in use: where all
+blocks were looked at), `hoarding` (the allocator holds what the program freed),
 `fragmented` (free blocks that blocks in use keep alive), `mixed`, `small`, `huge-pages` (the allocator returned memory, but it
 is still in RAM, on huge pages that the allocator still uses parts of), `not-malloc` (something else is larger than all
 allocators; the code is `mostly-` plus the kind of that part), `unread` (an allocator that gdbheapx cannot read may own the

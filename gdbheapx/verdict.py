@@ -8,6 +8,8 @@ from gdbheapx.units import Size, say, share
 
 NOT_MALLOC = "not-malloc"
 LEAK_LIKE = "leak-like"
+LEAKED = "leaked"
+"""Nothing points to much of what is in use."""
 HOARDING = "hoarding"
 FRAGMENTED = "fragmented"
 """Free blocks are kept because of neighbours in use: said only where an allocator's structure tells."""
@@ -84,8 +86,12 @@ def less_sure(missing: Sequence[str], sure: str = CERTAIN) -> str:
 
 HELD = "leak-like: the program itself holds the memory, a leak only if it grows"
 """What is said where most of the memory is in use."""
+IN_USE = "the program holds the memory"
+"""The same where another line says what is wrong with it."""
 GROWING = "to see what grows: gdbheapx snapshot FILE now and some time later, then gdbheapx diff OLD NEW"
 """What to do then."""
+GROWN = "to see what grew: gdbheapx diff OLD, with a snapshot that was made earlier"
+"""The same of a core."""
 
 
 def what_is_in_use(kind: str, statuses: Sequence[str] = ("used",)) -> List[Step]:

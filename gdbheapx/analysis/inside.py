@@ -2,7 +2,7 @@
 
 from typing import List, NamedTuple, Optional, Sequence
 
-from gdbheapx import problems, verdict
+from gdbheapx import findings, problems, verdict
 from gdbheapx.analysis import coverage, page_parts, pins, runtime_tables
 from gdbheapx.analysis.census import block, find, owned, slabs
 from gdbheapx.analysis.census.world import Recogniser, World
@@ -16,9 +16,13 @@ from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.model import Finding, Step
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
+from gdbheapx.units import Size, plural, say, share
+from gdbheapx.verdict import SMALL_BYTES, Verdict
 
 MOST_ROWS = 5
 LOST_PERCENT = 5
+LEAKED_PERCENT = 10
+"""Of what is in use: less is lost once, at a start or by a library, by many programs that do not grow."""
 HELD_BY_PROGRAM = (verdict.LEAK_LIKE, verdict.MIXED)
 PINNED = (verdict.FRAGMENTED, verdict.MIXED)
 """Verdicts by which much free memory is not returned for the blocks beside it."""
@@ -44,6 +48,21 @@ class Inside(NamedTuple):
     """With LOST_PERCENT of the memory or more."""
     may_be_garbage: bool = False
     """What is called leaked may wait for its collector."""
+
+
+def with_leaked(judged: Verdict, inside: Optional[Inside]) -> Verdict:
+    """The same; where the look at all blocks proves that much of what is in use is leaked, that first."""
+    if inside is None or inside.leaked is None or inside.leaked_is_upper_bound or inside.may_be_garbage:
+        return judged
+    used, leaked = inside.used.bytes, inside.leaked
+    if judged.kind not in HELD_BY_PROGRAM or leaked.bytes < SMALL_BYTES or 100 * leaked.bytes < LEAKED_PERCENT * used:
+        return judged
+    figures = Size(leaked.bytes), Size(used), share(leaked.bytes, used), plural(leaked.blocks, "block")
+    evidence = say("%s of %s in use (%s) in %s", *figures)
+    hint = "`gdbheapx leaks` shows them by size and content, and what they lead to"
+    first = Finding("leaked: nothing points to part of the memory in use", evidence, hint, findings.LEAKED)
+    held = judged.lines[0]._replace(what=verdict.IN_USE, hint=None) if judged.kind == verdict.LEAK_LIKE else judged.lines[0]
+    return verdict.of_lines(verdict.LEAKED, [first, held, *judged.lines[1:]], verdict.less_sure(["hidden pointers"], judged.sure))
 
 
 class Runtimes:

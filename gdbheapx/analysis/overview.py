@@ -95,6 +95,8 @@ def overview(
     books = bind_books.find(session, sum(heap.used_bytes for heap in heap_sums))
     steps = [*steps, *known_runtimes.steps(), *_settings(session, main.kind, may)]
     looked = inside.find_inside(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
+    main, judged, steps = _with_leaked(main, judged, steps, looked.inside)
+    shown = [judgement for judgement in judged if judgement.allocator in {one.allocator for one in shown}]
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
     pinned = [looked.pinned] if looked.pinned is not None else []
     said = [*main.lines, *(line for judgement in shown for line in judgement.verdict.lines)]
@@ -156,6 +158,18 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
     return main._replace(lines=[*main.lines, *memory_verdict.beside(memory)]), steps
 
 
+def _with_leaked(
+    main: Verdict, judged: List[Judged], steps: Sequence[str], found: Optional[Inside]
+) -> Tuple[Verdict, List[Judged], Sequence[str]]:
+    """The verdict, that of the allocator if it is the only one, and the order of steps, by what the look at all blocks proves."""
+    leaked = inside.with_leaked(main, found)
+    if leaked is main:
+        return main, judged, steps
+    if len(judged) == 1:
+        judged = [judged[0]._replace(verdict=inside.with_leaked(judged[0].verdict, found))]
+    return leaked, judged, sorted(steps, key=lambda step: not (isinstance(step, Step) and step.command == "leaks"))
+
+
 def _settings(session: Session, kind: str, may: Mapping[str, FrozenSet[str]]) -> Sequence[Step]:
     """The two that help most, where malloc keeps what is free."""
     if session.target.kind != "live" or kind not in (verdict.HOARDING, verdict.FRAGMENTED, verdict.MIXED):
@@ -192,6 +206,8 @@ def _judged(target: Target, facts: Sequence[Facts], memory: Optional[Split], adv
     present = [allocator for allocator in allocators.every() if allocator.name in names]
     for allocator in present:
         made += allocator.judge([fact for fact in facts if fact.info.name == allocator.name], around)
+    if around.is_core:
+        made = [judgement._replace(verdict=_of_a_core(judgement.verdict)) for judgement in made]
     returning = {allocator.returning.command for allocator in present if allocator.returning is not None}
 
     def is_refused(step: str, ids: Sequence[str]) -> bool:
@@ -202,6 +218,11 @@ def _judged(target: Target, facts: Sequence[Facts], memory: Optional[Split], adv
         judgement._replace(next_steps=[step for step in judgement.next_steps if not is_refused(step, judgement.ids)]) for judgement in made
     ]
     return sorted(made, key=lambda judgement: -judgement.held_bytes)
+
+
+def _of_a_core(judged: Verdict) -> Verdict:
+    """No second look at a process that has ended is advised."""
+    return judged._replace(lines=[line._replace(hint=verdict.GROWN) if line.hint is verdict.GROWING else line for line in judged.lines])
 
 
 def _beside(judged: Verdict) -> Sequence[Finding]:

@@ -598,7 +598,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
                     Size(sums.trim_threshold_bytes or 0),
                 ),
                 "to have such blocks mapped, and unmapped when they are freed, restart with MALLOC_MMAP_THRESHOLD_=131072",
-                codes.LARGE_CHUNKS,
+                codes.THRESHOLD_RAISED,
             )
         )
     spread = case.free - large - case.unmerged  # of the rest fewer arenas would keep as much

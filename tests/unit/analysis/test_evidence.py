@@ -8,7 +8,7 @@ Files: glibc/records.py, jemalloc/records.py.
 
 from itertools import combinations, product
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import pytest
 from hypothesis import example, given
@@ -182,6 +182,50 @@ def test_zeros_that_nobody_counted_are_not_none(heap: Heap, huge: int, zeros: Op
     found = judged(counted)
     kinds = {judged(one).kind for one in ((0, huge) if counted is None else (counted,))}
     assert found.kind in kinds and (len(kinds) == 1 or found.sure != "certain")
+
+
+ENDS = ("left_untold_bytes", "unparsed_bytes", "maybe_free_bytes", "beyond_bytes")
+figures = st.builds(
+    lambda used, free, share, left, unmerged: glibc_verdict.Figures(
+        used + free, used, 0, free, 0, 0, 0, None, None, 0, 0, 2, 2, None, between_bytes=free * share // 4,
+        left_bytes=free * (4 - share) // 4 * left // 4, unmerged_bytes=free * (4 - share) // 4 * unmerged // 4,
+    ),
+    *[st.sampled_from(SIZES[3:])] * 2,
+    *[st.integers(0, 4)] * 3,
+)
+
+
+def resolved(sums: glibc_verdict.Figures, name: str, most: int, part: float) -> Iterator[verdict.Verdict]:
+    """Verdicts where it is known how much of it is in use, and which causes the free rest has."""
+    used = int(most * part)
+    plain = sums._replace(reclaimable_bytes=0)
+    if name == "left_untold_bytes":
+        yield glibc_verdict.verdict_on(plain._replace(left_bytes=sums.left_bytes + used))
+        return
+    if name == "maybe_free_bytes":
+        plain = plain._replace(used_bytes=sums.used_bytes - (most - used), free_bytes=sums.free_bytes + most - used)
+    else:
+        plain = plain._replace(used_bytes=sums.used_bytes + used, free_bytes=sums.free_bytes + most - used)
+    if name == "beyond_bytes":
+        plain = plain._replace(system_bytes=sums.system_bytes + most)
+    for cause in ("between_bytes", "left_bytes", "unmerged_bytes", "top_bytes"):
+        yield glibc_verdict.verdict_on(plain._replace(**{cause: getattr(plain, cause) + most - used}))
+
+
+@given(figures, st.sampled_from(ENDS), st.integers(0, 40))
+@search(150)
+def test_what_is_one_verdict_outside_is_never_open(sums: glibc_verdict.Figures, name: str, most: int) -> None:
+    """However the unknown turns out: a verdict that is given holds, and where all are the same kind one is given, whatever the causes."""
+    size = min(most * MB, sums.used_bytes) if name == "maybe_free_bytes" else most * MB
+    given_bytes = sums.system_bytes + size if name == "unparsed_bytes" else sums.system_bytes
+    sums = sums._replace(system_bytes=given_bytes)
+    found = glibc_verdict.verdict_on(sums._replace(reclaimable_bytes=0, **{name: size}))
+    possible = [one for step in range(17) for one in resolved(sums, name, size, step / 16)]
+    seen = {one.kind for one in possible}
+    if found.kind == verdict.UNREAD:
+        assert len(seen) > 1
+    else:
+        assert seen == {found.kind} and found.code in {one.code for one in possible} | {codes.FREED_AND_HELD}
 
 
 def test_every_missing_part_makes_it_less_sure() -> None:

@@ -17,7 +17,7 @@ from gdbheapx import findings as codes
 from gdbheapx import units, verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Surroundings
-from gdbheapx.analysis import memory_verdict, pins
+from gdbheapx.analysis import inside, memory_verdict, pins
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.depths import ThreadStacks
 from gdbheapx.glibc.messages import arenas as glibc_pages
@@ -27,6 +27,7 @@ from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc.messages import findings as jemalloc_findings
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import PublicNames
+from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.mimalloc.messages import judgement as mimalloc_judgement
 from gdbheapx.mimalloc.records import ABANDONED, THREAD, MimallocArena, MimallocFacts
 from gdbheapx.model import AllocatorInfo, Finding, Step
@@ -146,7 +147,7 @@ GLIBC = {
     ),
     "large chunks": Case(
         on_glibc(used_bytes=10 * MB, free_bytes=90 * MB, reclaimable_bytes=90 * MB, large_free_bytes=85 * MB, trim_threshold_bytes=20 * MB, arenas=9),
-        [codes.FREED_AND_HELD, codes.LARGE_CHUNKS],
+        [codes.FREED_AND_HELD, codes.THRESHOLD_RAISED],
         ["85.0 MiB in free chunks of 128 KiB or more", "trim_threshold to 20.0 MiB", "MALLOC_MMAP_THRESHOLD_=131072"],
     ),
     "tops of threads": Case(
@@ -436,7 +437,19 @@ def lost(lost_bytes: Any, is_open: bool = False, *parts: Any) -> Callable[[], It
     return say
 
 
+def leaked(kind: str, **fields: Any) -> Callable[[], Iterable[Finding]]:
+    """What is said of 90 MiB in use, 28 of them leaked."""
+    found = inside.Inside(Sum(9, 90 * MB), Sum(3, 28 * MB), None, ())._replace(**fields)
+    judged = verdict.of_lines(kind, [Finding(verdict.HELD, "90 of 100", verdict.GROWING, codes.IN_USE)])
+    return lambda: inside.with_leaked(judged, found).lines
+
+
 MEMORY = {
+    "leaked": Case(leaked(verdict.LEAK_LIKE), [codes.LEAKED, codes.IN_USE], ["28.0 MiB of 90.0 MiB in use (31 %) in 3 blocks", "the program holds the memory"]),
+    "leaked at most": Case(leaked(verdict.LEAK_LIKE, leaked_is_upper_bound=True), [codes.IN_USE], ["only if it grows"]),
+    "garbage": Case(leaked(verdict.LEAK_LIKE, may_be_garbage=True), [codes.IN_USE], ["only if it grows"]),
+    "little is leaked": Case(leaked(verdict.LEAK_LIKE, leaked=Sum(3, 8 * MB)), [codes.IN_USE], ["only if it grows"]),
+    "leaked, and little in use": Case(leaked(verdict.HOARDING), [codes.IN_USE]),
     "a core that is cut": Case(lost(80 * MB), [codes.EVIDENCE_MISSING], ["no verdict: the core is cut", "60.0 MiB were read, 80.0 MiB are missing"]),
     "a core that lacks nobody knows how much": Case(lost(None), [codes.EVIDENCE_MISSING], ["it is unknown how much is missing"]),
     "a core that lacks little": Case(lost(8 * MB), []),

@@ -14,11 +14,12 @@ import pytest
 from gdbheapx import findings as codes
 from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
-from gdbheapx.analysis import memory_verdict, overview
+from gdbheapx.analysis import inside, memory_verdict, overview
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
+from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.model import SURENESS
 from tests.support.builders.records import MB, UNPREFIXED, part, split
 
@@ -87,6 +88,7 @@ def of_memory() -> Iterator[verdict.Verdict]:
         large = memory_verdict.judge(split([part(kind, 90 * MB, program="JVM" if kind == kinds.RUNTIME else None)]))
         assert large is not None
         yield large.verdict
+    yield inside.with_leaked(verdict.usual(100 * MB, 90 * MB, 100 * MB), inside.Inside(Sum(9, 90 * MB), Sum(3, 9 * MB), None, ()))
     lost = memory_verdict.judge(split([part(kinds.ANONYMOUS, 90 * MB)]), None)
     assert lost is not None
     yield lost.verdict
@@ -110,7 +112,7 @@ def test_each_verdict_stands_there(section: str, made: Any) -> None:
 def test_no_verdict_is_left_out() -> None:
     """All kinds that there are, and all codes of verdicts: those that findings.py has under that heading."""
     pairs = {pair for section in SECTIONS for pair in documented(section)}
-    known = {value for name, value in vars(verdict).items() if name.isupper() and isinstance(value, str)} - {verdict.HELD, verdict.GROWING, *SURENESS}
+    known = {value for name, value in vars(verdict).items() if name.isupper() and isinstance(value, str)} - {verdict.HELD, verdict.IN_USE, verdict.GROWING, verdict.GROWN, *SURENESS}
     assert {kind for kind, _ in pairs} == known
     block = inspect.getsource(codes).partition("# ---- verdicts on an allocator")[2].partition("# ---- findings")[0]
     named = {value for name, value in vars(codes).items() if re.search(r"^%s = " % name, block, re.M)}
