@@ -251,12 +251,24 @@ def confirm(target: Target, jemalloc: Jemalloc) -> bool:
 def settled(target: Target, jemalloc: Jemalloc) -> Jemalloc:
     """The same with the kind of tsd_s that its threads have, where that was open while it ran: now their registers are known.
 
-    After 5.3.1 no list leads to a tsd in a build without statistics.
+    After 5.3.1 no list leads to a tsd in a build without statistics. The process waits: its data is not searched again.
     """
-    if not jemalloc.symbols.by_structure or "tsd_s" not in jemalloc.types.structs or not tsd_place.is_undecided(jemalloc.types):
+    symbols, types, anchor = jemalloc.symbols, jemalloc.types, jemalloc.symbols.find(ANCHOR)
+    if not symbols.by_structure or "tsd_s" not in types.structs or not tsd_place.is_undecided(types) or anchor is None:
         return jemalloc
-    found = _nameless(target, jemalloc.module, traces.look(target, jemalloc.module), 0)
-    return found._replace(id=jemalloc.id) if isinstance(found, Jemalloc) else jemalloc
+    geometry, module = jemalloc.geometry, jemalloc.module
+    arenas, image = fingerprint.look(target, anchor.address, geometry.page_bytes), target.thread_local_image(module)
+    kinds = [
+        table
+        for table in tables.of(geometry.page_bytes, target.arch.mutex_bytes)
+        if table.nbins == geometry.nbins and table.types.structs["arena_s"] == types.structs["arena_s"]
+    ]
+    chosen = tsd_place.choose(target, module, kinds, arenas, (), traces.find_thread(image)) if kinds else None
+    if chosen is None:
+        return jemalloc
+    version, types = layouts.of_first_threads(chosen.version, chosen.types, image)
+    symbols.tell(_tsds(target, module, types, anchor.address, geometry.page_bytes))
+    return jemalloc._replace(types=types, version=version, fitting=chosen.name)
 
 
 def _page_bytes(target: Target, symbols: Symbols) -> Optional[int]:

@@ -5,8 +5,9 @@ size; the base says the arena's index; and the places at which an arena points t
 """
 
 from array import array
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx import kernel as kernels
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.jemalloc.detection import tables, traces
 from gdbheapx.jemalloc.detection.tables import Table
@@ -18,7 +19,6 @@ ARENAS_TRIED = 8
 BASE_BYTES = 0x800
 """base_t is about that long, and stands before all that its block gives out."""
 PIECE_BYTES = 4096
-ZEROS = bytes(PIECE_BYTES)
 
 
 class Arenas(NamedTuple):
@@ -55,7 +55,7 @@ class Blocks:
     def base_of(self, arena: int) -> Optional[int]:
         """Address of the base in whose block an arena would lie that begins here; None if none begins here."""
         block = arena & -traces.BLOCK_BYTES
-        if not block or arena & 63 or arena == block:
+        if not block or arena & traces.ARENA_ALIGNMENT - 1 or arena == block:
             return None
         if block not in self._known:
             self._known[block] = self._size(block)
@@ -82,7 +82,7 @@ class Blocks:
 def find_arenas(target: Target, memory: Iterable[Tuple[int, bytes]], page_bytes: int) -> Optional[Arenas]:
     """arenas[] in these pieces of an object's memory; None if no word there leads to an arena."""
     blocks, votes = Blocks(target, page_bytes), {}  # type: Blocks, Dict[int, int]
-    for address, word in _words(memory, lambda word: not word & 63 and bool(word & traces.BLOCK_BYTES - 1)):
+    for address, word in kernels.load().find_addresses(memory, traces.writable_ranges(target), traces.ARENA_ALIGNMENT - 1):
         index = blocks.index_of(word)
         if index is not None:
             start = address - 8 * index
@@ -102,18 +102,6 @@ def look(target: Target, address: int, page_bytes: int, blocks: Optional[Blocks]
 
 def _whole(data: bytes) -> bytes:
     return data[: len(data) & -8]
-
-
-def _words(memory: Iterable[Tuple[int, bytes]], is_sought: Callable[[int], bool]) -> Iterator[Tuple[int, int]]:
-    """(address, word) of aligned words that are wanted, pages of zeros left out."""
-    for start, data in memory:
-        first = -start & 7
-        for at in range(first, len(data) - 7, PIECE_BYTES):
-            piece = data[at : at + PIECE_BYTES]
-            if piece != ZEROS:
-                for number, word in enumerate(array("Q", _whole(piece))):
-                    if word and is_sought(word):
-                        yield start + at + 8 * number, word
 
 
 def base_places(target: Target, arena: int, base: int) -> Sequence[int]:

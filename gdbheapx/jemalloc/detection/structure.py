@@ -20,6 +20,7 @@ from array import array
 from itertools import islice
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from gdbheapx import kernel as kernels
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal, TypeSet
 from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, tables, traces, tsd_place, unlisted
@@ -95,21 +96,18 @@ def _by_look_up(
 ) -> Iterator[Root]:
     """Each word of the object's memory is tried as the root's element above the first slab; the others must then be found as well."""
     spans = [(start, end) for start, _, end in target.writable_segments(module)]
+    words = kernels.load().find_addresses(memory, traces.writable_ranges(target), NODE_ALIGNMENT - 1)
     slab, begin = slabs[0]
     for shape in shapes:
         key, left = begin >> shape.lg_vaddr - shape.levels[0] & (1 << shape.levels[0]) - 1, MOST_TRIED
         root_bytes = geometry.word_bytes << shape.levels[0]
-        for address, data in memory:
-            first = -address & 7
-            for number, word in enumerate(array("Q", data[first : first + (len(data) - first & -8)])):
-                if not word or word % NODE_ALIGNMENT or left <= 0:
-                    continue
-                root = address + first + 8 * number - geometry.word_bytes * key
-                if not any(start <= root and root + root_bytes <= end for start, end in spans):
-                    continue
-                left -= 1
-                if _leads(target, geometry, root, shape, slab, begin) and _others(target, geometry, root, shape, slabs):
-                    yield root, shape
+        for address, _ in words:
+            root = address - geometry.word_bytes * key
+            if left <= 0 or not any(start <= root and root + root_bytes <= end for start, end in spans):
+                continue
+            left -= 1
+            if _leads(target, geometry, root, shape, slab, begin) and _others(target, geometry, root, shape, slabs):
+                yield root, shape
 
 
 def _leads(target: Target, geometry: Geometry, root: int, shape: RtreeShape, slab: int, begin: int) -> bool:

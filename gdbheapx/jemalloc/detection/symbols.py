@@ -57,12 +57,13 @@ class Symbols:
         self._sizes: Dict[str, Optional[int]] = {}
         self._names: Optional[PublicNames] = None
         self._texts: Optional[Constants] = None
+        self._near: List[Optional[Symbol]] = []
         self._make_tsds: Optional[Callable[[], Finder]] = None
         self._tsds: Optional[Finder] = None
 
     def tell(self, tsds: "Callable[[], Finder]") -> None:
         """How thread-local storage is found where names do not lead to it."""
-        self._make_tsds = tsds
+        self._make_tsds, self._tsds = tsds, None
 
     def _tsds_by_structure(self, name: str) -> Optional[ThreadLocal]:
         if name != "tsd_tls" or self._make_tsds is None:
@@ -141,7 +142,9 @@ class Symbols:
         it."""
         if self.pack is not None:
             return self.pack.constants.get(name)
-        near = self.near()
+        if not self._near:
+            self._near.append(self.near())
+        near = self._near[0]
         return self._target.constant(name, near) if near is not None else None
 
     def names(self, start: str) -> List[str]:

@@ -10,11 +10,13 @@ For 64-bit little-endian machines; seen in builds of 4.5.0 to HEAD (May 2026), t
 """
 
 import re
-from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from gdbheapx import kernel as kernels
 from gdbheapx.inferior.base import Module, Target
+from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.layout import pack as packs
+from gdbheapx.ranges import union
 
 PREFIX_MARK = "opt_narenas"
 """A variable that is external in every release: what stands before it is the private prefix. (arenas_lock is static from 5.3.1 on.)"""
@@ -54,6 +56,8 @@ MOST_SHARDS = 64
 BLOCK_BYTES = 2 << 20
 """Blocks of an arena's metadata begin at a multiple of this and are multiples of it long (base.c: HUGEPAGE)."""
 MOST_BLOCK_BYTES = 1 << 40
+ARENA_ALIGNMENT = 64
+"""Of arena_t: whole cache lines of base memory (base.c)."""
 BASE_OFFSETS = {4096: 0xC0, 16384: 0x180, 65536: 0x480}
 """Of base_t from the start of its first block, by page: behind base_block_s, which has an extent with the bitmap of a slab."""
 ARENA_BYTES = 128 << 10
@@ -256,18 +260,21 @@ def _rows(data: bytes, at: int, stride: int, page: int) -> Iterator[int]:
 def find_arena(target: Target, module: Module) -> Optional[int]:
     """The first word of the object's memory that leads to an arena: as arenas[] does, into the arena's own first block of metadata."""
     seen: Dict[int, Tuple[int, ...]] = {}
-    for address, data in own_memory(target, module):
-        first = -address & 7
-        words = array("Q", data[first : first + (len(data) - first & -8)])
-        for number, word in enumerate(words):
-            block = word & -BLOCK_BYTES
-            if not block or word & 63 or word == block:
-                continue
-            if block not in seen:
-                seen[block] = _bases(target, block)
-            if any(word > base and _names(target, word, base) for base in seen[block]):
-                return address + first + 8 * number
+    words = kernels.load().find_addresses(own_memory(target, module), writable_ranges(target), ARENA_ALIGNMENT - 1)
+    for address, word in words:
+        block = word & -BLOCK_BYTES
+        if word == block:
+            continue
+        if block not in seen:
+            seen[block] = _bases(target, block)
+        if any(word > base and _names(target, word, base) for base in seen[block]):
+            return address
     return None
+
+
+def writable_ranges(target: Target) -> List[Tuple[int, int]]:
+    """Where a heap may lie; everywhere if no mapping is known."""
+    return union([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable]) or [(BLOCK_BYTES, ADDRESS_MASK)]
 
 
 def _bases(target: Target, block: int) -> Tuple[int, ...]:

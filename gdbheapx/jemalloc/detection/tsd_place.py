@@ -1,13 +1,14 @@
 """Where each thread has its tsd, where no symbol tells it: by the thread-local image, else by what the threads' own storage holds."""
 
 from array import array
-from bisect import bisect_right
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx import kernel as kernels
 from gdbheapx.inferior.base import Module, Target, ThreadLocal, TypeSet
 from gdbheapx.jemalloc.detection.fingerprint import Arenas
 from gdbheapx.jemalloc.detection.tables import Table
 from gdbheapx.jemalloc.detection.traces import Thread
+from gdbheapx.ranges import union
 
 LINKS = ("tsd_link", "tcache.tsd_link")
 """Where tsd_nominal_tsds links its members: from 5.3.0 on, in 5.2."""
@@ -97,13 +98,9 @@ def explicit_caches(target: Target, types: TypeSet, memory: Sequence[Tuple[int, 
     One of the first entries leads to a cache that knows itself: so it is found also where caches hang on no list (builds without
     statistics).
     """
-    read, first = _Pages(target).number, {}  # type: Callable[[int, int], int], Dict[int, int]
-    for address, data in memory:
-        begin = -address & 7
-        for number, word in enumerate(array("Q", data[begin : begin + (len(data) - begin & -8)])):
-            if word and not word & 7:
-                first.setdefault(word, address + begin + 8 * number)
-    for pointer in _pointers(target, memory):
+    read = _Pages(target).number
+    first = _pointers(target, memory)
+    for pointer in first:
         for entry in range(pointer, pointer + 8 * ENTRIES_TRIED, 8):
             if knows_itself(types, read, read(entry, 8)):
                 return first[pointer]
@@ -137,20 +134,14 @@ class _Pages:
         return int.from_bytes(self._known[page][at : at + size_bytes].ljust(size_bytes, b"\xff"), "little")
 
 
-def _pointers(target: Target, memory: Sequence[Tuple[int, bytes]]) -> List[int]:
-    """The words of the object's memory that lead into anonymous memory or a stack, where threads have their blocks; each once."""
-    spans = [(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable and not mapping.is_file]
-    starts = [start for start, _ in spans]
-    if not spans:
-        return []
-    lowest, highest = spans[0][0], spans[-1][1]
-    words = {
-        word
-        for address, data in memory
-        for word in array("Q", data[-address & 7 : (-address & 7) + (len(data) - (-address & 7) & -8)])
-        if lowest <= word < highest and not word & 7
-    }
-    return sorted(word for word in words if word < spans[bisect_right(starts, word) - 1][1])[:MOST_POINTERS]
+def _pointers(target: Target, memory: Sequence[Tuple[int, bytes]]) -> Dict[int, int]:
+    """The words of the object's memory that lead into anonymous memory or a stack, where threads have their blocks, in ascending order, and
+    where each is first."""
+    spans = union([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable and not mapping.is_file])
+    first: Dict[int, int] = {}
+    for address, word in kernels.load().find_addresses(memory, spans, 7):
+        first.setdefault(word, address)
+    return dict(sorted(first.items())[:MOST_POINTERS])
 
 
 def _link(types: TypeSet) -> Optional[int]:
@@ -158,7 +149,7 @@ def _link(types: TypeSet) -> Optional[int]:
     return next((place.offset for place in (types.place("tsd_s", path) for path in LINKS) if place is not None), None)
 
 
-def _in_rings(words: Sequence[int], link: int, read: Callable[[int, int], int]) -> Iterator[int]:
+def _in_rings(words: Iterable[int], link: int, read: Callable[[int, int], int]) -> Iterator[int]:
     """Members of circular lists whose head is one of these words: each leads to the next, and back."""
     for word in words:
         members, following = [word], read(word + link, 8)

@@ -29,6 +29,8 @@ void heapx_source_free(struct source *source);
 void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, int with_exclusive,
     struct residency *out);
 int heapx_sort(uint64_t *values, uint64_t count);
+uint64_t heapx_words_into(const uint64_t *words, uint64_t count, const uint64_t *ranges, uint64_t range_count, uint64_t mask,
+    uint64_t *places);
 void heapx_written_free(struct written *job);
 struct written *heapx_written_new(const struct source *source, const uint64_t *ranges, uint64_t range_count, uint64_t page);
 int64_t heapx_written_slice(struct written *job, double seconds);
@@ -390,6 +392,10 @@ class CommonBinding(Kernel):
         if not self.library.heapx_sort(at(numbers), len(numbers)):
             raise MemoryError()
         return numbers
+
+    def _places_into(self, words: "array[int]", bounds: "array[int]", mask: int) -> "array[int]":
+        places = array("Q", bytes(8 * len(words)))
+        return places[: self.library.heapx_words_into(at(words), len(words), at(bounds), len(bounds) // 2, mask, at(places))]
 
     def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
         """See Kernel."""

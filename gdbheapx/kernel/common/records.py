@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from array import array
-from typing import Any, NamedTuple, Optional, Sequence, Tuple
+from bisect import bisect_right
+from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
@@ -94,6 +95,25 @@ class Kernel(ABC):
     def in_order(self, numbers: "array[int]") -> "array[int]":
         """array('Q') sorted; the one that was given may be it."""
         return array("Q", sorted(numbers))
+
+    searched_words = 0
+    """How many words find_addresses has looked at since this kernel was loaded."""
+
+    def find_addresses(self, memory: Iterable[Tuple[int, bytes]], ranges: Sequence[Tuple[int, int]], mask: int) -> List[Tuple[int, int]]:
+        """(where it is, word) of each aligned 64-bit word of these pieces of memory, as this machine orders bytes, that lies in a range and
+        has no bit of `mask`. `memory`: (address, bytes) of each; `ranges`: sorted, without overlap."""
+        bounds, found = array("Q", [bound for pair in ranges for bound in pair]), []  # type: array[int], List[Tuple[int, int]]
+        for start, data in memory:
+            first = -start & 7
+            words = array("Q", data[first : first + (len(data) - first & -8)])
+            self.searched_words += len(words)
+            found += [(start + first + 8 * place, words[place]) for place in self._places_into(words, bounds, mask)]
+        return found
+
+    def _places_into(self, words: "array[int]", bounds: "array[int]", mask: int) -> "array[int]":
+        low, high = (bounds[0], bounds[-1]) if bounds else (1, 0)
+        likely = (place for place, word in enumerate(words) if low <= word < high and not word & mask)
+        return array("Q", [place for place in likely if bisect_right(bounds, words[place]) & 1])
 
     @property
     @abstractmethod
