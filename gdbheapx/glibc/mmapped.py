@@ -68,7 +68,7 @@ def find(context: Context, heaps: Sequence[Range], counted: Optional[MmappedTota
     they do not add up to mp_.
 
     A process that is stopped for this look alone does not wait for a search through all its memory: what likely places do not give is
-    looked for while it runs, and proven at the next look.
+    looked for while it runs, and proven at the next look. One that was copied runs already.
     """
     if counted is None or not counted.chunks or counted.bytes is None:
         return Mmapped(MmappedChunks(array("Q")), counted is not None)
@@ -82,7 +82,8 @@ def find(context: Context, heaps: Sequence[Range], counted: Optional[MmappedTota
     if _is_blind(context):
         scanned = _scan(context, ranges, search._replace(most_pages=0))
     else:
-        scanned = _scan(context, ranges, search._replace(most_pages=PAGES_IN_A_STOP if context.attempts.can_wait else None))
+        waits = context.attempts.can_wait and not context.target.is_kept
+        scanned = _scan(context, ranges, search._replace(most_pages=PAGES_IN_A_STOP if waits else None))
     is_put_off = scanned.cut and known is None and not _is_blind(context)
     if is_put_off:
         context.attempts.later(lambda: _search_while_it_runs(context, ranges, search))

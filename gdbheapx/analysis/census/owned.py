@@ -11,8 +11,9 @@ from gdbheapx.analysis.census import find, residency
 from gdbheapx.analysis.census.find import Census
 from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Graph
+from gdbheapx.kernel.blocks.graph import NO_NODE, Graph
 from gdbheapx.kernel.blocks.pins import PinLabels
+from gdbheapx.kernel.blocks.stacks import FrameRule, OwnerStacks, begin, owner_stacks
 from gdbheapx.session import Session
 
 NOT_NAMED, NO_MODULE = "[not named]", "[no module]"
@@ -22,8 +23,7 @@ LEAST_SHARE = 10_000
 """A frame with less than this part of the whole is put together with its small neighbours."""
 FLAME_FRAMES, FLAME_LEVELS, FLAME_SHARE = 400, 16, 500
 """Of a flame graph: so many frames at most, so many levels, and none with less than this part of the whole: two units of 1,000."""
-CHECK_EVERY = 1 << 16
-NO_PATH = 0xFFFFFFFF
+NO_PATH = NO_NODE
 
 
 class Frame(NamedTuple):
@@ -122,15 +122,18 @@ WORDS = (NOT_NAMED, LEAKED_FRAME.name, SHARED_FRAME.name)
 class Paths:
     """Stacks as they come together: each is a frame below another stack."""
 
-    def __init__(self) -> None:
-        self.above: List[int] = []
-        self.frames: List[Frame] = []
+    def __init__(self, frames: Sequence[Frame] = (), made: Optional[OwnerStacks] = None) -> None:
+        """`made`: those that there are already; `frames`: by the numbers that they have there."""
+        self.above: List[int] = list(made.above) if made is not None else []
+        self.frames: List[Frame] = [frames[number] for number in made.frames] if made is not None else []
         self.depth: List[int] = []
-        self.blocks: List[int] = []
-        self.bytes: List[int] = []
+        for above in self.above:
+            self.depth.append(1 if above == NO_PATH else self.depth[above] + 1)
+        self.blocks: List[int] = list(made.blocks) if made is not None else []
+        self.bytes: List[int] = list(made.bytes) if made is not None else []
         self.more: Dict[str, List[int]] = {}
         """By field of a Stack, the figures of each that are known."""
-        self._known: Dict[Tuple[int, Frame], int] = {}
+        self._known = {pair: path for path, pair in enumerate(zip(self.above, self.frames))}
 
     def below(self, above: int, frame: Frame) -> int:
         """The stack with one frame more. Equal ones in a row are one: nodes of a list own each other."""
@@ -230,45 +233,31 @@ def paths_of(
     heaps: Sequence[pins.Looked] = (),
 ) -> Paths:
     """The same of a look that there is. What runtimes give a name, such as a variable of a module, is a frame by that."""
-    graph, above = tallied.graph, tallied.tree.owners
-    blocks = told.reach.numbers.blocks
-    addresses, sizes = graph.columns(array("I", range(blocks)))
-    is_leaked = bytearray(blocks)
-    for node, _ in graph.with_evidence((LEAKED,), 0, blocks):
-        is_leaked[node] = 1
-    paths_of_owners = {node: tallied.path(node) for node, _ in (tallied.tops(dominance.MOST_OWNERS) if tallied.has_starts else ())}
-    called = {node: Frame(path.text) for node, path in paths_of_owners.items() if path is not None}
-    names = [Frame(NOT_NAMED) if name is None else Frame(name.name, name.module) for name in told.names]
-    paths, at = Paths(), array("I", [NO_PATH]) * len(above)
-    for node in range(blocks):
-        if not node % CHECK_EVERY:
-            heap_graph.check_time(session)
-        way = []
-        while at[node] == NO_PATH:
-            way.append(node)
-            if above[node] == NO_NODE:
-                break
-            node = above[node]
-        path = at[node]
-        for step in reversed(way):
-            if step >= blocks:
-                path = paths.below(path, Frame(tallied.name(step)))
-            else:
-                label = told.labels[step]
-                frame = names[label - 1] if label else Frame(NOT_NAMED)
-                if step in called:
-                    path = paths.below(NO_PATH, called[step])
-                elif path == NO_PATH and tallied.is_start(step):
-                    path = paths.below(NO_PATH, Frame(tallied.name(step)))
-                elif path == NO_PATH:
-                    path = paths.below(NO_PATH, LEAKED_FRAME if is_leaked[step] else SHARED_FRAME)
-                path = paths.below(path, frame)
-            at[step] = path
-    for node, path in enumerate(at[:blocks]):
-        paths.blocks[path] += 1
-        paths.bytes[path] += sizes[node]
+    graph, blocks = tallied.graph, told.reach.numbers.blocks
+    heap_graph.check_time(session)
+    frames: Dict[Frame, int] = {}
+
+    def number(frame: Frame) -> int:
+        return frames.setdefault(frame, len(frames))
+
+    tree, begins = tallied.tree, array("I", bytes(4 * blocks))
+    for node in told.paths.starts() if told.paths is not None else ():
+        if node < blocks and tree.owners[node] == NO_NODE:
+            begins[node] = begin(number(Frame(tallied.name(node))), False)
+    for node, _ in tallied.tops(dominance.MOST_OWNERS) if tallied.has_starts else ():
+        path = tallied.path(node)
+        if node < blocks and path is not None:
+            begins[node] = begin(number(Frame(path.text)), True)
+    names = [Frame(NOT_NAMED), *(Frame(NOT_NAMED) if name is None else Frame(name.name, name.module) for name in told.names)]
+    others = (number(Frame(tallied.name(node))) if tree.retained_blocks[node] else 0 for node in range(blocks, graph.nodes))
+    ends = number(LEAKED_FRAME), number(SHARED_FRAME), MOST_FRAMES
+    rule = FrameRule(told.labels, [number(name) for name in names], array("I", others), begins, *ends)
+    made = owner_stacks(session.compiled.library, graph, tree, rule)
+    paths, at = Paths(list(frames), made), made.of_node
+    heap_graph.check_time(session)
     if pages is not None:
         resident, swapped = [0] * len(paths.frames), [0] * len(paths.frames)
+        addresses, sizes = graph.columns(array("I", range(blocks)))
         for node, path in enumerate(at[:blocks]):
             in_ram, in_swap = pages.of(addresses[node], sizes[node])
             resident[path] += in_ram

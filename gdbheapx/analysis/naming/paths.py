@@ -9,7 +9,7 @@ from gdbheapx.analysis.reachability import names as graph_names
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.names import Names
-from gdbheapx.kernel.blocks.graph import NO_NODE, NO_SLOT, Owning
+from gdbheapx.kernel.blocks.graph import NO_NODE, NO_SLOT, Owning, Ways
 from gdbheapx.model import Address
 
 MOST_HOPS = 1000
@@ -94,7 +94,7 @@ class Paths(graph_names.Paths):
     def __init__(self, reach: Reach, names: Names, told: Told) -> None:
         self._reach, self._names, self._told = reach, names, told
         self._starts: Dict[int, Tuple[Namer, Start]] = {}
-        self._parents: Optional[array[int]] = None
+        self._ways: Optional[Ways] = None
         self._roots: Sequence[regions.Root] = reach.regions.roots
         self._known: Dict[int, Optional[graph_names.Path]] = {}
         self._contents: Dict[int, Optional[str]] = {}
@@ -167,7 +167,7 @@ class Paths(graph_names.Paths):
 
     def split(self, roots: Sequence[regions.Root]) -> None:
         """Roots of the graph are now these."""
-        self._roots, self._parents = roots, None
+        self._roots, self._ways = roots, None
         self._known.clear()
         self._forget()
 
@@ -231,8 +231,8 @@ class Paths(graph_names.Paths):
     def _pass_by(self, known: "Tuple[Namer, Start, List[int]]", hops: Sequence[Hop], stale: int) -> None:
         """No way leads over this word any more, nor over those behind it that hold nothing either: an array's rest has many."""
         namer, start, way = known
-        node, hop, word, parents = way[stale], hops[stale], self._reach.word_bytes, self._parents
-        first = (hop.offset or 0) // word
+        node, hop, word = way[stale], hops[stale], self._reach.word_bytes
+        first, parents = (hop.offset or 0) // word, self._ways.parents_to(node) if self._ways is not None else None
         self._stale += 1
         self._reach.graph.loosen(node, first)
         self._forget()
@@ -243,7 +243,7 @@ class Paths(graph_names.Paths):
                 below = Hop(*self._reach.graph.blocks([edge.node])[0], self._kind(edge.node).name, None)
                 if namer.first_stale(start, [*hops[:stale], hop._replace(offset=edge.slot * word), below]) == stale:
                     self._reach.graph.loosen(node, edge.slot)
-        self._parents = None
+        self._ways = None
 
     def _is_plain(self, way: Sequence[int]) -> bool:
         """From a variable to a block that is no runtime's."""
@@ -282,10 +282,10 @@ class Paths(graph_names.Paths):
 
     def _way(self, node: int) -> Optional[List[int]]:
         """Nodes from a start or a root down to the block; None where there is none."""
-        if self._parents is None:
+        if self._ways is None:
             data = sum(root.kind == regions.DATA for root in self._roots)
-            self._parents = self._reach.graph.named_parents(self._reach.roots_from, data=data)
-        way, parents, starts, roots_from = [node], self._parents, self._starts, self._reach.roots_from
+            self._ways = self._reach.graph.ways(self._reach.roots_from, data=data)
+        way, parents, starts, roots_from = [node], self._ways.parents_to(node), self._starts, self._reach.roots_from
         while node < roots_from:
             above = parents[node]
             if above == NO_NODE and node in starts:

@@ -62,7 +62,9 @@ int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t 
 int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t target, struct edge *out);
 void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t first, uint64_t end);
 void heapx_graph_only_holders(const struct graph *graph, uint32_t *holders);
-int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t data, int is_any, uint32_t *parents);
+struct ways *heapx_ways_new(const struct graph *graph, uint32_t roots_from, uint32_t data, int is_any, uint32_t *parents);
+void heapx_ways_to(struct ways *ways, uint32_t node);
+void heapx_ways_free(struct ways *ways);
 int heapx_graph_reached(const struct graph *graph, uint32_t node, const uint32_t *owners, const uint32_t *first, const uint32_t *next,
     uint64_t *bytes, uint64_t *blocks);
 int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count);
@@ -671,10 +673,11 @@ class Graph:
     def named_parents(self, roots_from: int, is_any: bool = False, data: int = 0) -> "array[int]":
         """array('I') by node: the node before it on a shortest way from what has a name by itself, else from a root, by words that own.
         `is_any`: from whichever is nearest; `data`: the first roots, so many, come before the others."""
-        out = array("I", [NO_NODE]) * self.nodes
-        if self._library.heapx_graph_named_parents(self._handle, roots_from, data, is_any, at(out)):
-            raise MemoryError()
-        return out
+        return self.ways(roots_from, is_any, data).parents_to(NO_NODE)
+
+    def ways(self, roots_from: int, is_any: bool = False, data: int = 0) -> "Ways":
+        """The same for one node after the other: what is near is known long before all ways are."""
+        return Ways(self._library, self, roots_from, is_any, data)
 
     def only_holders(self) -> "array[int]":
         """array('I') by node: the only one from which words lead there, whether they own or not; NO_NODE: none, or several."""
@@ -791,3 +794,22 @@ class Graph:
     def blocks(self, ids: Sequence[int]) -> List[Tuple[int, int]]:
         """(address, usable bytes) of blocks."""
         return list(zip(*self.columns(array("I", ids))))
+
+
+class Ways:
+    """Shortest ways through a graph, which stays as it is meanwhile."""
+
+    def __init__(self, library: Any, graph: Graph, roots_from: int, is_any: bool, data: int) -> None:
+        self._library, self._graph = library, graph
+        self._parents = array("I", [NO_NODE]) * graph.nodes
+        self._handle = library.heapx_ways_new(graph.handle, roots_from, data, is_any, at(self._parents))
+        if not self._handle:
+            raise MemoryError()
+
+    def parents_to(self, node: int) -> "array[int]":
+        """array('I') by node, known for this one and all before it on its way; NO_NODE: for all."""
+        self._library.heapx_ways_to(self._handle, node)
+        return self._parents
+
+    def __del__(self) -> None:
+        self._library.heapx_ways_free(self._handle)

@@ -129,11 +129,14 @@ void heapx_graph_only_holders(const struct graph *graph, uint32_t *holders)
 /* Nodes that have a way already, and those whose edges are followed next. */
 struct ways {
     const struct graph *graph;
-    uint32_t roots_from;
+    uint32_t roots_from, data;
+    int is_any, is_begun;               /* the phase is */
+    unsigned phase;                     /* see begin_phase; PHASES: all ways are known */
     uint32_t *parents, *queue;
     uint64_t begin, end;
     uint64_t *known;                    /* one bit a node */
 };
+#define PHASES 5u
 
 static void begin_at(struct ways *ways, uint32_t node)
 {
@@ -143,10 +146,11 @@ static void begin_at(struct ways *ways, uint32_t node)
     ways->queue[ways->end++] = node;
 }
 
-static void follow(struct ways *ways, unsigned most_rule)
+/* Until there is a way to this node, and all edges of the node before it were followed; NO_NODE: all. */
+static void follow(struct ways *ways, unsigned most_rule, uint32_t until)
 {
     const struct graph *graph = ways->graph;
-    for (; ways->begin < ways->end; ways->begin++) {
+    for (; ways->begin < ways->end && (until == NO_NODE || !has_bit(ways->known, until)); ways->begin++) {
         const uint32_t node = ways->queue[ways->begin];
         if (ways->begin + 2 * AHEAD < ways->end) {
             __builtin_prefetch(&graph->offsets[ways->queue[ways->begin + 2 * AHEAD]]);
@@ -163,35 +167,61 @@ static void follow(struct ways *ways, unsigned most_rule)
     }
 }
 
+/* From what has a name by itself, in its order: 0, 1; else from a root, variables first: 2, by pointers that are enough to hold a block: 3;
+   else by any: 4. */
+static void begin_phase(struct ways *ways)
+{
+    const struct graph *graph = ways->graph;
+    const uint64_t first = graph->first_starts < graph->start_count ? graph->first_starts : graph->start_count;
+    if (ways->phase < 2)
+        for (uint64_t i = ways->phase ? first : 0; i < (ways->phase ? graph->start_count : first); i++)
+            begin_at(ways, graph->starts[i]);
+    if (ways->phase == 4 || (ways->phase == 3 && ways->is_any))
+        ways->begin = 0;
+    for (uint32_t node = ways->roots_from; ways->phase >= 2 && node < graph->nodes; node++)
+        if (ways->phase > 2 || node < ways->roots_from + ways->data)
+            begin_at(ways, node);
+}
+
+void heapx_ways_free(struct ways *ways)
+{
+    if (ways) {
+        lazy_free(ways->queue, (size_t) ways->graph->nodes * sizeof *ways->queue + 8);
+        free(ways->known);
+    }
+    free(ways);
+}
+
 /* `parents`: NO_NODE for every node; becomes the node before each on a shortest way by words that own: from what has a name by itself, in
    its order; else from a root, by pointers that are enough to hold a block; else by any. `is_any`: from whichever is nearest. The first
-   roots, so many as `data`, come before the others: variables have names. 0, or NO_MEMORY. */
-int heapx_graph_named_parents(const struct graph *graph, uint32_t roots_from, uint32_t data, int is_any, uint32_t *parents)
+   roots, so many as `data`, come before the others: variables have names. NULL: there is no memory. */
+struct ways *heapx_ways_new(const struct graph *graph, uint32_t roots_from, uint32_t data, int is_any, uint32_t *parents)
 {
-    struct ways ways = {graph, roots_from, parents, NULL, 0, 0, NULL};
-    ways.queue = lazy_alloc((size_t) graph->nodes * sizeof *ways.queue + 8);
-    ways.known = calloc((size_t) graph->nodes / 64 + 1, sizeof *ways.known);
-    const int is_room = ways.queue && ways.known;
-    for (uint64_t i = 0; is_room && i < graph->start_count; i++) {
-        if (i == graph->first_starts && !is_any)
-            follow(&ways, RULES);
-        begin_at(&ways, graph->starts[i]);
+    struct ways *ways = calloc(1, sizeof *ways);
+    if (!ways)
+        return NULL;
+    *ways = (struct ways) {.graph = graph, .roots_from = roots_from, .data = data, .is_any = is_any, .parents = parents};
+    ways->queue = lazy_alloc((size_t) graph->nodes * sizeof *ways->queue + 8);
+    ways->known = calloc((size_t) graph->nodes / 64 + 1, sizeof *ways->known);
+    if (!ways->queue || !ways->known) {
+        heapx_ways_free(ways);
+        return NULL;
     }
-    if (is_room) {
-        if (!is_any)
-            follow(&ways, RULES);
-        for (uint32_t node = roots_from; node < roots_from + data && node < graph->nodes; node++)
-            begin_at(&ways, node);
-        if (data)
-            follow(&ways, RULE_HABIT);
-        for (unsigned weak = 0; weak < 2; weak++) {
-            ways.begin = weak || is_any ? 0 : ways.end;
-            for (uint32_t node = roots_from; node < graph->nodes; node++)
-                begin_at(&ways, node);
-            follow(&ways, weak ? RULES : RULE_HABIT);
+    return ways;
+}
+
+/* Goes on until there is a way to this node, or it is sure that there is none; NO_NODE: to all. */
+void heapx_ways_to(struct ways *ways, uint32_t node)
+{
+    while (ways->phase < PHASES && (node == NO_NODE || !has_bit(ways->known, node))) {
+        if (!ways->is_begun)
+            begin_phase(ways);
+        ways->is_begun = 1;
+        if (ways->phase < 2 ? !ways->is_any : ways->phase > 2 || ways->data)
+            follow(ways, ways->phase == 2 || ways->phase == 3 ? RULE_HABIT : RULES, node);
+        if (node == NO_NODE || !has_bit(ways->known, node)) {
+            ways->phase++;
+            ways->is_begun = 0;
         }
     }
-    lazy_free(ways.queue, (size_t) graph->nodes * sizeof *ways.queue + 8);
-    free(ways.known);
-    return is_room ? 0 : NO_MEMORY;
 }

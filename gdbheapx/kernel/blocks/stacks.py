@@ -1,0 +1,68 @@
+"""Every block by the stack of its owners, equal stacks put together: in one pass over the tree of owners."""
+
+from array import array
+from typing import Any, NamedTuple, Sequence
+
+from gdbheapx.kernel.blocks.graph import NO_NODE, Graph, Tree
+from gdbheapx.kernel.common.library import at, declared
+
+PROTOTYPES = """
+struct stacks *heapx_stacks_new(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const uint32_t *label_frames,
+    const uint32_t *root_frames, const uint32_t *begins, uint32_t leaked, uint32_t shared, uint32_t most_frames, uint32_t *at);
+uint64_t heapx_stacks_take(const struct stacks *stacks, uint32_t *above, uint32_t *frames, uint64_t *blocks, uint64_t *bytes);
+void heapx_stacks_free(struct stacks *stacks);
+"""
+
+
+class FrameRule(NamedTuple):
+    """Which frame each node has, by the frames' numbers."""
+
+    labels: "array[int]"
+    """array('I') by block."""
+    of_label: Sequence[int]
+    of_root: "array[int]"
+    """array('I') by node behind the blocks."""
+    begins: "array[int]"
+    """array('I') by block, from begin(): a frame before its own; 0: none."""
+    leaked: int
+    shared: int
+    """Before that of a block which nobody owns."""
+    most_frames: int
+
+
+def begin(frame: int, is_always: bool) -> int:
+    """For FrameRule.begins: `is_always`: in place of all frames above the block; else where nobody owns it."""
+    return 2 * frame + 2 + is_always
+
+
+class OwnerStacks(NamedTuple):
+    """A stack is a frame below another stack, which has a smaller number."""
+
+    above: "array[int]"
+    """NO_NODE: nothing."""
+    frames: "array[int]"
+    blocks: "array[int]"
+    bytes: "array[int]"
+    of_node: "array[int]"
+    """array('I') by node of those that blocks have; NO_NODE: not asked for."""
+
+
+def owner_stacks(library: Any, graph: Graph, tree: Tree, rule: FrameRule) -> OwnerStacks:
+    """The stacks of all blocks. After mark() and dominators()."""
+    nodes, blocks = graph.nodes, graph.numbers().blocks
+    if not (len(tree.owners) == nodes and len(rule.labels) >= blocks == len(rule.begins) and len(rule.of_root) == nodes - blocks):
+        raise ValueError("a label for each block, and a frame for each other node")
+    if blocks and max(rule.labels) >= len(rule.of_label):
+        raise ValueError("a frame for each label")
+    kernel, of_label, of_node = declared(library, PROTOTYPES), array("I", rule.of_label), array("I", [NO_NODE]) * nodes
+    arrays = map(at, (tree.owners, rule.labels, of_label, rule.of_root, rule.begins))
+    handle = kernel.heapx_stacks_new(graph.handle, *arrays, rule.leaked, rule.shared, rule.most_frames, at(of_node))
+    if not handle:
+        raise MemoryError()
+    try:
+        count = kernel.heapx_stacks_take(handle, None, None, None, None)
+        made = OwnerStacks(*(array(kind, bytes(size * count)) for kind, size in (("I", 4), ("I", 4), ("Q", 8), ("Q", 8))), of_node)
+        kernel.heapx_stacks_take(handle, *map(at, made[:4]))
+    finally:
+        kernel.heapx_stacks_free(handle)
+    return made
