@@ -130,9 +130,8 @@ class MemoryPart(NamedTuple):
     memory."""
 
     kind: str
-    """`allocator`, `runtime`, `stack`, `jit`, `bss`, `brk`, `named`, `anonymous`, `shared-memory`, `private-file`, `page-cache`, `device`,
-    `kernel`,
-    `hugetlb`."""
+    """`allocator`, `runtime`, `stack`, `jit`, `bss`, `brk`, `named`, `anonymous`, `shared-memory`, `private-file`, `page-cache`,
+    `locked-file`, `device`, `kernel`, `hugetlb`."""
     name: str
     resident_bytes: Optional[int]
     """In RSS; None on a core."""

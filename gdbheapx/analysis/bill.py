@@ -15,6 +15,7 @@ from gdbheapx.allocators.metering import Reading
 from gdbheapx.allocators.records import heap_sum
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import Owner
+from gdbheapx.analysis.memory_verdict import lazily_free
 from gdbheapx.analysis.split import Split, split
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, PLAIN, TEXT, Column, hidden
@@ -261,7 +262,7 @@ def _shallow(process: GroupProcess) -> Iterator[Part]:
         yield Part(UNREADABLE, process.anonymous_bytes)
     for use in process.uses or ():
         owner, pss = kinds.by_line(use), use.pss_bytes or 0
-        if owner is not None and owner.kind == kinds.CACHE:
+        if owner is not None and owner.kind in kinds.FILE:
             own = min(pss, use.anonymous_bytes or 0)
             yield from (Part(kinds.COPIED_PAGES, own), Part(owner, pss - own))
         elif owner is not None:
@@ -270,7 +271,12 @@ def _shallow(process: GroupProcess) -> Iterator[Part]:
                 (use.hugetlb_bytes or 0) if owner.kind == kinds.HUGETLB else use.resident_bytes if owner.kind == kinds.DEVICE else pss,
             )
         else:
-            yield Part(NOT_LOOKED, pss)
+            lazy = 0 if kinds.is_locked(use) else min(pss, use.lazy_free_bytes or 0)
+            yield from (Part(NOT_LOOKED, pss - lazy), _lazily_free(NOT_LOOKED, lazy))
+
+
+def _lazily_free(owner: Owner, size_bytes: int) -> Part:
+    return Part(owner._replace(name="%s: freed with MADV_FREE" % owner.name), size_bytes, KERNEL)
 
 
 def _deep(session: Session, process: GroupProcess, seconds: float) -> Optional[Look]:
@@ -333,6 +339,10 @@ def _told(memory: Split, frees: Mapping[str, Free], of_break: Optional[str]) -> 
             parts.append(Part(Owner(kinds.ALLOCATOR, "%s: in use or free, which is not known" % of_break), size))
             is_known = False
             continue
+        gone = min(resident, lazily_free(part))
+        lazy = size * gone // (resident or 1)
+        parts.append(_lazily_free(owner, lazy))
+        size, resident = size - lazy, resident - gone
         if part.kind != kinds.ALLOCATOR:
             parts.append(Part(owner, {kinds.DEVICE: resident, kinds.HUGETLB: part.hugetlb_bytes or 0}.get(part.kind, size)))
             continue
@@ -340,7 +350,8 @@ def _told(memory: Split, frees: Mapping[str, Free], of_break: Optional[str]) -> 
             parts.append(Part(owner._replace(name="%s: in use or free, which is not known" % part.name), size))
             is_known, returnable_bytes = False, None
             continue
-        kept, returnable = free.by_walk or (max(0, resident - (free.used_bytes or 0)), 0)
+        kept, returnable = free.by_walk or (gone + max(0, resident - (free.used_bytes or 0)), 0)
+        kept, returnable = max(0, kept - gone), max(0, returnable - gone)
         kept = size * min(kept, resident) // (resident or 1)
         returnable = min(kept, size * returnable // (resident or 1))
         if free.by_walk is None:
@@ -348,7 +359,7 @@ def _told(memory: Split, frees: Mapping[str, Free], of_break: Optional[str]) -> 
         parts.append(Part(owner._replace(name="%s: in use" % part.name), size - kept))
         parts.append(Part(owner._replace(name="%s: free, can be returned" % part.name), returnable, ALLOCATOR))
         parts.append(Part(owner._replace(name="%s: free, in thread caches or between blocks in use" % part.name), kept - returnable))
-        used_bytes, kept_bytes = used_bytes + size - kept, kept_bytes + kept
+        used_bytes, kept_bytes = used_bytes + size - kept, kept_bytes + kept + lazy
         returnable_bytes = None if returnable_bytes is None else returnable_bytes + returnable
     return Look(parts, used_bytes if is_known else None, kept_bytes if is_known else None, returnable_bytes if is_known else None, True)
 
@@ -362,8 +373,8 @@ def _of(look: Look, some: "frozenset[str]") -> int:
 
 
 def _row(process: GroupProcess, look: Look) -> BillProcess:
-    def known(kind: str) -> Optional[int]:
-        return None if process.uses is None else _of(look, frozenset((kind,)))
+    def known(*some: str) -> Optional[int]:
+        return None if process.uses is None else _of(look, frozenset(some))
 
     sums: Dict[str, int] = {}
     for part in look.parts:
@@ -380,7 +391,7 @@ def _row(process: GroupProcess, look: Look) -> BillProcess:
         look.kept_bytes,
         look.returnable_bytes,
         known(kinds.SHARED),
-        known(kinds.CACHE),
+        known(kinds.CACHE, kinds.LOCKED),
         process.swapped_bytes,
         process.locked_bytes,
         process.pinned_bytes,
@@ -439,7 +450,7 @@ def _lines(memory: GroupMemory, looked: Sequence[Tuple[GroupProcess, Look]]) -> 
         lines.add(UNOWNED, "private memory found in no process of the group", not_attributed)
     else:
         lines.add(ELSEWHERE, "of these charged to other groups, or gone meanwhile", not_attributed)
-    _files(lines, stat, shared)
+    _files(lines, stat, shared, sum(_of(look, frozenset((kinds.LOCKED,))) for _, look in looked))
     _kernel(lines, memory, [process for process, _ in looked])
     lines.add(SOCKETS, "buffers of sockets", stat.get("sock", 0))
     lines.add(kinds.HUGETLB, "huge pages of hugetlbfs", stat.get("hugetlb", 0))  # only where memory.current has them
@@ -466,7 +477,7 @@ def _summed(look: Look) -> Iterator[Tuple[str, str, str, int]]:
     return ((*key, size) for key, size in sums.items() if size)
 
 
-def _files(lines: Lines, stat: Mapping[str, int], shared_bytes: int) -> None:
+def _files(lines: Lines, stat: Mapping[str, int], shared_bytes: int, locked_bytes: int) -> None:
     """Shared memory and tmpfs first, then the page cache; swap cache counts in `file`, and in `anon` where it is mapped."""
     shmem = stat.get("shmem", 0)
     if shmem >= shared_bytes:
@@ -476,7 +487,9 @@ def _files(lines: Lines, stat: Mapping[str, int], shared_bytes: int) -> None:
     cache = max(0, stat.get("file", 0) - shmem - stat.get("swapcached", 0))
     mapped = min(cache, max(0, stat.get("file_mapped", 0) - min(shmem, shared_bytes)))
     unclean = min(cache - mapped, stat.get("file_dirty", 0) + stat.get("file_writeback", 0))
-    lines.add(kinds.CACHE, "page cache that processes map (code, libraries, data files)", mapped, KERNEL)
+    locked = min(mapped, locked_bytes)
+    lines.add(kinds.LOCKED, kinds.LOCKED_PAGES.name, locked)
+    lines.add(kinds.CACHE, "page cache that processes map (code, libraries, data files)", mapped - locked, KERNEL)
     lines.add(kinds.CACHE, "page cache to be written to disk first (dirty)", unclean, KERNEL)
     lines.add(kinds.CACHE, "page cache of files that were read or written", cache - mapped - unclean, KERNEL)
 

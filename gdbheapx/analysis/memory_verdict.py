@@ -14,6 +14,7 @@ MATTERS, MATTERS_BYTES = 0.1, 8 * SMALL_BYTES
 MUCH = 0.25
 """From this share on something else is named beside an allocator that has most, and shared pages are spoken of."""
 SMALL_PROCESS_BYTES = 16 * SMALL_BYTES
+MANY_UNJOINED = 8
 
 _WHAT = {
     kinds.STACK: "thread stacks",
@@ -25,6 +26,7 @@ _WHAT = {
     kinds.SHARED: "shared memory",
     kinds.COPIED: "private copies of file pages",
     kinds.CACHE: "page cache of mapped files",
+    kinds.LOCKED: "locked pages of mapped files",
     kinds.DEVICE: "memory of a device or a driver",
     kinds.KERNEL: "pages of the kernel",
     kinds.HUGETLB: "huge pages of hugetlbfs",
@@ -34,10 +36,15 @@ UNCLAIMED = (kinds.ANONYMOUS, kinds.BRK, kinds.NAMED)
 """Kinds of memory that may be an allocator's that is not read, or not whole."""
 _HINTS = {
     kinds.CACHE: "the kernel drops it when memory is short; it is not a leak",
+    kinds.LOCKED: "mlock or mlockall keeps it in RAM; the kernel drops it after munlock",
     kinds.SHARED: "it counts in the RSS of every process that maps it; PSS shows this process's share",
     kinds.STACK: "to reduce it, use fewer threads or smaller stacks",
     kinds.BSS: "the program's own variables: run `nm --size-sort` on its file to find the largest",
 }
+_HUGE_STACKS_HINT = (
+    "prctl(PR_SET_THP_DISABLE) before the program runs, madvise(MADV_NOHUGEPAGE) on each stack, or stacks without a whole aligned huge page"
+)
+"""Each measured on 60 stacks of 2 MiB (docs/reference/verdicts.md): 121.4 MiB before, 2.1 MiB after."""
 
 
 class Group(NamedTuple):
@@ -59,6 +66,11 @@ class Group(NamedTuple):
 def weight(part: MemoryPart) -> int:
     """What the part takes of the machine: RAM, swap, huge pages; of a core its bytes in the file."""
     return (part.resident_bytes or 0) + (part.swapped_bytes or 0) + (part.hugetlb_bytes or 0) + (part.dumped_bytes or 0)
+
+
+def lazily_free(part: MemoryPart) -> int:
+    """Bytes in RAM that the program gave to MADV_FREE."""
+    return 0 if part.kind in kinds.FILE else part.droppable_bytes or 0
 
 
 def judged(part: MemoryPart) -> int:
@@ -174,14 +186,19 @@ def _stands(split: Split, by_size: Sequence[Group], lost: int, is_open: bool) ->
 
 def _main_line(largest: Group, total: int, held: int, split: Split) -> Finding:
     owner = _WHAT.get(largest.kind, "%s's own" % largest.program)
+    cause = stack_cause(split) if largest.kind == kinds.STACK else None
+    if cause is not None and cause.code == codes.NEVER_JOINED:
+        owner = largest.parts[0].name
     if largest.kind == kinds.SHARED and largest.program is not None:
         owner += " of %s" % largest.program
     if 2 * largest.bytes >= total:
         what = "most of the memory is not malloc's: it is %s" % owner
     else:
         what = "malloc holds less than half of the memory; the largest part is %s" % owner
-    figures = Size(largest.bytes), Size(total), share(largest.bytes, total), Size(held), share(held, total)
-    evidence = say("%s of %s (%s), malloc holds %s (%s)", *figures)
+    lazy = sum(map(lazily_free, largest.parts))
+    freed = say(", %s of it freed with MADV_FREE", Size(lazy)) if lazy >= max(SMALL_BYTES, MATTERS * largest.bytes) else ""
+    figures = Size(largest.bytes), Size(total), share(largest.bytes, total), freed, Size(held), share(held, total)
+    evidence = say("%s of %s (%s)%s, malloc holds %s (%s)", *figures)
     return Finding(what, evidence, _hint(largest, split), codes.MOSTLY + largest.kind)
 
 
@@ -199,7 +216,19 @@ def _hint(largest: Group, split: Split) -> Optional[str]:
         return "largest mapping: %s-%s" % (unclaimed[0].start, unclaimed[0].end)
     if largest.sure == GUESS:
         return "that it belongs to %s is a guess: no other owner of such memory is known in a program like this" % largest.program
+    if largest.kind == kinds.STACK and stack_cause(split) is not None:
+        return None  # the finding's own
     return _HINTS.get(largest.kind)
+
+
+def stack_cause(split: Optional[Split]) -> Optional[Finding]:
+    """The finding that most of the stacks' memory is due to."""
+    memory = split.memory if split is not None else None
+    if split is None or memory is None:
+        return None
+    ended = memory.ended_threads
+    are_unjoined = ended is not None and 2 * ended.unjoined_bytes >= memory.stack_bytes
+    return next(_never_joined(memory) if are_unjoined else _huge_stacks(split, memory), None)
 
 
 def behind_cache(split: Optional[Split]) -> Optional[str]:
@@ -235,7 +264,42 @@ def were_deeper(memory: Optional[Memory]) -> bool:
 def findings(split: Optional[Split]) -> List[Finding]:
     """What a reader of RSS must know."""
     memory = split.memory if split is not None else None
-    return [*_deeper(memory), *_shared(split, memory)] if split is not None and memory is not None else []
+    if split is None or memory is None:
+        return []
+    return [*_never_joined(memory), *_huge_stacks(split, memory), *_deeper(memory), *_lazily_free(split, memory), *_shared(split, memory)]
+
+
+def _never_joined(memory: Memory) -> Iterator[Finding]:
+    """Fewer threads may be waited for in turn."""
+    ended = memory.ended_threads
+    if ended is None or (ended.unjoined < MANY_UNJOINED and ended.unjoined_bytes < SMALL_BYTES):
+        return
+    where = "in RAM" if memory.measure == "resident" else "in the core"
+    ran = join_sentences("", [say("; %d ran %s", start.threads, start.function) for start in ended.starts])
+    sizes = Size(ended.unjoined_bytes), where, Size(ended.unjoined_virtual_bytes)
+    evidence = say("their stacks keep %s %s, %s of address space%s", *sizes, ran)
+    what = "%s ended and %s never joined" % (plural(ended.unjoined, "thread"), "was" if ended.unjoined == 1 else "were")
+    yield Finding(what, evidence, "pthread_join or pthread_detach frees the stack of such a thread; nothing else does", codes.NEVER_JOINED)
+
+
+def _huge_stacks(split: Split, memory: Memory) -> Iterator[Finding]:
+    huge = sum(part.huge_bytes or 0 for part in split.parts if part.kind == kinds.STACK)
+    stacks = sum(part.resident_bytes or 0 for part in split.parts if part.kind == kinds.STACK)
+    if 2 * huge < stacks or huge < max(SMALL_PROCESS_BYTES, MATTERS * memory.total_bytes):
+        return
+    evidence = say("%s of %s: one touch of a stack fills a whole huge page", Size(huge), Size(stacks))
+    yield Finding("thread stacks are in huge pages", evidence, _HUGE_STACKS_HINT, codes.HUGE_STACKS)
+
+
+def _lazily_free(split: Split, memory: Memory) -> Iterator[Finding]:
+    """In memory of any owner: droppable though it is no page cache."""
+    lazy = sum(map(lazily_free, split.parts))
+    if lazy < max(SMALL_BYTES, MATTERS * memory.total_bytes):
+        return
+    largest = max(split.parts, key=lazily_free)
+    evidence = say("%s of %s, most of it in: %s", Size(lazy), Size(memory.total_bytes), largest.name)
+    hint = "RSS counts it until memory is short, then the kernel takes it without swap; it is no leak"
+    yield Finding("memory was freed with MADV_FREE and is still in RSS", evidence, hint, codes.LAZY_FREE)
 
 
 def _deeper(memory: Memory) -> Iterator[Finding]:

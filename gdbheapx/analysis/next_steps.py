@@ -116,24 +116,31 @@ _BY_KIND: Dict[str, Advice] = {
         (Step("ipcs -m", "lists SysV segments"), Step("ls -l /proc/PID/fd", "shows the memfds that the process holds open")),
     ),
     kinds.CACHE: Advice(("nothing to do: the kernel drops such pages when memory is short",)),
+    kinds.LOCKED: Advice((Step("grep -E '^VmLck' /proc/PID/status", "shows how much is locked; mlock, mlockall or MAP_LOCKED did it"),)),
     kinds.COPIED: Advice((Step("grep -E ' rw-p .* /|^Anonymous' /proc/PID/smaps", "shows how much of each file's pages was written"),)),
     kinds.STACK: Advice(
         (Step("ls /proc/PID/task | wc -l", "counts the threads; ulimit -s and pthread_attr_setstacksize set the size of their stacks"),)
     ),
 }
 """By the kind of the part that is largest."""
+_BY_CAUSE: Dict[str, Advice] = {
+    codes.NEVER_JOINED: Advice(("find where the program creates these threads, and join each one or create it detached",)),
+    codes.HUGE_STACKS: Advice((Step("grep -E '^[0-9a-f]+-|^AnonHugePages' /proc/PID/smaps", "shows which stacks are in huge pages"),)),
+}
+"""By the cause why stacks are largest."""
 _NO_PROGRAM = (
     "give the program's file with --exe FILE: it is not here, and without it variables, functions and classes show as offsets or hashes"
 )
 
 
-def steps(target: Target, code: Optional[str], program: Optional[str], has_heap: bool = False) -> List[str]:
+def steps(target: Target, code: Optional[str], program: Optional[str], has_heap: bool = False, cause: Optional[str] = None) -> List[str]:
     """What to do where most of the memory is not malloc's: by the program whose it is, else by its kind (`code` of the verdict).
-    `has_heap`: an allocator was read, so that this tool's commands go through the blocks."""
+    `has_heap`: an allocator was read, so that this tool's commands go through the blocks. `cause`: code of the finding behind it."""
     advice = _BY_PROGRAM.get(program or "", Advice())
     if not advice.live:
         names = [module.file_name for module in target.modules()]
         advice = Advice(tuple(text for prefix, text in _BY_OBJECT if any(name.startswith(prefix) for name in names)))
+    advice = _BY_CAUSE.get(cause or "", advice)
     if not advice.live:
         advice = next((advice for kind, advice in _BY_KIND.items() if code == codes.MOSTLY + kind), Advice())
     if not advice.live:

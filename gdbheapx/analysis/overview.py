@@ -142,7 +142,9 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
     if large is not None:
         lines = [*large.verdict.lines, *(line for judgement in shown for line in _beside(judgement.verdict))]
         program = large.program or memory_verdict.behind_cache(memory)
-        steps = [*next_steps.steps(target, large.verdict.code, program, bool(session.heaps.all()))]
+        cause = memory_verdict.stack_cause(memory) if large.kind == kinds.STACK else None
+        has_heap = bool(session.heaps.all())
+        steps = [*next_steps.steps(target, large.verdict.code, program, has_heap, cause.code if cause is not None else None)]
         return large.verdict._replace(lines=lines), [*steps, *(step for judgement in shown for step in judgement.next_steps)]
     if not judged and session.discovery.unused():
         unused = [Finding(copy.what, "its heap is empty", copy.hint, findings.SMALL_HEAP) for copy in session.discovery.unused()]
@@ -155,6 +157,9 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
         main = main._replace(sure=verdict.less_sure(["whose malloc it is"], main.sure))
     programs = memory.runtimes() if memory is not None else []
     steps = [*inside.steps(main.kind, session), *next_steps.in_malloc(target, programs), *_steps(target, shown or judged)]
+    cause = memory_verdict.stack_cause(memory)
+    if main.kind == verdict.SMALL and cause is not None:
+        steps = next_steps.steps(target, None, None, cause=cause.code)
     return main._replace(lines=[*main.lines, *memory_verdict.beside(memory)]), steps
 
 

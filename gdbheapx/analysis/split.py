@@ -2,9 +2,10 @@
 
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
-from gdbheapx.analysis.memory import depths, kinds
+from gdbheapx.analysis.memory import depths, ended, kinds
 from gdbheapx.analysis.memory.attribute import Attribution, Piece, tell
 from gdbheapx.analysis.memory.depths import ThreadStacks
+from gdbheapx.analysis.memory.ended import EndedThreads
 from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import MappingUse, MemoryUse, Target
@@ -121,7 +122,7 @@ def _shared_and_pss(piece: Piece, use: MappingUse) -> Tuple[Optional[int], Optio
 
 def _droppable(piece: Piece, use: MappingUse) -> Optional[int]:
     """What the kernel may take without swap. Locked pages stay."""
-    if use.flags is not None and "lo" in use.flags:
+    if kinds.is_locked(use):
         return 0
     if piece.owner.kind == kinds.CACHE:
         return piece.taken_bytes
@@ -169,6 +170,8 @@ class Memory(NamedTuple):
     copied without its holes); None: a process."""
     thread_stacks: Optional[ThreadStacks] = None
     """What living threads have touched of their stacks, and how deep they are in them."""
+    ended_threads: Optional[EndedThreads] = None
+    """Ended threads whose stacks are still there; None where the C library's lists of stacks were not found."""
     virtual_bytes: Optional[int] = None
     """VSZ: all mappings, touched or not; None where a core has not all of them."""
     peak_virtual_bytes: Optional[int] = None
@@ -229,7 +232,9 @@ def split(
         largest.add(piece, use.mappings[piece.place])
     parts = tally.parts()
     sums = _sums(use.measure, parts, dict.fromkeys(claims, 0), largest)
-    sums = sums._replace(zero_bytes=told.zero_bytes, thread_stacks=depths.find(target, attribution, kernel, budget))
+    gone = ended.find(target, attribution, {part.name: taken(part) for part in parts if part.kind == kinds.STACK})
+    living = depths.find(target, attribution, kernel, budget)
+    sums = sums._replace(zero_bytes=told.zero_bytes, thread_stacks=living, ended_threads=gone)
     return Split(parts, _with_space(target, use, sums), told.until, attribution, pieces)
 
 

@@ -949,6 +949,10 @@ class Objects(ABC):
         """Every function in the object's full symbol table, by address; empty if it is stripped. `exported`: and those of .dynsym."""
         return []
 
+    def function_name(self, address: int) -> Optional[str]:
+        """`work in app`: the function that begins there, with its object; `app+0x1189` where no symbol table has it."""
+        return None
+
     def code(self, module: Module) -> Optional[Code]:
         """The object's code, by its own file; None where that is not here, or nothing is known of its machine."""
         return None

@@ -356,6 +356,14 @@ class ElfTarget(Target):
             self._functions[key] = self._functions_of(module, entries)
         return self._functions[key]
 
+    def function_name(self, address: int) -> Optional[str]:
+        module = self.module_at(address)
+        if module is None:
+            return None
+        at = address - module.base
+        name = next((name for file in self.symbol_files(module) for name in file.functions_at(at)), None)
+        return "%s in %s" % (name, module.file_name) if name else "%s+0x%x" % (module.file_name, at)
+
     def _all_symbols(self, module: Module) -> Iterator[Tuple[str, ElfSymbol]]:
         """Those of its symbol tables, and what it exports: stripped files keep that. Without its own file as far as memory has it."""
         for file in self.symbol_files(module):

@@ -15,7 +15,7 @@ MOST_LINES = 20
 WORTH_PERCENT = 1
 """Free memory of a process is named from this part of the group's memory on."""
 SORTS = (
-    ("page cache", (kinds.CACHE, SWAP_CACHE)),
+    ("page cache", (kinds.CACHE, kinds.LOCKED, SWAP_CACHE)),
     ("shared memory and tmpfs", (kinds.SHARED,)),
     ("kernel", (kinds.KERNEL, SOCKETS)),
     ("huge pages", (kinds.HUGETLB,)),

@@ -33,6 +33,7 @@ KEYS = {
     "executable": "program",
     "thread": "thread",
     "path": "path",
+    "function": "function",
 }
 """Members of records and JSON objects that hold a name, and what stands there instead, with a number."""
 RUNTIMES = "python jvm perl ruby php lua redis bind postgresql nginx sqlite rust c++"

@@ -240,16 +240,16 @@ class Attribution:
         owner = self._by_line(use)
         if owner is None:
             yield Piece(place, self._anonymous(place, use), taken, swapped)
-        elif owner.kind != kinds.CACHE:
+        elif owner.kind not in kinds.FILE:
             yield Piece(place, owner, taken, swapped)
         else:
-            yield from self._file(place, use, taken, swapped)
+            yield from self._file(place, use, owner, taken, swapped)
 
     def _by_line(self, use: MappingUse) -> Optional[Owner]:
         owner = kinds.by_line(use)
         return shapes.shared(self.here, use.mapping.name, owner) if owner is not None and owner.kind == kinds.SHARED else owner
 
-    def _file(self, place: int, use: MappingUse, taken: int, swapped: Optional[int]) -> Iterator[Piece]:
+    def _file(self, place: int, use: MappingUse, owner: Owner, taken: int, swapped: Optional[int]) -> Iterator[Piece]:
         """A file: private copies are the process's own, the rest is the page cache's. A core does not tell which is which."""
         if self._use.measure == "dumped":
             yield Piece(place, kinds.DUMPED_WRITABLE if use.mapping.writable else kinds.DUMPED_FILES, taken, None)
@@ -259,7 +259,7 @@ class Attribution:
             is_object = use.mapping.executable or use.mapping.name in self._objects
             yield Piece(place, kinds.COPIED_PAGES if is_object else kinds.COPIED_DATA, copied, swapped)
         if taken > copied:
-            yield Piece(place, kinds.PAGE_CACHE, taken - copied, 0 if swapped is not None else None)
+            yield Piece(place, owner, taken - copied, 0 if swapped is not None else None)
 
     def _anonymous(self, place: int, use: MappingUse) -> Owner:
         mapping = use.mapping

@@ -16,13 +16,14 @@ ANONYMOUS = "anonymous"
 SHARED = "shared-memory"
 COPIED = "private-file"
 CACHE = "page-cache"
+LOCKED = "locked-file"
 DEVICE = "device"
 KERNEL = "kernel"
 HUGETLB = "hugetlb"
 
 PRIVATE = frozenset((STACK, JIT, BSS, BRK, NAMED, RUNTIME, ANONYMOUS, KERNEL))
 """Anonymous memory of the process that is no allocator's."""
-FILE = frozenset((COPIED, CACHE))
+FILE = frozenset((COPIED, CACHE, LOCKED))
 
 
 class Owner(NamedTuple):
@@ -41,6 +42,7 @@ class Owner(NamedTuple):
 
 OTHER = Owner(ANONYMOUS, "other anonymous memory")
 PAGE_CACHE = Owner(CACHE, "page cache of mapped files (the kernel can drop it)")
+LOCKED_PAGES = Owner(LOCKED, "locked pages of mapped files (mlock: the kernel cannot drop them)")
 COPIED_PAGES = Owner(COPIED, "private copies of file pages (.data, relocations)")
 COPIED_DATA = Owner(COPIED, "private copies of pages of mapped data files")
 """Of files that are no loaded objects."""
@@ -72,6 +74,11 @@ def given_name(label: str) -> str:
 def is_hugetlb(use: MappingUse) -> bool:
     """Pages of hugetlbfs: they are counted nowhere else."""
     return bool(use.hugetlb_bytes) or (use.flags is not None and "ht" in use.flags) or use.mapping.name.startswith(ANON_HUGE)
+
+
+def is_locked(use: MappingUse) -> bool:
+    """By mlock or mlockall: all of its pages stay in RAM (VmFlags, Linux 3.8)."""
+    return use.flags is not None and "lo" in use.flags
 
 
 def is_shared_memory(use: MappingUse) -> bool:
@@ -121,5 +128,5 @@ def by_line(use: MappingUse) -> Optional[Owner]:
     if is_device(use):
         return Owner(DEVICE, "device memory: %s" % (name or "unnamed"))
     if use.mapping.is_file and not name.startswith(ZERO):
-        return PAGE_CACHE
+        return LOCKED_PAGES if is_locked(use) else PAGE_CACHE
     return None

@@ -85,7 +85,7 @@ class Finder:
         self._ended()
         own = Ranges((root.start, root.end) for root in self._roots if root.kind != REGISTERS)
         images = self._images()
-        dead = {place for place, owner in self._stacks.sorts.items() if owner in (stacks.LIVING, stacks.COROUTINES, stacks.ENDED)}
+        dead = {place for place, owner in self._stacks.sorts.items() if owner in (stacks.LIVING, stacks.COROUTINES, *stacks.OF_ENDED)}
         for place, use in enumerate(self._uses):
             whole = [(use.mapping.start, use.mapping.end)]
             # of a living stack what is in use is a root already
@@ -152,11 +152,11 @@ class Finder:
             self._thread_local(thread)
 
     def _ended(self) -> None:
-        """What ended threads keep whose stacks are kept for reuse. The C library frees a dtv, and the blocks of thread-local storage that
+        """What ended threads keep whose stacks are still there. The C library frees a dtv, and the blocks of thread-local storage that
         it leads to, only when a new thread takes the stack or it is unmapped (nptl/allocatestack.c: get_cached_stack, __nptl_free_stacks),
         and a result stays until somebody joins the thread. Nothing else on such a stack is read again."""
         word = self._target.word_bytes
-        for pointer in self._stacks.kept:
+        for pointer in self._stacks.ended:
             data = self._target.read_prefix(pointer, stacks.top(pointer, self._target.arch) - pointer)
             words = struct.unpack("<%dQ" % (len(data) // word), data[: len(data) // word * word])
             self._roots.append(Root(REGISTERS, 0, 0, words=[*words, *self._dtv(pointer)]))

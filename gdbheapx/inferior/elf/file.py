@@ -375,6 +375,18 @@ class ElfFile:
                         yield name, symbol
                 letters.spend(count >> LETTERS_SHIFT)
 
+    @ends_with_work
+    def functions_at(self, value: int) -> Iterator[str]:
+        """The names of functions that begin at this address of the file, by .symtab and .dynsym."""
+        order, word_bytes = self.header.order, self.header.word_bytes
+        size, wanted = symbol_bytes(word_bytes), struct.pack(order + ("Q" if word_bytes == 8 else "I"), value)
+        for table in self._symbol_tables(SHT_SYMTAB, SHT_DYNSYM):
+            _, entries, text = self._table(table)
+            for number in sorted({at // size for at in places(entries, wanted, self.work)}):
+                name_at, symbol = parse_symbol(order, word_bytes, entries[number * size : (number + 1) * size])
+                if symbol.value == value and symbol.section and symbol.type == STT_FUNC:
+                    yield c_string(text, name_at)
+
     def _symbol_tables(self, *types: int) -> List[Section]:
         return [table for table in self.sections() if table.type in types][:MOST_SYMBOL_TABLES]
 

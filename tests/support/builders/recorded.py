@@ -58,6 +58,12 @@ class Recorded:
     def image_ranges(self) -> List[Tuple[int, int, Module]]:
         return [(start, end, Module("/usr/bin/service", start, True, None, None)) for start, end in self._images]
 
+    def writable_segments(self, module: Module) -> List[Tuple[int, int, int]]:
+        return []
+
+    def function_name(self, address: int) -> None:
+        return None
+
     def has_section(self, module: Module, name: str) -> bool:
         return name in self._sections
 

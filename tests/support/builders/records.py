@@ -26,13 +26,13 @@ def part(kind: str, resident: Optional[int], **more: Any) -> MemoryPart:
 
 
 def split(
-    parts: Sequence[MemoryPart], pss: Optional[int] = None, unclaimed: bool = True, thread_stacks: Optional[ThreadStacks] = None
+    parts: Sequence[MemoryPart], pss: Optional[int] = None, unclaimed: bool = True, thread_stacks: Optional[ThreadStacks] = None, **sums: Any
 ) -> Split:
     """A split with these lines, and sums."""
     total = sum(one.resident_bytes or 0 for one in parts)
     mappings = [UnclaimedMapping(Address(0x7F0000000000), Address(0x7F0000100000), MB, None, 0)] if unclaimed else []
-    sums = Memory("resident", total, 0, 0, {}, 0, 0, 0, 0, 0, total if pss is None else pss, 0, 0, 0, 0, [], mappings, None, thread_stacks)
-    return Split(list(parts), sums)
+    memory = Memory("resident", total, 0, 0, {}, 0, 0, 0, 0, 0, total if pss is None else pss, 0, 0, 0, 0, [], mappings, None, thread_stacks)
+    return Split(list(parts), memory._replace(**sums))
 
 
 def glibc_arena(index: int = 0, **fields: Any) -> ArenaTotals:

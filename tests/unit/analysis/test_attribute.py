@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdbheapx.analysis.memory import stacks
 from gdbheapx.analysis.memory.attribute import Attribution, Held
+from gdbheapx.analysis.memory.places import Places
+from gdbheapx.analysis.memory.stack_lists import ControlBlocks
 
 pytestmark = pytest.mark.once  # pure functions
 PAGE = 4096
@@ -33,7 +34,7 @@ def reader(kind: str, words: bytes) -> Any:
 @given(kind=st.sampled_from(["live", "core"]), head=st.integers(0, TOP - 1), words=st.binary(min_size=8, max_size=64))
 def test_lists_lead_anywhere(kind: str, head: int, words: bytes) -> None:
     """A list of stacks whose links are any words is followed as far as there can be memory, and no further."""
-    assert isinstance(stacks._list(head, reader(kind, words)), list)
+    assert isinstance(ControlBlocks(Places([]), reader(kind, words), PAGE, 704).follow(head), list)
 
 
 @pytest.mark.parametrize("address", [-8, TOP - 8, TOP - 1, TOP, TOP + 8])

@@ -20,6 +20,7 @@ from gdbheapx.allocators.records import Surroundings
 from gdbheapx.analysis import inside, memory_verdict, pins
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.depths import ThreadStacks
+from gdbheapx.analysis.memory.ended import EndedThreads, ThreadStart
 from gdbheapx.glibc.messages import arenas as glibc_pages
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.glibc.records import GlibcFacts, MmappedTotals
@@ -444,6 +445,12 @@ def leaked(kind: str, **fields: Any) -> Callable[[], Iterable[Finding]]:
     return lambda: inside.with_leaked(judged, found).lines
 
 
+def judged(whole: Any) -> Iterable[Finding]:
+    found = memory_verdict.judge(whole)
+    return found.verdict.lines if found else []
+
+
+UNJOINED = EndedThreads(4000, 31 * MB, 5000 * MB, 0, 0, [ThreadStart("work in app", 3000), ThreadStart("app+0x1189", 9)])
 MEMORY = {
     "leaked": Case(leaked(verdict.LEAK_LIKE), [codes.LEAKED, codes.IN_USE], ["28.0 MiB of 90.0 MiB in use (31 %) in 3 blocks", "the program holds the memory"]),
     "leaked at most": Case(leaked(verdict.LEAK_LIKE, leaked_is_upper_bound=True), [codes.IN_USE], ["only if it grows"]),
@@ -463,6 +470,7 @@ MEMORY = {
     "shared": mostly(kinds.SHARED, "shared memory"),
     "shared, of a program": mostly(kinds.SHARED, "shared memory of PostgreSQL", program="PostgreSQL"),
     "copied": mostly(kinds.COPIED, "private copies of file pages"),
+    "locked": mostly(kinds.LOCKED, "locked pages of mapped files"),
     "cache": mostly(kinds.CACHE, "page cache of mapped files"),
     "device": mostly(kinds.DEVICE, "memory of a device or a driver"),
     "kernel": mostly(kinds.KERNEL, "pages of the kernel"),
@@ -479,6 +487,29 @@ MEMORY = {
         lambda: memory_verdict.findings(split([part(kinds.STACK, 60 * MB)], thread_stacks=ThreadStacks(30, 30, 240 * MB, 60 * MB, MB, 59 * MB, []))),
         [codes.DEEPER_STACKS],
         ["60.0 MiB touched by 30 threads, 1.0 MiB in use now", "until each thread ends"],
+    ),
+    "threads that nobody joined": Case(
+        lambda: memory_verdict.findings(split([part(kinds.STACK, 40 * MB)], ended_threads=UNJOINED)),
+        [codes.NEVER_JOINED],
+        ["4000 threads ended and were never joined", "their stacks keep 31.0 MiB in RAM, 4.9 GiB of address space; 3000 ran work in app; 9 ran app+0x1189", "pthread_join"],
+    ),
+    "most of the memory is theirs": Case(
+        lambda: judged(split([part(kinds.ALLOCATOR, MB), part(kinds.STACK, 40 * MB, name="stacks of threads that ended")], ended_threads=UNJOINED, stack_bytes=40 * MB)),
+        [codes.MOSTLY + kinds.STACK],
+        ["it is stacks of threads that ended"],
+    ),
+    "stacks in huge pages": Case(
+        lambda: memory_verdict.findings(split([part(kinds.STACK, 120 * MB, huge_bytes=120 * MB)])),
+        [codes.HUGE_STACKS],
+        ["120.0 MiB of 120.0 MiB", "PR_SET_THP_DISABLE"],
+    ),
+    "given to MADV_FREE": Case(
+        lambda: memory_verdict.findings(split([part(kinds.ANONYMOUS, 200 * MB, droppable_bytes=150 * MB), part(kinds.CACHE, MB, droppable_bytes=MB)])),
+        [codes.LAZY_FREE],
+        ["150.0 MiB of 201.0 MiB, most of it in: anonymous"],
+    ),
+    "most of the memory was given to MADV_FREE": Case(
+        large(kinds.ANONYMOUS, droppable_bytes=60 * MB), [codes.MOSTLY + kinds.ANONYMOUS], ["90.0 MiB of 100.0 MiB (90 %), 60.0 MiB of it freed with MADV_FREE, malloc"]
     ),
     "shared pages": Case(
         lambda: memory_verdict.findings(split([part(kinds.SHARED, 100 * MB, shared_bytes=90 * MB)], pss=30 * MB)),

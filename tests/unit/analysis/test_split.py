@@ -3,7 +3,6 @@
 Files: analysis/memory/attribute.py, analysis/memory/shapes.py, analysis/memory/stacks.py, analysis/split.py.
 """
 
-import struct
 from typing import List, Optional
 
 import pytest
@@ -226,7 +225,8 @@ def test_copies_of_file_pages_are_private() -> None:
 def test_locked_files_cannot_be_dropped() -> None:
     """mlock keeps them."""
     found = divide(Recorded([use(0x10000, 0x20000, "r--p", "/usr/lib/x.so", 0x8000, anonymous_bytes=0, flags=frozenset({"lo"}))]))
-    assert part(found, kinds.CACHE).droppable_bytes == 0
+    assert [(one.kind, one.resident_bytes, one.droppable_bytes) for one in found.parts] == [(kinds.LOCKED, 0x8000, 0)]
+    assert found.memory.file_bytes == 0x8000
 
 
 def test_a_private_mapping_of_dev_zero_is_anonymous() -> None:
@@ -335,23 +335,6 @@ def test_a_stack_that_an_ended_thread_left() -> None:
     target = with_stacks([], b"\0" * (0x1000 - 0x940) + block)
     target.uses = [one._replace(resident_bytes=one.mapping.size_bytes) if one.mapping.start == STACK[0] else one for one in target.uses]
     assert part(divide(target), kinds.STACK).name.startswith("stacks of exited threads")
-
-
-def test_stacks_that_ended_threads_left_without_guards() -> None:
-    """The kernel joined two of them: the C library's list of kept stacks tells, behind the two lists that threads are on."""
-    main, heads, kept = OTHER[0] + 0x740, OTHER[0] + 0x100, [STACK[1] - 0x940, STACK[1] - 0x9940]
-    links = [kept[0] + 704, kept[1] + 704, heads + 16]
-    words = {heads: main + 704, heads + 8: main + 704, main + 704: heads, main + 712: heads}
-    for node, following in zip([heads + 16, *links], links):
-        words[node], words[following + 8] = following, node
-    uses = [use(*STACK, resident=STACK[1] - STACK[0]), use(*OTHER, resident=OTHER[1] - OTHER[0])]
-    memory = {address: value.to_bytes(8, "little") for address, value in words.items()}
-    memory.update((block, struct.pack("<3Q", block, 0, block)) for block in [main, *kept])
-    target = Recorded(uses, threads=[Thread(100, "main", main, 0x7FFF00000000, 0)], memory=memory)
-    found = divide(target)
-    assert part(found, kinds.STACK).name.startswith("stacks of exited threads")
-    del memory[heads + 24]
-    assert not [one for one in divide(target).parts if one.kind == kinds.STACK], "links that do not agree"
 
 
 @pytest.mark.parametrize("depth, past", [(0x2000, 0x4E000), (None, None), (0x100000, 0x50000)])
