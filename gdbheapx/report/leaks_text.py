@@ -5,12 +5,13 @@ from typing import Any, Dict, Iterator, Optional, Sequence
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.coverage import Coverage, counted
 from gdbheapx.analysis.reachability.leaks import Group, LeakedBlock, Leaks, LostMapping
+from gdbheapx.analysis.unloaded import MANY, libraries
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.report import text
-from gdbheapx.units import DAMAGE, Size, mark, plural, say, share
+from gdbheapx.units import DAMAGE, Size, join_sentences, mark, plural, say, share
 
-MOST_GROUPS, MOST_BLOCKS, MOST_MAPPINGS, MOST_OFFSETS = 20, 100, 10, 8
+MOST_GROUPS, MOST_BLOCKS, MOST_MAPPINGS, MOST_OFFSETS, MOST_SIZES = 20, 100, 10, 8, 3
 
 
 def data(leaks: Leaks, rows: Optional[Sequence[LeakedBlock]], limit: Optional[int], coverage: Optional[Coverage] = None) -> Dict[str, Any]:
@@ -26,6 +27,7 @@ def data(leaks: Leaks, rows: Optional[Sequence[LeakedBlock]], limit: Optional[in
         "habits": list(leaks.habits),
         "offsets": [{"offset": offset, "references": count} for offset, count in leaks.offsets[:MOST_BLOCKS]],
         "mappings": list(leaks.mappings),
+        "unloaded_libraries": leaks.unloaded_libraries,
     }
     if rows is not None:
         made["blocks"] = [
@@ -71,6 +73,7 @@ def page(
         if len(shown) < len(leaks.groups):
             yield "%s: --limit N" % plural(len(leaks.groups) - len(shown), "more group")
         command = "`gdbheapx whatis %s --holders`; " % shown[0].sample[0] if has_blocks else ""
+        yield from _unloaded(leaks)
         yield "To identify one: %s`gdbheapx census` counts all by class, lost ones included" % command
     yield from _mappings(leaks)
     yield from _remarks(leaks)
@@ -96,6 +99,16 @@ def _verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Page:
     yield say("Held:   %s in %s", Size(leaks.held.bytes), plural(leaks.held.blocks, "block"))
     if leaked is not None and leaked.blocks < leaks.held.blocks and leaked.bytes * 10 < whole and whole:
         yield "What is in use is held: `gdbheapx owners` shows by what"
+
+
+def _unloaded(leaks: Leaks) -> Page:
+    """Where as many blocks of one size are leaked as libraries were unloaded, or so many for each."""
+    gone = leaks.unloaded_libraries
+    sizes = [row.size_bytes for row in leaks.groups if gone is not None and gone >= MANY and row.blocks % gone == 0][:MOST_SIZES]
+    if gone is not None and sizes:
+        words = join_sentences(", ", [say("%s", Size(size)) for size in sizes])
+        what = "%s were loaded and unloaded, and as many leak roots, or so many for each, have %s: what only their variables held is lost"
+        yield say(what, libraries(gone), words)
 
 
 def _mappings(leaks: Leaks) -> Page:

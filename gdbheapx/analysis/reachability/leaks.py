@@ -4,6 +4,7 @@ from array import array
 from typing import Annotated, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
+from gdbheapx.analysis import unloaded
 from gdbheapx.analysis.census.block import Labels
 from gdbheapx.analysis.reachability import heap_graph, memory_budget
 from gdbheapx.analysis.reachability.heap_graph import Reach
@@ -85,10 +86,13 @@ class Leaks(NamedTuple):
     """The heap lies where small numbers are addresses."""
     is_upper_bound: bool = False
     """Of `leaked`: something that may hold blocks was not read."""
+    unloaded_libraries: Optional[int] = None
+    """Libraries that were loaded and are no longer; None where the dynamic linker's state could not be read."""
 
 
 def judged(session: Session, leaks: Leaks) -> Leaks:
-    """With how sure it is what is leaked, by what was not read."""
+    """With how sure it is what is leaked, by what was not read, and with how many libraries were unloaded."""
+    leaks = leaks._replace(unloaded_libraries=unloaded.count(session))
     if heap_graph.is_leak_unknown(session):
         return leaks._replace(leaked=None, roots=None, groups=(), mappings=(), is_upper_bound=True)
     if heap_graph.is_leak_unknown(session, leaks.leaked):

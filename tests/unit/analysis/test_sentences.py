@@ -9,6 +9,7 @@ import ast
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import pytest
@@ -17,7 +18,7 @@ from gdbheapx import findings as codes
 from gdbheapx import units, verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Surroundings
-from gdbheapx.analysis import inside, memory_verdict, pins
+from gdbheapx.analysis import inside, memory_verdict, pins, unloaded
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.depths import ThreadStacks
 from gdbheapx.analysis.memory.ended import EndedThreads, ThreadStart
@@ -50,7 +51,7 @@ from tests.support.builders.records import (
     tickers,
 )
 
-MODULES = (verdict, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, mimalloc_judgement, pins)
+MODULES = (verdict, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, mimalloc_judgement, pins, unloaded)
 """Where the sentences are."""
 
 
@@ -511,6 +512,12 @@ MEMORY = {
     "most of the memory was given to MADV_FREE": Case(
         large(kinds.ANONYMOUS, droppable_bytes=60 * MB), [codes.MOSTLY + kinds.ANONYMOUS], ["90.0 MiB of 100.0 MiB (90 %), 60.0 MiB of it freed with MADV_FREE, malloc"]
     ),
+    "libraries that are gone": Case(
+        lambda: unloaded.findings(SimpleNamespace(kept=lambda *_: 40), Sum(90000, 130 * MB), Sum(80040, 124 * MB)),  # type: ignore[arg-type]
+        [codes.UNLOADED],
+        ["40 libraries were loaded and unloaded", "124.0 MiB in 80040 blocks"],
+    ),
+    "too few libraries": Case(lambda: unloaded.findings(SimpleNamespace(kept=lambda *_: 1), Sum(9, 130 * MB), Sum(8, 124 * MB)), []),  # type: ignore[arg-type]
     "shared pages": Case(
         lambda: memory_verdict.findings(split([part(kinds.SHARED, 100 * MB, shared_bytes=90 * MB)], pss=30 * MB)),
         [codes.SHARED_PAGES],
