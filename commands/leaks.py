@@ -42,13 +42,16 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
         "gdbheapx.report.leaks_text",
         "gdbheapx.analysis.census.block",
         "gdbheapx.analysis.census.pieces",
+        "gdbheapx.analysis.census.named",
+        "gdbheapx.analysis.naming.cycles",
     ),
 )
 def leaks(session: Session, options: Options) -> Answer:
     """The command `leaks`."""
     from gdbheapx import problems
     from gdbheapx.analysis import coverage
-    from gdbheapx.analysis.census import block, pieces
+    from gdbheapx.analysis.census import block, named, pieces
+    from gdbheapx.analysis.naming import cycles
     from gdbheapx.analysis.reachability import heap_graph
     from gdbheapx.analysis.reachability import leaks as model
     from gdbheapx.report import leaks_text
@@ -59,10 +62,16 @@ def leaks(session: Session, options: Options) -> Answer:
         swept = model.sweep(session, options.interior_holds)
         if swept is not None:
             return model.judged(session, swept)
-        reach, sums = heap_graph.marked(session, options.weak, pieces.further(session, garbage=False))
+        graph = named.make_of_counted(session)
+        further = pieces.further(session, garbage=False) if graph is None else heap_graph.NO_FURTHER
+        reach, sums = heap_graph.marked(session, options.weak, further, None if graph is None else graph.reach)
+        found = cycles.find(reach, graph.paths) if graph is not None else None
+        if found is not None:
+            sums = model.without(reach, sums, found.nodes)
         naming = functools.partial(block.labels, session) if block.can_tell(session) else None
-        made = model.find(reach, options.interior_holds, sums, naming)
-        listed.extend(model.listed(reach, made, options.interior_holds) if options.list else ())
+        made = model.find(reach, options.interior_holds, sums, naming)._replace(garbage=found.garbage if found is not None else None)
+        garbage = frozenset(found.nodes if found is not None else ())
+        listed.extend(model.listed(reach, made, options.interior_holds, garbage) if options.list else ())
         return model.judged(session, made)
 
     looked_at = coverage.tell_coverage(session)

@@ -35,6 +35,7 @@ more; it is followed down to the block where the memory piles up. A block is cal
         "gdbheapx.analysis.reachability.ownership",
         "gdbheapx.report.reach_text",
         "gdbheapx.analysis.census.named",
+        "gdbheapx.analysis.naming.cycles",
         "gdbheapx.analysis.census.by_owner",
         "gdbheapx.analysis.census.block",
     ),
@@ -43,6 +44,7 @@ def owners(session: Session, options: Options) -> Answer:
     """The command `owners`."""
     from gdbheapx.analysis import coverage
     from gdbheapx.analysis.census import block, by_owner, named
+    from gdbheapx.analysis.naming import cycles
     from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget, ownership
     from gdbheapx.analysis.reachability import owners as model
     from gdbheapx.report import reach_text
@@ -57,9 +59,10 @@ def owners(session: Session, options: Options) -> Answer:
     def find() -> model.Owners:
         tallied = read()
         made = block.with_names(session, tallied, ownership.find(tallied, options.depth, limit))
+        garbage = cycles.find_garbage(session, tallied.reach, tallied.paths)
         heap_graph.check_time(session)
         has_garbage = tallied.paths is not None and tallied.paths.has_garbage
-        made = made._replace(leaked_is_upper_bound=has_garbage or heap_graph.lacks_holders(session))
+        made = made._replace(leaked_is_upper_bound=has_garbage or heap_graph.lacks_holders(session), garbage=garbage)
         return made._replace(leaked=None) if heap_graph.is_leak_unknown(session, made.leaked) else made
 
     looked_at = coverage.tell_coverage(session)

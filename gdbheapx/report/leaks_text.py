@@ -8,7 +8,7 @@ from gdbheapx.analysis.reachability.leaks import Group, LeakedBlock, Leaks, Lost
 from gdbheapx.analysis.unloaded import MANY, libraries
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
-from gdbheapx.report import text
+from gdbheapx.report import garbage_text, text
 from gdbheapx.units import DAMAGE, Size, join_sentences, mark, plural, say, share
 
 MOST_GROUPS, MOST_BLOCKS, MOST_MAPPINGS, MOST_OFFSETS, MOST_SIZES = 20, 100, 10, 8, 3
@@ -28,6 +28,7 @@ def data(leaks: Leaks, rows: Optional[Sequence[LeakedBlock]], limit: Optional[in
         "offsets": [{"offset": offset, "references": count} for offset, count in leaks.offsets[:MOST_BLOCKS]],
         "mappings": list(leaks.mappings),
         "unloaded_libraries": leaks.unloaded_libraries,
+        "garbage": leaks.garbage,
     }
     if rows is not None:
         made["blocks"] = [
@@ -62,7 +63,8 @@ def page(
     coverage: Optional[Coverage] = None,
 ) -> Page:
     """Verdict, groups, mappings."""
-    whole = leaks.held.bytes + leaks.maybe.bytes + (leaks.leaked.bytes if leaks.leaked is not None else 0)
+    others = [part.bytes for part in (leaks.leaked, leaks.garbage) if part is not None]
+    whole = leaks.held.bytes + leaks.maybe.bytes + sum(others)
     yield from _verdict(leaks, whole, coverage if coverage is not None and coverage.is_low else None)
     if can_look_again and leaks.leaked is not None and leaks.leaked.bytes and leaks.leaked.bytes * 2 >= whole:
         yield "So much may hang on pointers with other bits set, at odd addresses or mangled: `gdbheapx leaks --weak` looks for these"
@@ -96,6 +98,8 @@ def _verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Page:
     if maybe.blocks:
         by = ", ".join("%s %d" % (word, amount.blocks) for word, amount in leaks.maybe_by.items())
         yield say("Maybe:  %s in %s, by their evidence: %s", Size(maybe.bytes), plural(maybe.blocks, "block"), by)
+    if leaks.garbage is not None:
+        yield from garbage_text.lines(leaks.garbage)
     yield say("Held:   %s in %s", Size(leaks.held.bytes), plural(leaks.held.blocks, "block"))
     if leaked is not None and leaked.blocks < leaks.held.blocks and leaked.bytes * 10 < whole and whole:
         yield "What is in use is held: `gdbheapx owners` shows by what"

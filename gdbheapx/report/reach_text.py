@@ -10,7 +10,7 @@ from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import MAYBE, Others
-from gdbheapx.report import text
+from gdbheapx.report import garbage_text, text
 from gdbheapx.units import Size, plural, say
 
 MOST_NAMED = 2
@@ -119,7 +119,9 @@ def owners_page(owners: Owners) -> Page:
     yield ""
     for suspect in owners.suspects:
         yield suspicion(suspect)
-    if not owners.suspects:
+    if owners.garbage is not None:
+        yield from garbage_text.lines(owners.garbage)
+    elif not owners.suspects:
         yield NOBODY
     yield from (together(row) for row in owners.together)
     yield ""

@@ -42,6 +42,18 @@ def make(session: Session) -> NamedGraph:
     return NamedGraph(reach, names, find.paths(session, reach, names, signer.labels(), known, speakers, words))
 
 
+def make_of_counted(session: Session) -> Optional[NamedGraph]:
+    """The same where objects count references and memory stays as it was, so that garbage in cycles is found; None elsewhere."""
+    if session.target.has_memory and session.shared(find.TOLD) is None:
+        world = World.of(session)
+        counts = any(recogniser.counts_references for recogniser in registry.naming(world))
+        if not (counts and session.target.can_read_on) or memory_budget.fits(session, memory_budget.OWNERS_BYTES) is not None:
+            return None
+    elif session.shared(find.TOLD) is None:
+        return None
+    return make(session)
+
+
 def find_holders(session: Session, addresses: Sequence[int]) -> Dict[int, Holder]:
     """By address, what holds the blocks in use there; empty where there is no graph: the answer it was for stands without it."""
     if not addresses or memory_budget.fits(session, memory_budget.OWNERS_BYTES) is not None:

@@ -194,6 +194,8 @@ class Recogniser:
     """Parts of the names of loaded objects that show it."""
     is_wide = True
     """It is known with 64-bit words, little-endian, alone."""
+    counts_references = False
+    """Its objects do, and what is held by nothing but each other waits for a collector (Namer.counting)."""
 
     def is_here(self, world: World) -> bool:
         """The process has it: by its modules' names or a few words; cheap, and never by all of memory."""

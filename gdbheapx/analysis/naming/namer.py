@@ -4,7 +4,9 @@ import functools
 from codecs import utf_8_decode
 from typing import Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.analysis.reachability.garbage import Collector
 from gdbheapx.analysis.reachability.names import MODULE, PathStep
+from gdbheapx.kernel.blocks.cycles import Counting
 from gdbheapx.kernel.blocks.graph import LAST_OWNING_BIT, OWNS_ALL
 from gdbheapx.model import Address
 
@@ -74,6 +76,22 @@ class Namer:
     def owns_nothing(self) -> Iterable[int]:
         """Addresses in blocks that own nothing of what they point to, whatever their rows say, such as a table of interned strings; and in
         data of objects: a runtime's own variables keep what has no better owner."""
+        return ()
+
+    def counting(self, signature: Optional[str]) -> Optional[Counting]:
+        """How such objects count references; None: this runtime's do not."""
+        return None
+
+    def is_of_program(self, signature: Optional[str]) -> bool:
+        """A class of the program's or of a library, and none of the runtime's own."""
+        return False
+
+    def collector(self) -> Collector:
+        """How what frees cycles of such objects is set."""
+        return Collector(None)
+
+    def frozen(self) -> Iterable[int]:
+        """Addresses of objects that it leaves out."""
         return ()
 
     def items(self, signature: Optional[str]) -> Tuple[int, int]:

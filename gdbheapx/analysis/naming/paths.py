@@ -93,6 +93,7 @@ class Paths(graph_names.Paths):
 
     def __init__(self, reach: Reach, names: Names, told: Told) -> None:
         self._reach, self._names, self._told = reach, names, told
+        self.labels, self.kinds, self.speakers, self.can_read = told.labels, told.kinds, told.speakers, told.can_read
         self._starts: Dict[int, Tuple[Namer, Start]] = {}
         self._ways: Optional[Ways] = None
         self._roots: Sequence[regions.Root] = reach.regions.roots
@@ -170,6 +171,11 @@ class Paths(graph_names.Paths):
         self._roots, self._ways = roots, None
         self._known.clear()
         self._forget()
+
+    def strong_roots(self) -> Tuple[int, int]:
+        """First and end of those that are no stacks and registers."""
+        strong = sum(root.kind in (regions.DATA, regions.THREAD_LOCAL) for root in self._roots)
+        return self._reach.roots_from, self._reach.roots_from + strong
 
     def _forget(self) -> None:
         self._hop.cache_clear()

@@ -156,9 +156,12 @@ def make_graph(session: Session, slots: bool, names: bool = False, further: Furt
     return shared if shared is not None else finish(session, gather(session, slots, names, further=further))
 
 
-def marked(session: Session, again: Optional[bool], further: Further = NO_FURTHER) -> Tuple[Reach, Sequence[Sum]]:
-    """The graph with its marks. `again`: look once more, for weak pointers; None: on a core. `further`: what counts as blocks, too."""
-    shared: Optional[Reach] = session.shared(REACH)
+def marked(
+    session: Session, again: Optional[bool], further: Further = NO_FURTHER, made: Optional[Reach] = None
+) -> Tuple[Reach, Sequence[Sum]]:
+    """The graph with its marks. `again`: look once more, for weak pointers; None: on a core. `further`: what counts as blocks, too; `made`:
+    the graph, of memory that is as it was then."""
+    shared: Optional[Reach] = session.shared(REACH) or made
     if shared is not None and shared.kept is not None:
         return shared, marked_again(shared, shared.kept, again)
     is_wanted = session.target.kind == "core" if again is None else again

@@ -1,12 +1,13 @@
 """Which used blocks nothing holds: by the graph, or where that does not fit by passes over memory with some bits a block."""
 
 from array import array
-from typing import Annotated, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.analysis import unloaded
 from gdbheapx.analysis.census.block import Labels
 from gdbheapx.analysis.reachability import heap_graph, memory_budget
+from gdbheapx.analysis.reachability.garbage import Garbage
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.regions import Node
 from gdbheapx.columns import BYTES, TEXT, Column
@@ -88,6 +89,8 @@ class Leaks(NamedTuple):
     """Of `leaked`: something that may hold blocks was not read."""
     unloaded_libraries: Optional[int] = None
     """Libraries that were loaded and are no longer; None where the dynamic linker's state could not be read."""
+    garbage: Optional[Garbage] = None
+    """None of the other classes has it; None: none was found, or looked for."""
 
 
 def judged(session: Session, leaks: Leaks) -> Leaks:
@@ -185,13 +188,24 @@ def mapping_rows(nodes: Sequence[Node]) -> List[LostMapping]:
     return sorted(mappings, key=lambda mapping: -mapping.bytes)
 
 
-def listed(reach: Reach, leaks: Leaks, interior_holds: bool) -> Iterator[LeakedBlock]:
-    """Every block that is leaked or may be, by address."""
+def without(reach: Reach, sums: Sequence[Sum], nodes: Sequence[int]) -> List[Sum]:
+    """Sums by evidence without these nodes."""
+    blocks, sizes = [part.blocks for part in sums], [part.bytes for part in sums]
+    for node, (_, size) in zip(nodes, reach.graph.blocks(nodes)):
+        rule = reach.graph.evidence(node)
+        blocks[rule] -= 1
+        sizes[rule] -= size
+    return list(map(Sum, blocks, sizes))
+
+
+def listed(reach: Reach, leaks: Leaks, interior_holds: bool, garbage: FrozenSet[int] = frozenset()) -> Iterator[LeakedBlock]:
+    """Every block that is leaked or may be, by address; `garbage`: nodes that are neither."""
     holding = held_rules(interior_holds)
     rules = [rule for rule in range(LEAKED + 1) if rule not in holding]
     step = 1 << 16
     for start in range(0, reach.numbers.blocks, step):
         rows = reach.graph.with_evidence(rules, start, min(start + step, reach.numbers.blocks))
+        rows = [row for row in rows if row[0] not in garbage] if garbage else rows
         ids = [node for node, _ in rows]
         sorts = reach.graph.leak_kinds(ids) if leaks.leaked is not None and leaks.leaked.blocks else [0] * len(ids)
         for (_, rule), sort, (address, size) in zip(rows, sorts, reach.graph.blocks(ids)):

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
+from gdbheapx.analysis.reachability.garbage import Garbage
 from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.names import PathStep
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
@@ -97,6 +98,8 @@ class Owners(NamedTuple):
     no names its heap, and what its words lead to at once. Where runtimes give names, blocks with many pointers, such as dicts and lists,
     and what each leads to without the others and nothing else does; else variables that lead to a fifth or more, those first from which the
     shortest ways lead to most."""
+    garbage: Optional[Garbage] = None
+    """Held by nothing but itself; None: none was found, or looked for."""
 
 
 def is_block(row: Owned) -> bool:

@@ -417,6 +417,11 @@ class Graph:
         self._budget.progress.measure(None, 0)
 
     @property
+    def library(self) -> Any:
+        """The native library."""
+        return self._library
+
+    @property
     def handle(self) -> Optional[int]:
         """The struct graph."""
         return self._handle  # type: ignore[no-any-return]

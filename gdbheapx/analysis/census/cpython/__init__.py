@@ -176,7 +176,7 @@ def _python(world: World) -> Python:
 class CPython(Recogniser):
     """3.8 to 3.15 with 64-bit words; not free-threaded builds, whose heads are others."""
 
-    module = MODULE
+    module, counts_references = MODULE, True
 
     def is_here(self, world: World) -> bool:
         """The data of some module hold `type`."""

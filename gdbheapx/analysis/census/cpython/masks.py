@@ -9,6 +9,7 @@ from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
 from gdbheapx.analysis.census.cpython.types import (
     DEBUG_HEAD,
     GC_HEAD,
+    HAS_GC,
     HEAP_TYPE,
     INLINE_VALUES,
     IS_TYPE,
@@ -17,9 +18,11 @@ from gdbheapx.analysis.census.cpython.types import (
     TYPE,
     WORD,
     PyType,
+    bodies,
 )
 from gdbheapx.analysis.census.cpython.values import BYTES, INT, TUPLE, Values
 from gdbheapx.analysis.naming.namer import ALL_WORDS, LAST_BIT
+from gdbheapx.kernel.blocks.cycles import Counting
 
 WEAK_LIST_OFFSET = 208
 """tp_weaklistoffset, in a type."""
@@ -27,6 +30,10 @@ WEAK = frozenset((16, 40, 48))
 """PyWeakReference: wr_object, wr_prev, wr_next."""
 OF_CLASS = frozenset((24, 256, 336, 344, 352, 360, 368))
 """PyTypeObject: tp_name (in a str that has a word of its own), tp_base, tp_bases, tp_mro, tp_cache, tp_subclasses, tp_weaklist."""
+COUNTED_OF_CLASS = (256, 336, 344, 352, 360)
+"""Of these the ones that are counted references: tp_base, tp_bases, tp_mro, tp_cache, tp_subclasses."""
+COUNTING_BODIES = ("dict keys", "dict values", "list items", "set table", "instance values", "deque block", "type keys")
+"""What objects own beside themselves in which references are."""
 NUMBERS_OF_CLASS = frozenset((32, 40, 168, 208, 288, 384))
 """tp_basicsize, tp_itemsize, tp_flags, tp_weaklistoffset, tp_dictoffset, tp_version_tag: where the heap lies low they look like
 pointers."""
@@ -103,6 +110,25 @@ class Masks:
         if not is_counted or self._shift(py_type) or py_type.head_bytes != GC_HEAD:
             return 0, 0
         return GC_HEAD + py_type.basic_bytes, self._values.word(py_type.address + ITEM) & 0xFF
+
+    def counting(self, name: Optional[str]) -> Counting:
+        """How objects of such a type count references; no object where types of that name differ."""
+        types = self._named.get(name or "", ())
+        begins = {(self._shift(py_type) + py_type.head_bytes, py_type.flags & HAS_GC) for py_type in types}
+        if len(begins) != 1:
+            return Counting()
+        (begin, is_visited), more, own = begins.pop(), 0, 0
+        for py_type in types:
+            words = [*([TYPE] if py_type.flags & HEAP_TYPE else []), *(COUNTED_OF_CLASS if py_type.flags & IS_TYPE else ())]
+            for offset in words:
+                more |= _bits(begin + offset, begin + offset + WORD)
+            for body in bodies(self._values.types, py_type):
+                own |= _bits(body.offset, body.offset + WORD) if body.name in COUNTING_BODIES else 0
+        return Counting(self.of(name), more, own, begin // WORD + 1, int(bool(is_visited)))
+
+    def is_of_program(self, name: Optional[str]) -> bool:
+        """A class that is made by code in Python, as far as its flags tell."""
+        return any(py_type.flags & HEAP_TYPE for py_type in self._named.get(name or "", ()))
 
     def has_frame(self, name: Optional[str]) -> bool:
         """Objects of such a type may have a frame in them, whose stack has an end."""

@@ -31,7 +31,9 @@ from gdbheapx.analysis.naming.namer import (
     Start,
     decoded,
 )
+from gdbheapx.analysis.reachability.garbage import Collector
 from gdbheapx.analysis.reachability.symbols import module_at
+from gdbheapx.kernel.blocks.cycles import Counting
 from gdbheapx.model import Address
 
 MOST_STARTS = 1 << 17
@@ -118,6 +120,24 @@ class Paths(Namer):
                     value = self._values.word(value + 16)
                 if self._values.is_object(value):
                     yield Start(value, (first, PathStep(LOCAL, local.name, Address(value))))
+
+    def counting(self, signature: Optional[str]) -> Optional[Counting]:
+        """See Namer."""
+        return self._masks.counting(signature)
+
+    def is_of_program(self, signature: Optional[str]) -> bool:
+        """See Namer."""
+        return self._masks.is_of_program(signature)
+
+    def collector(self) -> Collector:
+        """See Namer."""
+        found = self._interpreter
+        return Collector(None) if found is None else interpreter.collector(self._values, self._memory, found)[0]
+
+    def frozen(self) -> Iterator[int]:
+        """See Namer."""
+        if self._interpreter is not None:
+            yield from interpreter.frozen(self._values, interpreter.collector(self._values, self._memory, self._interpreter)[1])
 
     def object_offset(self, signature: Optional[str]) -> int:
         """See Masks."""

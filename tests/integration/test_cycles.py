@@ -1,0 +1,83 @@
+"""Garbage of CPython in cycles, held against what its own collector frees afterwards.
+
+Files: analysis/reachability/garbage.py, report/garbage_text.py.
+"""
+
+import sys
+from typing import Any, Dict, Sequence
+
+import pytest
+
+from tests.support.gcores import gcore
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
+
+pytestmark = pytest.mark.image  # depends on this Python's release
+
+PROGRAM = """
+import collections, gc, sys, weakref
+class Session:
+    def __init__(self, i):
+        self.me, self.buffer, self.table = self, bytearray(b"x" * 20000), {"k%d" % k: [k, i] for k in range(30)}
+def failed(i):
+    rows = collections.deque([i]); rows.append(rows)
+    try: raise ValueError(i)
+    except ValueError as error: rows.append(error)
+gc.collect()
+mode, live, known = sys.argv[1], [Session(i) for i in range(50)], weakref.WeakValueDictionary()
+if mode != "late": gc.disable()
+else: gc.set_threshold(100000)
+if mode != "none":
+    for i in range(100):
+        known[i] = Session(i); failed(i); known.get(i)
+if mode == "frozen": gc.freeze()
+print("ready", flush=True)
+sys.stdin.read(1)
+gc.unfreeze()
+print(gc.collect(), len(known), "freed", flush=True)
+sys.stdin.read()
+"""
+
+
+def started(stage: Stage, mode: str) -> Process:
+    """The program, at rest."""
+    process = stage.spawn([sys.executable, "-c", PROGRAM, mode])
+    process.wait_ready()
+    return process
+
+
+def garbage(command: str, target: Sequence[str]) -> Dict[str, Any]:
+    """What a command says of garbage; a snapshot has other addresses."""
+    said = dict(heapx(target, command, "--json").envelope["data"]["garbage"])
+    return {**said, "classes": [{**row, "sample": None} for row in said["classes"]]}
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="its collector has other generations")
+@pytest.mark.parametrize("mode", ["off", "frozen", "late"])
+def test_what_a_collection_would_free(stage: Stage, mode: str) -> None:
+    """It is found live, in a core and in a snapshot alike, with why it is there; and the program's own collector then frees it."""
+    process = started(stage, mode)
+    live, core = garbage("leaks", process.target("live")), garbage("leaks", ["--core", str(gcore(process))])
+    assert live == core == garbage("owners", process.target("live"))
+    snapshot = process.folder / "now.snap"
+    assert heapx(process.target("live"), "snapshot", str(snapshot)).code == 0
+    assert garbage("leaks", ["--snapshot", str(snapshot)]) == garbage("owners", ["--snapshot", str(snapshot)]) == live
+    assert live["why"] == mode and live["classes"][0]["name"] == "Session"
+    assert 95 <= live["classes"][0]["objects"] <= 100 and live["classes"][0]["behind_bytes"] >= 95 * 20000
+    assert process.popen.stdin and process.popen.stdout
+    process.popen.stdin.write(b"x")
+    process.popen.stdin.flush()
+    freed, left, _ = process.popen.stdout.readline().split()
+    assert 0.9 * int(freed) <= live["objects"] <= 1.05 * int(freed) and not int(left)
+
+
+def test_classes_add_up_and_say_it(stage: Stage) -> None:
+    """Garbage is in no other class; what is alive is none of it."""
+    process, clean = started(stage, "off"), started(stage, "none")
+    data = heapx(process.target("live"), "leaks", "--json").envelope["data"]
+    parts = [data["classes"][name] for name in ("held", "maybe", "leaked")] + [data["garbage"]]
+    census = heapx(process.target("live"), "census", "--json").envelope["data"]
+    assert abs(sum(part["bytes"] for part in parts) - sum(row["bytes"] for row in census["rows"])) < 4096
+    text = heapx(process.target("live"), "leaks").stdout.decode()
+    assert "that only refer to each other" in text and "gc.collect() would free them" in text and "collector is off" in text
+    assert heapx(clean.target("live"), "leaks", "--json").envelope["data"]["garbage"] is None
