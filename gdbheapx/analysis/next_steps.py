@@ -43,6 +43,15 @@ _BY_PROGRAM: Dict[str, Advice] = {
         core=(Step("jhsdb jmap --histo --exe JAVA --core CORE", "of the same JDK shows the objects in the Java heap by class"),),
         in_malloc=(_NMT,),
     ),
+    "WebAssembly": Advice(
+        (
+            Step(
+                "memory.buffer.byteLength",
+                "in JavaScript shows how large a WebAssembly.Memory is; process.memoryUsage() has all of them in external, in node 26 nowhere",
+            ),
+            "a memory grows and never shrinks: it goes with the last reference to it and to its instance",
+        )
+    ),
     "V8": Advice(
         (
             Step("process.memoryUsage()", "in the program shows heapUsed, heapTotal and external"),

@@ -29,6 +29,8 @@ class Shape(NamedTuple):
     min_run_bytes: int = 0
     reserve_above: bool = False
     """Reserved addresses follow it."""
+    reach: Optional[Tuple[int, int]] = None
+    """Least and most bytes of it and the reserved addresses that follow."""
     flags: FrozenSet[str] = frozenset()
     """Of VmFlags; not asked for where these are unknown (cores, Linux before 3.8)."""
     probe: Optional[str] = None
@@ -73,9 +75,18 @@ JVM = Runtime(  # OpenJDK 17 with G1, Serial, Parallel, ZGC
     rest="tables of the garbage collector and other",
 )
 
+V8_OBJECTS = ("node", "libnode.so", "libv8", "d8", "chrome", "chromium", "electron")
+
+WASM = Runtime(  # node 20 and 26, wasmtime 50: pages of 64 KiB at the begin of all that an index of 32 bits reaches, and a guard behind
+    "WebAssembly",
+    (*V8_OBJECTS, "wasmtime", "libwasmtime", "_libwasmtime"),
+    # of V8's heap in a sandbox the last page has reserved addresses behind it, too: up to 1 TiB
+    shapes=(Shape("linear memory", align_bytes=64 * KIB, multiple_bytes=64 * KIB, reach=(4 * GIB, 16 * GIB)),),
+)
+
 V8 = Runtime(  # node 20: pages of 256 KiB, larger ones for large objects; not inherited by a fork (`dc`)
     "V8",
-    ("node", "libnode.so", "libv8", "d8", "chrome", "chromium", "electron"),
+    V8_OBJECTS,
     shapes=(
         Shape("JavaScript heap", align_bytes=256 * KIB, flags=frozenset({"dc"})),
         Shape("JavaScript heap", align_bytes=256 * KIB, sure=GUESS),
@@ -134,7 +145,7 @@ POSTGRES = Runtime("PostgreSQL", ("postgres",), shared=(("/dev/zero", "shared_bu
 
 NGINX = Runtime("nginx", ("nginx",), shared=(("/dev/zero", "shared zones"),))
 
-RUNTIMES = (JVM, V8, GO, BEAM, PHP, RUBY, CPYTHON, GCC, MARIADB, POSTGRES, NGINX)
+RUNTIMES = (JVM, WASM, V8, GO, BEAM, PHP, RUBY, CPYTHON, GCC, MARIADB, POSTGRES, NGINX)
 
 NAMES = (("Go: ", "Go"), ("v8", "V8"), ("zend_alloc", "PHP"), ("cpython:", "CPython"), ("dalvik-", "ART"))
 """How names that programs give to their anonymous memory begin, and whose they are."""

@@ -89,6 +89,8 @@ def fits(shape: Shape, places: Places, place: int, gaps: Callable[[], Sequence[R
         return False
     if shape.reserve_above and not places.reserve_above(place):
         return False
+    if shape.reach is not None and not shape.reach[0] <= size + places.reserve_above(place) <= shape.reach[1]:
+        return False
     if shape.run_align_bytes > 1 or shape.min_run_bytes:
         start, end = places.run(place)
         if start % shape.run_align_bytes or end % shape.run_align_bytes or end - start < shape.min_run_bytes:

@@ -42,6 +42,26 @@ def test_v8_is_one_line() -> None:
     assert not any("0x302e80000" in one.name for one in found.memory.largest)
 
 
+@pytest.mark.parametrize(
+    "module, reserved_gib, name",
+    [
+        ("/usr/bin/node", 10, "WebAssembly: linear memory"),
+        ("/opt/site-packages/_libwasmtime.so", 4.0625, "WebAssembly: linear memory"),
+        ("/usr/bin/node", 0, "V8: JavaScript heap"),
+        ("/usr/bin/node", 1, "V8: JavaScript heap"),  # a page of V8's heap in its cage of 4 GiB
+        ("/usr/bin/chrome", 1024, "V8: JavaScript heap"),  # and the last one in a sandbox
+        ("/usr/lib/jvm/lib/server/libjvm.so", 8, "JVM: metaspace and class space"),
+        ("/usr/bin/service", 10, "other anonymous memory"),
+    ],
+)
+def test_webassembly_is_no_heap_of_objects(module: str, reserved_gib: float, name: str) -> None:
+    """Whole pages of 64 KiB, with all behind them reserved that an index of 32 bits reaches: where something is loaded that runs it."""
+    start, size = 0x7ECD1C000000, 4 * MIB
+    reserve = [use(start + size, start + int(reserved_gib * (1 << 30)), "---p")] if reserved_gib else []
+    found = divide(Recorded([use(start, start + size, resident=size), *reserve], modules=[module]))
+    assert [one.name for one in found.parts if one.resident_bytes] == [name]
+
+
 def test_without_its_module_nothing_is_called_v8() -> None:
     """Alignment alone proves nothing."""
     found = divide(recorded("node-20-linux-6.18.smaps", modules=["/usr/bin/service"]))
