@@ -23,6 +23,8 @@ class Advice(NamedTuple):
     """What tells a process's blocks of malloc apart."""
     is_seen: bool = False
     """This tool knows its objects: `owners` and `census` come first."""
+    has_c_beside: bool = False
+    """Its own tools do not see malloc's blocks, which cgo or JNI take."""
 
 
 _NMT = Step(
@@ -42,6 +44,7 @@ _BY_PROGRAM: Dict[str, Advice] = {
         ),
         core=(Step("jhsdb jmap --histo --exe JAVA --core CORE", "of the same JDK shows the objects in the Java heap by class"),),
         in_malloc=(_NMT,),
+        has_c_beside=True,
     ),
     "WebAssembly": Advice(
         (
@@ -73,7 +76,8 @@ _BY_PROGRAM: Dict[str, Advice] = {
                 "shows which code holds the heap, if the program imports net/http/pprof",
             ),
             Step("GOMEMLIMIT=SIZE", "at the next start makes the collector keep the heap below that"),
-        )
+        ),
+        has_c_beside=True,
     ),
     "BEAM": Advice(
         (
@@ -158,7 +162,15 @@ def steps(target: Target, code: Optional[str], program: Optional[str], has_heap:
         Step("owners", "shows who keeps most of it, by the names that the program has for it"),
         Step("census", "shows the objects by type"),
     ]
-    return [*(own if advice.is_seen and has_heap else []), *_of(target, advice.live, advice.core)]
+    beside = [
+        Step("owners", "shows who keeps malloc's blocks beside it, those of code in C"),
+        Step("leaks", "shows which of them nothing points to any more"),
+    ]
+    return [
+        *(own if advice.is_seen and has_heap else []),
+        *_of(target, advice.live, advice.core),
+        *(beside if advice.has_c_beside and has_heap else []),
+    ]
 
 
 def in_malloc(target: Target, programs: Sequence[str]) -> List[str]:

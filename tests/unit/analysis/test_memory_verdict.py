@@ -212,7 +212,7 @@ def test_nothing_is_asked_of_a_core_that_only_a_process_can_answer() -> None:
         steps = next_steps.steps(Core(), "mostly-runtime", program, has_heap=True)  # type: ignore[arg-type]
         typed = [step.command for step in steps if isinstance(step, Step)]
         assert not [command for command in typed if "PID" in command or "77" in command], program
-        assert typed[:2] == ["owners", "census"] if advice.is_seen else "owners" not in typed
+        assert typed[:2] == ["owners", "census"] if advice.is_seen else ("owners" in typed) == advice.has_c_beside
         assert [step for step in steps if "live process" in step] or typed
     (jhsdb,) = [step for step in next_steps.steps(Core(), "mostly-runtime", "JVM") if isinstance(step, Step)]  # type: ignore[arg-type]
     assert jhsdb.command == "jhsdb jmap --histo --exe '/opt/a b/java' --core /tmp/the.core"
@@ -230,6 +230,8 @@ def test_a_core_without_its_program_says_what_the_file_would_give() -> None:
 
 def test_own_commands_only_where_there_are_blocks() -> None:
     """A runtime without an allocator that was read has none to go through."""
+    beside = [next_steps.steps(Live(), "mostly-runtime", "Go", has_heap)[2:] for has_heap in (True, False)]  # type: ignore[arg-type]
+    assert [step.command for step in beside[0] if isinstance(step, Step)] == ["owners", "leaks"] and not beside[1]
     with_blocks, without = (next_steps.steps(Live(), "mostly-runtime", "CPython", has_heap) for has_heap in (True, False))  # type: ignore[arg-type]
     assert [str(step).split()[0] for step in with_blocks] == ["owners", "census", "tracemalloc"] and str(without[0]).startswith(
         "tracemalloc"
