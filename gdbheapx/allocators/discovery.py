@@ -320,7 +320,7 @@ class Heaps:
         able = self.discovery.with_capability(capability)
         returns = any(allocator.returning is not None and allocator.returning.command == capability for allocator in able)
         known = allocators.by_name()
-        for why_not in [known[heap.kind].never_returns for heap in self.all() if returns and heap.kind in known]:
+        for why_not in [heap.never_returns or known[heap.kind].never_returns for heap in self.all() if returns and heap.kind in known]:
             if why_not is not None:
                 return HeapxError(why_not.what, why_not.hint, code=NO_ALLOCATOR)
         ways = [(heap, heap.returning) for heap in self.all() if returns and heap.returning is not None]

@@ -122,6 +122,11 @@ class Heap(ABC):
     returning: Optional[Returning] = None
     """How it returns free memory when it is asked to; None: it has no way. [trim, purge, and all that advise them]"""
 
+    @property
+    def never_returns(self) -> Optional[NeverReturns]:
+        """Said where that is None and memory is to be returned, with figures of this heap; None: as its allocator says. [the same]"""
+        return None
+
     def would_return(self, portion: "Portion") -> "DryRun":
         """What that would return: of a core as well. [the same with --dry-run]"""
         raise NotImplementedError

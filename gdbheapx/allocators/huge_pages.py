@@ -14,12 +14,17 @@ SHARE = 4
 """It is the verdict where it is this part (1/SHARE) of what the allocator has in RAM."""
 LEAST_OF_SMALL_BYTES = 4 * SMALL_BYTES
 """In a small process less is worth a sentence, where it is this part (1/SHARE) of its RSS."""
-HUGE, LOCKED, UNTOLD = "huge pages", "locked memory", "not explained"
+HUGE, LOCKED, LAZY, UNTOLD = "huge pages", "locked memory", "MADV_FREE", "not explained"
 """Why it is there."""
 
 
+_WHAT = (
+    "%s: %s returned memory to the OS, or never used it, but it is still in RAM",
+    "%s: %s gave memory back, which stays in RAM until the kernel needs it",
+)
 _HINTS = {
     LOCKED: "mlockall or mlock keeps these pages in RAM, and madvise cannot return them: lock less memory",
+    LAZY: "the kernel takes these pages when it needs memory, and nothing has to be done",
     UNTOLD: "neither huge pages nor locked memory explain it; /proc/PID/smaps shows more about the mappings",
 }
 
@@ -38,6 +43,8 @@ class Returned(NamedTuple):
     """Such as `retained`."""
     cure: Optional[Step]
     """The allocator's own option against it, for the next start; None if it has none here."""
+    lazy_bytes: Optional[int] = None
+    """What of the resident bytes was given to MADV_FREE; None where that is not known."""
 
 
 class Blockless(NamedTuple):
@@ -62,7 +69,7 @@ class Judged(NamedTuple):
 
     finding: Finding
     cause: str
-    """HUGE, LOCKED or UNTOLD."""
+    """HUGE, LOCKED, LAZY or UNTOLD."""
     sure: str
     steps: Sequence[Step]
     """What keeps it from coming back, the nearest first; nothing gives it back now but the program's own madvise."""
@@ -74,10 +81,11 @@ def judge(returned: Returned, facts: Optional[HugePages]) -> Optional[Judged]:
     if resident < LEAST_BYTES:
         return None
     cause, sure = _cause(returned, facts)
-    what = "%s: %s returned memory to the OS, or never used it, but it is still in RAM" % (cause, returned.name)
+    what = _WHAT[cause == LAZY] % (cause, returned.name)
     of = "" if returned.address_space_bytes is None else say(" of %s", Size(returned.address_space_bytes))
     huge = say(", %s of that in huge pages", Size(returned.huge_bytes)) if returned.huge_bytes else ""
-    setting = "; transparent_hugepage/enabled is %s" % facts.setting if facts is not None and facts.setting is not None else ""
+    is_set = facts is not None and facts.setting is not None and cause != LAZY
+    setting = "; transparent_hugepage/enabled is %s" % facts.setting if is_set and facts is not None else ""
     evidence = say("%s%s %s%s%s", Size(resident), of, returned.what, huge, setting)
     steps = _cures(returned, facts) if cause == HUGE else []
     return Judged(Finding(what, evidence, _HINTS.get(cause) or str(steps[0]), findings.GIVEN_BACK_IN_RAM), cause, sure, steps)
@@ -128,6 +136,8 @@ def may_decide(resident_bytes: Optional[int], address_space_bytes: int, is_core:
 
 def _cause(returned: Returned, facts: Optional[HugePages]) -> Tuple[str, str]:
     resident = returned.resident_bytes or 0
+    if 2 * (returned.lazy_bytes or 0) >= resident:
+        return LAZY, CERTAIN
     if returned.huge_bytes is not None and 2 * returned.huge_bytes >= resident:
         return HUGE, CERTAIN
     if facts is not None and facts.locked_bytes and 2 * facts.locked_bytes >= resident:

@@ -251,6 +251,8 @@ class Surroundings(NamedTuple):
     not known."""
     hugetlb_bytes: Mapping[str, int] = {}
     """Of taken_bytes in pages of hugetlbfs, which RSS does not include."""
+    droppable_bytes: Mapping[str, int] = {}
+    """Of taken_bytes in pages given to MADV_FREE. Without an id it is not known."""
     taken: Callable[[Sequence[Tuple[int, int]]], Optional[int]] = lambda ranges: None
     """The same of some ranges; None where that cannot be told."""
     beyond_bytes: int = UNBOUNDED

@@ -111,6 +111,15 @@ def taken(split: Optional[Split], allocators: Sequence[str], kind: Optional[str]
     return {name: sum(weight(part) for part in parts if part.allocator == name) for name in allocators}
 
 
+def droppable(split: Optional[Split], allocators: Sequence[str]) -> Dict[str, int]:
+    """What the kernel may take of each without swap; nothing of those where that is not known."""
+    if split is None:
+        return {}
+    parts = [part for part in split.parts if part.allocator is not None]
+    unknown = {part.allocator for part in parts if part.droppable_bytes is None}
+    return {name: sum(part.droppable_bytes or 0 for part in parts if part.allocator == name) for name in set(allocators) - unknown}
+
+
 def beyond(split: Optional[Split], lost_bytes: Optional[int]) -> int:
     """The most that an allocator may hold beyond what was read of it: what nobody else is known to have, and what a core lost."""
     if split is None or lost_bytes is None:

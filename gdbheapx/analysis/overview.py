@@ -202,6 +202,7 @@ def _judged(target: Target, facts: Sequence[Facts], memory: Optional[Split], adv
         is_core=target.kind == "core",
         taken_bytes=memory_verdict.taken(memory, ids),
         hugetlb_bytes=memory_verdict.taken(memory, ids, kinds.HUGETLB),
+        droppable_bytes=memory_verdict.droppable(memory, ids),
         taken=memory.in_ram_or_swap if memory is not None else lambda ranges: None,
         beyond_bytes=memory_verdict.beyond(memory, target.lost_bytes()),
         advisable=advisable,

@@ -3,13 +3,14 @@
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional, Sequence
 
 from gdbheapx.allocators.heap import Heap, once
-from gdbheapx.allocators.records import HeapContext
+from gdbheapx.allocators.records import HeapContext, NeverReturns
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockShape, BlockStream
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
-from gdbheapx.kernel.mimalloc.records import MI_CLASS_OF, MI_SPAN, PADDING, WORDS
-from gdbheapx.mimalloc import codes
+from gdbheapx.kernel.mimalloc.records import MI_CLASS_OF, MI_RETURNED, MI_SPAN, PADDING, WORDS
+from gdbheapx.mimalloc import codes, options
 from gdbheapx.mimalloc.detect import Mimalloc
-from gdbheapx.mimalloc.records import MimallocArena, MimallocBin
+from gdbheapx.mimalloc.entry import NEVER_RETURNS
+from gdbheapx.mimalloc.records import Delay, MimallocArena, MimallocBin
 from gdbheapx.mimalloc.survey import Survey, look, page_at, runs
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow
 from gdbheapx.ranges import union
@@ -139,7 +140,29 @@ class MimallocHeap(Heap):
         from gdbheapx.mimalloc.records import MimallocFacts
 
         known = (self.info, self.arenas(), self.totals(), self.histogram(), self.claims())
-        return MimallocFacts(*known, is_whole=self.counted().is_whole, has_ended=self.mimalloc.form.line < 3)
+        survey, values = self.counted(), options.in_force(self.tunables().tunables)
+        resets = [values[name] for name in options.RESETS if name in values]
+        return MimallocFacts(
+            *known,
+            is_whole=survey.is_whole,
+            has_ended=self.mimalloc.form.line < 3,
+            returned=union([(piece.start, piece.end) for piece, _ in survey.pieces if piece.kind == MI_RETURNED]),
+            delay=next((Delay(name, values[name]) for name in options.DELAYS if name in values), None),
+            is_reset=resets[0] == 0 if resets else None,
+        )
+
+    @once
+    def tunables(self) -> "options.MimallocTunables":
+        """Its options, by the array that it reads them from."""
+        return options.MimallocTunables(options.read(self.target, self.mimalloc.options))
+
+    @property
+    def never_returns(self) -> NeverReturns:
+        """With what a call of the program's own would return."""
+        from gdbheapx.mimalloc.messages import arenas
+
+        calls = [str(line) for line in arenas.collections(self.totals())]
+        return NEVER_RETURNS._replace(hint="; ".join([*calls, NEVER_RETURNS.hint]))
 
     def kept(self) -> "Keeping":
         """A page goes back when its last block is freed, and collected."""

@@ -12,7 +12,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 from gdbheapx.allocators.gates import MI_HINT
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.mimalloc import codes, page_map, pages, segments
+from gdbheapx.mimalloc import codes, options, page_map, pages, segments
 from gdbheapx.mimalloc.layouts import SEGMENT_BYTES, Form, forms
 from gdbheapx.model import AllocatorInfo
 
@@ -44,6 +44,8 @@ class Mimalloc(NamedTuple):
     other_keys: Sequence[int] = ()
     """Of further copies."""
     unlisted: Optional[str] = None
+    options: Optional[int] = None
+    """Address of its array of options; None where it was not found."""
 
     def info(self) -> AllocatorInfo:
         """Its entry in the envelope."""
@@ -61,7 +63,8 @@ class Mimalloc(NamedTuple):
     def read(self, target: Target) -> pages.Found:
         """All its pages, as they are now."""
         if self.form.line == 3:
-            return page_map.read(target, self.form, self.key)
+            delay = options.in_force(options.read(target, self.options)).get("purge_delay", 0)
+            return page_map.read(target, self.form, self.key, never_purges=delay < 0)
         heads = _Heads(target)
         return segments.read(target, self.form, self.key, heads.with_key(self.form, self.key), heads.spoilt(self))
 
@@ -131,7 +134,8 @@ def find(target: Target, modules: Sequence[Module]) -> Instances:
             ident = "mimalloc" if not located else "mimalloc#%d" % (len(located) + 1)
             owns = owner.module == module if owner is not None else None
             form, place, key = found
-            located.append(Mimalloc(ident, module, form, release(target, module), owns, place, key))
+            table = options.find(target, _words(target, module))
+            located.append(Mimalloc(ident, module, form, release(target, module), owns, place, key, options=table))
         elif owner is not None and owner.module == module:
             name = "mimalloc %s" % (release(target, module) or "")
             what = "%s in %s cannot be read: it fits no release from 1.8 to 3.4" % (name.strip(), module.file_name)

@@ -1,7 +1,7 @@
 """mimalloc as the registry has it."""
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
 from gdbheapx.allocators.gates import GATES
 from gdbheapx.allocators.heap import Allocator, Heap
@@ -17,8 +17,8 @@ GATE = GATES[__name__]
 CLASSES_BYTES, SLICE_BYTES = 128 << 10, 64 << 10
 """MI_MEDIUM_OBJ_SIZE_MAX, MI_SEGMENT_SLICE_SIZE."""
 NEVER_RETURNS = NeverReturns(
-    "mimalloc returns memory in the thread that owns it alone, as that allocates and frees, or calls mi_collect: nobody else can",
-    "`gdbheapx arenas` says what it would return; to have it sooner, start with MIMALLOC_PURGE_DELAY=0 (2.0: MIMALLOC_DECOMMIT_DELAY=0)",
+    "mimalloc returns memory as its threads allocate and free, or call mi_collect(true); gdbheapx calls nothing in it",
+    "to return it sooner, start with MIMALLOC_PURGE_DELAY=0 (2.0: MIMALLOC_DECOMMIT_DELAY=0)",
 )
 
 
@@ -34,6 +34,7 @@ class Entry(Allocator["Mimalloc", "MimallocFacts"]):
         {
             "arenas": "gdbheapx.mimalloc.records.MimallocArena",
             "bins": "gdbheapx.mimalloc.records.MimallocBin",
+            "tunables": "gdbheapx.mimalloc.options.MimallocTunables",
         }
     )
 
@@ -73,6 +74,12 @@ class Entry(Allocator["Mimalloc", "MimallocFacts"]):
         from gdbheapx.mimalloc.messages import arenas
 
         return arenas.page(rows, totals)
+
+    def page(self, name: str, answer: Any) -> Page:
+        """Options as they are in force."""
+        from gdbheapx.mimalloc import options
+
+        return options.page(answer) if name == "tunables" else super().page(name, answer)
 
     def judge(self, facts: "Sequence[MimallocFacts]", around: Surroundings) -> "Sequence[Judged]":
         """Each by itself, with what other threads have freed."""

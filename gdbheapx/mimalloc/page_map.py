@@ -59,8 +59,8 @@ def words_in(target: Target, start: int, end: int) -> Iterator[Tuple[int, int]]:
                 yield low + 8 * place, value
 
 
-def read(target: Target, form: Form, page_map: int) -> Found:
-    """All of a copy of release 3."""
+def read(target: Target, form: Form, page_map: int, never_purges: bool = False) -> Found:
+    """All of a copy of release 3. `never_purges`: its options forbid that free slices are returned."""
     made, size = Collector(target, form), first_level(target, page_map)
     parts: Set[int] = {part for _, part in words_in(target, page_map, page_map + size) if part % 8 == 0 and part < 1 << 47}
     addresses: Set[int] = set()
@@ -81,7 +81,7 @@ def read(target: Target, form: Form, page_map: int) -> Found:
     arenas: Dict[int, List[Tuple[int, int]]] = {}
     for address in sorted(read):
         _mapped(made, read[address], address, arenas)
-    _arenas(made, arenas)
+    _arenas(made, arenas, never_purges)
     return made.found()
 
 
@@ -137,7 +137,7 @@ def _mapped(made: Collector, data: bytes, address: int, arenas: Dict[int, List[T
         made.reserved.append((memory, end))
 
 
-def _arenas(made: Collector, known: Dict[int, List[Tuple[int, int]]]) -> None:
+def _arenas(made: Collector, known: Dict[int, List[Tuple[int, int]]], never_purges: bool) -> None:
     """All arenas of the subprocess that those which have pages belong to."""
     places, target = made.form.arena, made.target
     assert places is not None
@@ -149,7 +149,7 @@ def _arenas(made: Collector, known: Dict[int, List[Tuple[int, int]]]) -> None:
         if listed & known.keys():
             addresses |= {arena for arena in listed if arena % SLICE_BYTES == 0}
     for arena in sorted(addresses):
-        _arena(made, arena, known.get(arena, []))
+        _arena(made, arena, known.get(arena, []), never_purges)
 
 
 def arena_slices(target: Target, form: Form, arena: int) -> Tuple[int, int]:
@@ -163,7 +163,7 @@ def arena_slices(target: Target, form: Form, arena: int) -> Tuple[int, int]:
     return (slices, info) if 0 < info < slices <= 1 << 24 else (0, 0)
 
 
-def _arena(made: Collector, arena: int, pages: List[Tuple[int, int]]) -> None:
+def _arena(made: Collector, arena: int, pages: List[Tuple[int, int]], never_purges: bool) -> None:
     places, target = made.form.arena, made.target
     assert places is not None
     slices, info = arena_slices(target, made.form, arena)
@@ -181,11 +181,14 @@ def _arena(made: Collector, arena: int, pages: List[Tuple[int, int]]) -> None:
     taken = 0
     for low, high in pages:
         taken |= ((1 << (high - low)) - 1) << low
-    is_pinned = head[20]
+    is_pinned = bool(head[20]) or never_purges
     kept = committed & dirty if is_pinned else committed & dirty & purge
     sorts = (whole & ~free & ~taken, MI_METADATA), (free & ~taken & kept, MI_SPAN), (whole & free & ~taken & ~kept, MI_RETURNED)
     for mask, kind in sorts:
-        made.pieces += [Piece(arena + low * SLICE_BYTES, arena + high * SLICE_BYTES, kind, None) for low, high in runs_of(mask)]
+        made.pieces += [
+            Piece(arena + low * SLICE_BYTES, arena + high * SLICE_BYTES, kind, None, is_pinned and kind == MI_SPAN)
+            for low, high in runs_of(mask)
+        ]
     if free & taken:
         low = (free & taken & -(free & taken)).bit_length() - 1
         made.tell(codes.ARENA_SLICES, arena + low * SLICE_BYTES, "a slice of a page counts as free in its arena")

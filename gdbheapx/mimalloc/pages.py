@@ -67,6 +67,8 @@ class Piece(NamedTuple):
     """MI_METADATA, MI_SPAN or MI_RETURNED."""
     thread: Optional[int]
     """Whose it is: as Page.thread; None: nobody's, or everybody's."""
+    is_pinned: bool = False
+    """A free span that no call returns: its arena is pinned, or the options forbid it."""
 
 
 class Segment(NamedTuple):

@@ -4,6 +4,7 @@ from typing import Annotated, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, TEXT, Column, hidden
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow
+from gdbheapx.ranges import Range
 
 THREAD, ABANDONED, SHARED = "thread", "abandoned", "shared"
 """Whose an arena is: a thread's; pages that no thread owns, as theirs has ended or, in release 3, they were full; what all share."""
@@ -49,8 +50,18 @@ class MimallocArena(NamedTuple):
     free spans. 0 where no thread owns it."""
     collectable_resident_bytes: Annotated[Optional[int], hidden(ADD)]
     """What of it is in RAM; None on a core."""
+    unowned_collectable_bytes: Annotated[int, hidden(ADD)]
+    """What one call by any thread would return beside that: in release 3 free spans of arenas, in release 2 free spans and pages without a
+    block in use of threads that have ended. 0 in rows of threads, and in release 1."""
+    unowned_collectable_resident_bytes: Annotated[Optional[int], hidden(ADD)]
+    """What of it is in RAM; None on a core."""
     returned_bytes: Annotated[int, hidden(ADD)]
-    """Slices that were returned to the OS or never used: address space only; no part of held."""
+    """Slices that were returned to the OS or never used; no part of held."""
+    returned_resident_bytes: Annotated[Optional[int], Column("given back, in RAM", BYTES, ADD, IF_ANY)]
+    """What of them is in RAM: given to MADV_FREE, so that the kernel takes it when it needs memory, or parts of huge pages; None on a
+    core."""
+    returned_huge_bytes: Annotated[Optional[int], hidden(ADD)]
+    """Parts of huge pages among them; None on a core, and where the kernel does not tell."""
     resident_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)]
     """Of held; None on a core."""
 
@@ -72,6 +83,15 @@ class MimallocBin(NamedTuple):
     reserve_bytes: Annotated[int, Column("never used", BYTES, goes=2)]
 
 
+class Delay(NamedTuple):
+    """The option that says when free pages are returned."""
+
+    name: str
+    """As the release calls it."""
+    ms: int
+    """-1: never."""
+
+
 class MimallocFacts(NamedTuple):
     """See allocators.records.Facts; what has a default is its own."""
 
@@ -84,3 +104,9 @@ class MimallocFacts(NamedTuple):
     """Everything could be read."""
     has_ended: bool = False
     """Pages that no thread owns are those of threads that have ended."""
+    returned: Sequence[Range] = ()
+    """What returned_bytes are, as ascending ranges."""
+    delay: Optional[Delay] = None
+    """When free pages are returned; None where the options cannot be read."""
+    is_reset: Optional[bool] = None
+    """They are given to MADV_FREE; None where the options cannot be read."""

@@ -8,12 +8,13 @@ from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
 from gdbheapx.mimalloc import codes
 from gdbheapx.mimalloc.layouts import BYTE, HALF, SEGMENT_BYTES, SLICE_BYTES, Form, Place, SegmentPlaces
 from gdbheapx.mimalloc.pages import LARGEST, Collector, Found, Piece, Segment, bits_of, number, word
+from gdbheapx.ranges import Range, subtract, union
 
 CHOSEN = 2 << 40, 30 << 40
 """Where mimalloc asks the OS for aligned memory (os.c: MI_HINT_BASE, MI_HINT_MAX)."""
 
 
-def read(target: Target, form: Form, key: int, addresses: Iterable[int], spoilt: Iterable[int] = ()) -> Found:
+def read(target: Target, form: Form, key: int, addresses: Iterable[int], spoilt: Sequence[int] = ()) -> Found:
     """All of a copy of release 1 or 2; `addresses`: where its segments may begin; `spoilt`: where one does whose cookie is another."""
     made, places = Collector(target, form), form.segment
     assert places is not None
@@ -31,12 +32,13 @@ def read(target: Target, form: Form, key: int, addresses: Iterable[int], spoilt:
     for address in spoilt:
         made.tell(codes.SEGMENT_WRONG, address, "what looks like a segment has another cookie")
     _stale(made, places, stale)
-    _reserve(made, places)
+    _reserve(made, places, [(address, address + SEGMENT_BYTES[form.line]) for address in spoilt])
     return made.found()
 
 
-def _reserve(made: Collector, places: SegmentPlaces) -> None:
-    """The arenas that segments lie in, as whole mappings where mimalloc has chosen the address: nobody else's memory is next to it."""
+def _reserve(made: Collector, places: SegmentPlaces, spoilt: Sequence[Range]) -> None:
+    """The arenas that segments lie in, as whole mappings where mimalloc has chosen the address: nobody else's memory is next to it. What no
+    segment has of them was returned, or never used."""
     starts: Set[int] = set()
     for segment in made.segments if places.memid is not None else ():
         memid, head = places.memid, made.target.read_prefix(segment.address, 24)
@@ -44,8 +46,11 @@ def _reserve(made: Collector, places: SegmentPlaces) -> None:
         if number(head, Place(memid.kind, HALF)) == memid.in_arena:
             start = segment.address - word(head, memid.block_index) * SEGMENT_BYTES[2]
             starts.update([start] if CHOSEN[0] <= start < CHOSEN[1] else [])
+    taken = union([*made.reserved, *spoilt])
     for mapping in made.target.mappings() if starts else ():
-        made.reserved += [(start, mapping.end) for start in starts if mapping.start <= start < mapping.end]
+        arenas = [(start, mapping.end) for start in sorted(starts) if mapping.start <= start < mapping.end]
+        made.reserved += arenas
+        made.pieces += [Piece(low, high, MI_RETURNED, None) for low, high in subtract(union(arenas), taken)]
 
 
 def _stale(made: Collector, places: SegmentPlaces, stale: "Sequence[Tuple[int, bytes]]") -> None:

@@ -1,6 +1,6 @@
 """Sums of mimalloc's pages: what arenas, bins, pins and the histogram show."""
 
-from typing import Dict, List, Sequence
+from typing import Dict, List, Optional, Sequence
 
 from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.records import HeapContext
@@ -8,10 +8,19 @@ from gdbheapx.kernel.blocks.pins import PinShape
 from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN, PAD_BYTES, PADDING
 from gdbheapx.mimalloc.detect import Mimalloc
 from gdbheapx.mimalloc.layouts import Form
-from gdbheapx.mimalloc.records import THREAD, MimallocArena, MimallocBin
+from gdbheapx.mimalloc.records import ABANDONED, SHARED, THREAD, MimallocArena, MimallocBin
 from gdbheapx.mimalloc.survey import Counted, Survey
 from gdbheapx.model import HistogramRow
 from gdbheapx.ranges import Range, union
+
+UNCOLLECTED = {(ABANDONED, 1), (SHARED, 1), (SHARED, 2), (ABANDONED, 3)}
+"""Owner and line of releases whose free memory mi_collect(true) of another thread leaves (heap.c, theap.c: mi_collect)."""
+NOTHING = 0, 0
+
+
+def _resident(around: HeapContext, ranges: Sequence[Range]) -> Optional[int]:
+    in_ram = around.ram.of(ranges, False) if ranges else None
+    return 0 if not ranges else in_ram.resident_bytes if in_ram is not None else None
 
 
 def used_bytes(form: Form, counted: Counted) -> int:
@@ -57,10 +66,14 @@ def _arena(
     ranges = union([*((counted.page.memory, counted.page.end) for counted in pages), *pieces])
     os_page = around.target.page_bytes
     in_ram = around.ram.of(union([(start & -os_page, -(-end // os_page) * os_page) for start, end in ranges]), False)
-    spans = [(piece.start, piece.end) for piece, whose in survey.pieces if whose == index and piece.kind == MI_SPAN]
-    emptied = [(counted.page.memory, counted.page.end) for some in unused for counted in some]
-    is_collected = owner.kind == THREAD
-    collected = around.ram.of(union([*spans, *emptied]), False) if is_collected else None
+    mine = [piece for piece, whose in survey.pieces if whose == index]
+    spans = [(piece.start, piece.end) for piece in mine if piece.kind == MI_SPAN and not piece.is_pinned]
+    emptied = [(counted.page.memory, counted.page.end) for some in unused for counted in some] if owner.kind != SHARED else []
+    collected = union([*spans, *emptied]) if (owner.kind, mimalloc.form.line) not in UNCOLLECTED else []
+    worth = sum(end - start for start, end in collected), _resident(around, collected)
+    own_worth, unowned_worth = (worth, NOTHING) if owner.kind == THREAD else (NOTHING, worth)
+    given = union([(-(-piece.start // os_page) * os_page, piece.end & -os_page) for piece in mine if piece.kind == MI_RETURNED])
+    given_in_ram = around.ram.of(given, False)
     return MimallocArena(
         allocator=mimalloc.id,
         index=index,
@@ -82,9 +95,13 @@ def _arena(
         uncollected_pages=len(unused[0]),
         uncollected_bytes=whole,
         empty_bytes=empty,
-        collectable_bytes=whole + empty + span if is_collected else 0,
-        collectable_resident_bytes=(collected.resident_bytes if collected is not None else None) if is_collected else 0,
+        collectable_bytes=own_worth[0],
+        collectable_resident_bytes=own_worth[1],
+        unowned_collectable_bytes=unowned_worth[0],
+        unowned_collectable_resident_bytes=unowned_worth[1],
         returned_bytes=returned,
+        returned_resident_bytes=given_in_ram.resident_bytes if given_in_ram is not None else None if given else 0,
+        returned_huge_bytes=given_in_ram.huge_bytes if given_in_ram is not None else None if given else 0,
         resident_bytes=in_ram.resident_bytes if in_ram is not None else None,
     )
 

@@ -3,6 +3,7 @@
 import time
 from typing import Callable, Iterator, NamedTuple, Optional, Sequence, Union
 
+from gdbheapx.allocators.metering import Reading
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.watch.returned import Step, Steps, Worth
@@ -55,7 +56,7 @@ class Summary(NamedTuple):
     is_mostly_kept: bool
     """Most of the memory in RAM may be kept, not in use."""
     returns_by: Sequence[str]
-    """Commands that say what would be returned."""
+    """The command that says what would be returned of the allocator that keeps most; empty where it has none."""
     steps: int
     last_steps: Sequence[Step]
     worth: Optional[Worth]
@@ -66,6 +67,11 @@ class Summary(NamedTuple):
     """The highest RSS that the kernel saw (VmHWM), also between samples and before the watch."""
     seen_peak_bytes: int = 0
     """The highest of the samples."""
+
+
+def _returns_by(watched: Sequence[Watched], readings: Sequence[Reading]) -> Sequence[str]:
+    pairs = sorted(zip(watched, readings), key=lambda pair: -(pair[1].kept_bytes or 0))
+    return [one.returns_by for one, _ in pairs[:1] if one.returns_by is not None]
 
 
 class History:
@@ -113,7 +119,7 @@ class History:
             code=judge(rss, used, kept, held, sum(step.back_bytes for step in self.steps.kept), _untouched(self._first)),
             kept_resident_bytes=min(known.kept_bytes, known.counters.anonymous_bytes) if known and known.kept_bytes is not None else None,
             is_mostly_kept=known is not None and _mostly_kept(known),
-            returns_by=[watched.returns_by for watched in self._watched if watched.returns_by is not None],
+            returns_by=_returns_by(self._watched, known.readings if known is not None else ()),
             steps=self.steps.count,
             last_steps=list(self.steps.kept)[-3:],
             worth=self.steps.worth(),

@@ -356,5 +356,5 @@ def next_commands(summary: Summary) -> List[str]:
         commands += ["report"]
     pays = summary.worth is None or summary.worth.code != "does-not-pay"
     if pays and (summary.code == codes.KEPT or summary.is_mostly_kept):
-        commands += [*summary.returns_by[:1], "pins"]
+        commands += [*(summary.returns_by or ["report"]), "pins"]
     return commands

@@ -1,11 +1,11 @@
 """The page `arenas` of one mimalloc."""
 
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.mimalloc.records import MimallocArena
-from gdbheapx.units import Size, cells
+from gdbheapx.units import Said, Size, cells
 
 
 def page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
@@ -14,12 +14,27 @@ def page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
     if totals.get("remote_free_bytes"):
         what = "freed by others: %s wait for their owners, which collect them only when they allocate; %s of it are whole pages"
         yield cells(what, Size(totals["remote_free_bytes"]), Size(totals["uncollected_bytes"]))
-    if totals.get("collectable_bytes"):
-        resident = totals.get("collectable_resident_bytes")
-        what = "mi_collect(true), called by each of these threads, would return empty pages and spans: "
+    yield from collections(totals)
+    in_ram = totals.get("returned_resident_bytes") or 0
+    if in_ram:
+        yield cells("given back, or never used, and in RAM all the same: %s beside what is held", Size(in_ram))
+    if (totals.get("returned_bytes") or 0) > in_ram:
+        yield cells("plus %s of address space: returned to the OS, or never used", Size((totals["returned_bytes"] or 0) - in_ram))
+
+
+CALLS = (
+    ("unowned_collectable", "mi_collect(true), called by any one thread, would return memory that no thread owns: "),
+    ("collectable", "mi_collect(true), called by each of these threads, would return empty pages and spans: "),
+)
+
+
+def collections(totals: Mapping[str, Optional[int]]) -> Iterator[Said]:
+    """What a call of the program's own would return, by who has to make it."""
+    for name, what in CALLS:
+        resident = totals.get(name + "_resident_bytes")
+        if not totals.get(name + "_bytes"):
+            continue
         if resident is None:
-            yield cells(what + "%s, of which it is unknown how much is in RAM", Size(totals["collectable_bytes"]))
+            yield cells(what + "%s, of which it is unknown how much is in RAM", Size(totals[name + "_bytes"]))
         elif resident:
             yield cells(what + "%s in RAM", Size(resident))
-    if totals.get("returned_bytes"):
-        yield cells("plus %s of address space: returned to the OS, or never used", Size(totals["returned_bytes"]))

@@ -1,11 +1,13 @@
 """What `report` says of mimallocs beside the verdict."""
 
-from typing import List, Sequence
+from typing import Iterator, List, Sequence
 
 from gdbheapx import findings, verdict
+from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Judged, Surroundings
+from gdbheapx.columns import add
 from gdbheapx.mimalloc.records import ABANDONED, MimallocArena, MimallocFacts
-from gdbheapx.model import Finding
+from gdbheapx.model import Finding, Step
 from gdbheapx.units import Size, plural, say, share
 
 WORTH_BYTES = 4 << 20
@@ -14,18 +16,54 @@ WORTH_SHARE = 16
 """Nor below so many parts of what is held."""
 
 
+SETTINGS = {"purge_delay": "MIMALLOC_PURGE_DELAY=0", "decommit_delay": "MIMALLOC_DECOMMIT_DELAY=0"}
+"""What returns free pages at once, by the option's name; measured."""
+LAZY = "MIMALLOC_PURGE_DECOMMITS=1", "at the next start lets RSS fall at once, where MADV_FREE waits until memory is short"
+
+
 def judge(facts: Sequence[MimallocFacts], around: Surroundings) -> List[Judged]:
     """Each by itself. What was never handed out, or waits to be returned, takes memory only as far as anything does beside the rest."""
-    judged = []
-    for one in facts:
-        name, used = one.info.id, sum(row.used_bytes for row in one.arenas)
-        held, taken = sum(row.held_bytes for row in one.arenas), around.taken_bytes.get(name)
-        gone = max(0, held - taken) if taken is not None else 0
-        weighed = held - min(gone, sum(row.reserve_bytes + row.span_bytes for row in one.arenas))
-        verdict_ = verdict.usual(weighed, used, taken, around.beyond_bytes if around.is_cut or not one.is_whole else 0)
-        steps = verdict.what_is_in_use(verdict_.kind)
-        judged.append(Judged(name, (name,), weighed, verdict_, findings_on(one), steps))
-    return judged
+    return [_judge(one, around) for one in facts]
+
+
+def _judge(facts: MimallocFacts, around: Surroundings) -> Judged:
+    name, rows = facts.info.id, facts.arenas
+    used, held = sum(row.used_bytes for row in rows), sum(row.held_bytes for row in rows)
+    given, taken = (around.taken(facts.returned) or 0) if facts.returned else 0, around.taken_bytes.get(name)
+    taken = max(0, taken - given) if taken is not None else None
+    gone = max(0, held - taken) if taken is not None else 0
+    weighed = held - min(gone, sum(row.reserve_bytes + row.span_bytes for row in rows))
+    verdict_ = verdict.usual(weighed, used, taken, around.beyond_bytes if around.is_cut or not facts.is_whole else 0)
+    lazy = given if facts.is_reset else min(given, around.droppable_bytes.get(name, 0))
+    huge, reserved = [row.returned_huge_bytes for row in rows], sum(row.returned_bytes for row in rows)
+    kept = huge_pages.Returned(name, reserved, given, add(huge), "given back, or never used", None, lazy)
+    returned = huge_pages.judge(kept, around.huge_pages)
+    judged = huge_pages.verdict(returned, given, weighed + given, verdict_)
+    steps = [Step(*LAZY)] if facts.is_reset and returned is not None and judged.code == findings.GIVEN_BACK_IN_RAM else []
+    steps += [*huge_pages.against(judged, returned), *_ways(facts, weighed), *verdict.what_is_in_use(verdict_.kind)]
+    return Judged(name, (name,), weighed + given, judged, findings_on(facts), steps if judged.kind != verdict.SMALL else [])
+
+
+def _worth(size: int, held: int) -> bool:
+    return size >= WORTH_BYTES and size * WORTH_SHARE >= held
+
+
+def _ways(facts: MimallocFacts, held: int) -> Iterator[Step]:
+    """What returns free memory, what returns most first."""
+    rows = facts.arenas
+    in_ram = add(row.unowned_collectable_resident_bytes for row in rows), add(row.collectable_resident_bytes for row in rows)
+    unowned = sum(row.unowned_collectable_bytes for row in rows) if in_ram[0] is None else in_ram[0]
+    own = sum(row.collectable_bytes for row in rows) if in_ram[1] is None else in_ram[1]
+    calls = [
+        (unowned, say("called in the program by any one thread returns %s that no thread owns to the OS", Size(unowned))),
+        (own, say("called in the program by each thread that owns pages returns %s to the OS", Size(own))),
+    ]
+    yield from (Step("mi_collect(true)", why) for size, why in sorted(calls, key=lambda call: -call[0]) if _worth(size, held))
+    setting = SETTINGS.get(facts.delay.name) if facts.delay is not None and facts.delay.ms != 0 else None
+    if setting is not None and _worth(unowned + own, held):
+        yield Step(setting, "at the next start returns free pages as soon as no block of them is in use")
+    if _worth(sum(row.free_bytes + row.remote_free_bytes for row in rows if row.used_blocks), held):
+        yield Step("pins", "shows which blocks keep the pages of freed ones")
 
 
 def findings_on(facts: MimallocFacts) -> List[Finding]:
@@ -33,15 +71,17 @@ def findings_on(facts: MimallocFacts) -> List[Finding]:
     found, held = [], sum(row.held_bytes for row in facts.arenas)
     owned = [row for row in facts.arenas if row.owner != ABANDONED]
     waiting = sum(row.remote_free_bytes for row in owned)
-    if waiting >= WORTH_BYTES and waiting * WORTH_SHARE >= held:
+    if _worth(waiting, held):
         found.append(_uncollected(owned, waiting, held))
-    left = [row for row in facts.arenas if row.owner == ABANDONED]
-    kept = sum(row.held_bytes - row.used_bytes for row in left)
-    if facts.has_ended and kept >= WORTH_BYTES and kept * WORTH_SHARE >= held:
-        what = say("%s of free memory are in pages whose threads have ended", Size(kept))
+    kept = sum(row.free_bytes + row.remote_free_bytes for row in facts.arenas if row.owner == ABANDONED)
+    if _worth(kept, held):
+        what = say("%s of free blocks are in pages that no thread owns: %s", Size(kept), LEFT[facts.has_ended])
         hint = "mimalloc reuses them when a thread allocates such sizes; no call returns a page while one of its blocks is in use"
         found.append(Finding(what, say("%s of what is held", share(kept, held)), hint, findings.ABANDONED_PAGES))
     return found
+
+
+LEFT = {True: "their threads have ended", False: "they were full, or their threads have ended"}
 
 
 def _uncollected(rows: Sequence[MimallocArena], waiting: int, held: int) -> Finding:
@@ -51,7 +91,6 @@ def _uncollected(rows: Sequence[MimallocArena], waiting: int, held: int) -> Find
     thread = "thread %d" % most.lwp if most.lwp is not None else "arena %d" % most.index
     parts = (share(waiting, held), Size(whole), Size(most.remote_free_bytes), thread)
     evidence = say("%s of what is held, %s of it whole pages; %s of it belong to %s", *parts)
-    count = sum(row.remote_free_bytes > 0 for row in rows)
     count = sum(row.remote_free_bytes > 0 for row in rows)
     whose = "it" if count == 1 else "each of %s" % plural(count, "thread")
     hint = "an owner collects when it allocates blocks of these sizes; a thread that sleeps never does: have %s call mi_collect(true)"

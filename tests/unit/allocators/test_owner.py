@@ -39,7 +39,7 @@ def test_a_command_that_would_be_refused_is_not_advised(owns: Optional[bool], hi
     """Another heap's way to return memory is named where it could do something: it owns malloc, or nobody knows who does."""
     heaps: Any = discovery.Heaps.__new__(discovery.Heaps)
     returning = SimpleNamespace(command="trim", is_owners=True)
-    heaps._all = [SimpleNamespace(kind="glibc", info=SimpleNamespace(owns_malloc=owns), returning=returning)]
+    heaps._all = [SimpleNamespace(kind="glibc", info=SimpleNamespace(owns_malloc=owns), returning=returning, never_returns=None)]
     jemalloc = SimpleNamespace(name="jemalloc", returning=SimpleNamespace(command="purge"))
     heaps.discovery = SimpleNamespace(with_capability=lambda capability: [jemalloc], found=lambda allocator: Instances(()))
     assert heaps.none_has("purge").hint == hint

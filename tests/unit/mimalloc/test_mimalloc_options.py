@@ -1,0 +1,89 @@
+"""mimalloc's options: found by their shape, with what follows for pages that were given back and for advice."""
+
+import struct
+from array import array
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import pytest
+
+from gdbheapx import findings, verdict
+from gdbheapx.allocators.records import Surroundings
+from gdbheapx.mimalloc import options
+from gdbheapx.mimalloc.messages import arenas, judgement
+from gdbheapx.mimalloc.records import ABANDONED, SHARED, THREAD, Delay, MimallocArena, MimallocFacts
+from gdbheapx.model import AllocatorInfo
+
+MB = 1 << 20
+BASE, TEXTS = 0x10000, 0x20000
+NAMES = ["show_errors", *("option%d" % place for place in range(1, 20)), "purge_delay"]
+
+
+class Data:
+    """An object's data and texts."""
+
+    def __init__(self, states: Dict[int, int], lead: int = 3) -> None:
+        self.texts = b"".join(name.encode().ljust(32, b"\0") for name in NAMES)
+        rows = [options.OPTION.pack(-1 if name == "purge_delay" else 7, states.get(place, 1), place, TEXTS + 32 * place, 0) for place, name in enumerate(NAMES)]
+        self.data = struct.pack("<%dQ" % lead, *([(15 << 32) | 1] * lead)) + b"".join(rows) + bytes(64)
+
+    def read_prefix(self, address: int, size: int) -> bytes:
+        start, data = (TEXTS, self.texts) if address >= TEXTS else (BASE, self.data)
+        return data[address - start : address - start + size]
+
+
+def test_options_are_found_by_their_shape() -> None:
+    """Each counts its own place; what precedes the array looks like one of them and is none. No word of the name table: not found."""
+    target: Any = Data({3: 2})
+    place = options.find(target, [(BASE, array("Q", target.data))])
+    assert place == BASE + 24
+    found = options.read(target, place)
+    assert found is not None and [one.name for one in found] == NAMES and [one.name for one in found if one.is_set] == ["option3"]
+    assert options.in_force(found)["purge_delay"] == -1
+    target.texts = bytes(len(target.texts))
+    assert options.find(target, [(BASE, array("Q", target.data))]) is None
+    assert options.read(target, None) is None and "cannot be read" in str(list(options.page(options.MimallocTunables(None)))[0])
+
+
+def arena(owner: str, **fields: Any) -> MimallocArena:
+    made: Any = MimallocArena("mimalloc", *([0] * (len(MimallocArena._fields) - 1)))  # type: ignore[arg-type]
+    return made._replace(owner=owner, **fields)  # type: ignore[no-any-return]
+
+
+def judged(rows: Sequence[MimallocArena], given: int = 0, droppable: Optional[int] = None, taken: Optional[int] = None, **facts: Any) -> Any:
+    """One mimalloc whose arenas are these; `given`: bytes that were given back and are in RAM."""
+    info = AllocatorInfo("mimalloc", "mimalloc", "2.3.2", "libmimalloc.so", None, "table", "probe", True)
+    held = sum(row.held_bytes for row in rows) + given
+    around = Surroundings(
+        1, [], None, taken_bytes={"mimalloc": held if taken is None else taken}, taken=lambda ranges: given, droppable_bytes={} if droppable is None else {"mimalloc": droppable}
+    )
+    (made,) = judgement.judge([MimallocFacts(info, rows, {}, (), (), returned=[(0, 1 << 30)], **facts)], around)
+    return made
+
+
+@pytest.mark.parametrize("known", [{"droppable": 300 * MB}, {"is_reset": True}], ids=["live", "core"])
+def test_pages_given_to_madv_free_are_a_state(known: Dict[str, Any]) -> None:
+    """In RAM, and neither in use nor held: the verdict says that the kernel takes them, and nothing of them counts twice."""
+    made = judged([arena(THREAD, held_bytes=6 * MB, free_bytes=6 * MB, returned_bytes=400 * MB)], 300 * MB, **known)
+    assert (made.verdict.code, made.verdict.kind, made.held_bytes) == (findings.GIVEN_BACK_IN_RAM, verdict.HOARDING, 306 * MB)
+    assert "the kernel takes these pages" in made.verdict.lines[0].hint and "6.0 MiB (100 %) are free" in str(made.verdict.lines[1].evidence)
+    assert [step.command for step in made.next_steps if step.command.startswith("MIMALLOC")] == ["MIMALLOC_PURGE_DECOMMITS=1"] * ("is_reset" in known)
+    page = [str(line) for line in arenas.page([], {"returned_bytes": 400 * MB, "returned_resident_bytes": 300 * MB})]
+    assert any("300.0 MiB beside" in line for line in page) and any("plus 100.0 MiB of address space" in line for line in page)
+
+
+CASES: List[Tuple[str, Dict[str, int], Optional[Delay], List[str]]] = [
+    (SHARED, {"unowned_collectable_resident_bytes": 90 * MB}, Delay("purge_delay", 1000), ["mi_collect(true)", "MIMALLOC_PURGE_DELAY=0"]),
+    (SHARED, {"unowned_collectable_resident_bytes": 90 * MB}, Delay("purge_delay", 0), ["mi_collect(true)"]),
+    (SHARED, {"unowned_collectable_resident_bytes": 90 * MB}, None, ["mi_collect(true)"]),
+    (THREAD, {"collectable_resident_bytes": 90 * MB}, Delay("decommit_delay", 25), ["mi_collect(true)", "MIMALLOC_DECOMMIT_DELAY=0"]),
+    (ABANDONED, {"free_bytes": 90 * MB, "used_blocks": 9}, Delay("purge_delay", 10), ["pins"]),
+    (THREAD, {}, Delay("purge_delay", 10), []),
+]
+
+
+@pytest.mark.parametrize("owner, fields, delay, commands", CASES)
+def test_each_way_on_helps_here(owner: str, fields: Dict[str, int], delay: Optional[Delay], commands: List[str]) -> None:
+    """A call of the program's own with what it returns; a setting that is not in force; never the sentence that the memory is elsewhere."""
+    made = judged([arena(owner, held_bytes=100 * MB, **fields)], delay=delay)
+    assert made.verdict.kind == verdict.HOARDING and [step.command for step in made.next_steps] == commands
+    assert all("90.0 MiB" in step for step in made.next_steps if step.command == "mi_collect(true)")
