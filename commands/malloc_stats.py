@@ -19,6 +19,7 @@ ARGUMENTS = (
 HELP = """The statistics that the allocator would print, read from memory; calls nothing.
 
 Reports the allocator that owns malloc, unless --allocator selects another. If another holds more memory than that one, a note names it.
+Refused where the owner has no such text here: see `gdbheapx arenas`.
 """
 
 
@@ -34,7 +35,7 @@ def read(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Sequence[st
     """Of the heap in use, as JSON has them and as the allocator would print them."""
     from gdbheapx.analysis import beside
 
-    heap = session.heaps.one_with_capability("native-stats")
+    heap = session.heaps.with_own_account("native-stats", "malloc-stats")
     stats = heap.capabilities["native-stats"]()
     if is_merged:
         if not hasattr(stats, "merged_only"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optiona
 
 from gdbheapx import allocators, problems
 from gdbheapx.allocators import fingerprints
+from gdbheapx.allocators.gates import FORKS
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import Answered, HeapContext, Instance, Instances, NotRead, Returning, Unread
 from gdbheapx.errors import HeapxError, UsageError
@@ -58,6 +59,7 @@ def find_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Opt
     for function, owner in [
         *((name, allocator.name) for allocator in allocators for name in allocator.fingerprint.functions),
         *fingerprints.BY_FUNCTION,
+        *FORKS,
     ]:
         exported = target.dynamic_symbol(function)
         if exported is not None and exported.module == symbol.module:
@@ -252,6 +254,16 @@ class Heaps:
     def one_with_capability(self, capability: str) -> Heap:
         """The one in use among them."""
         return _in_use(self.with_capability(capability))
+
+    def with_own_account(self, capability: str, command: str) -> Heap:
+        """The one whose own account of itself a command prints; HeapxError where malloc belongs to one that gives none here, unless
+        --allocator names another all the same."""
+        heap, owner = self.one_with_capability(capability), self.one().info
+        if self.allocator_id is None and owner.owns_malloc and not heap.info.owns_malloc:
+            what = "%s owns malloc here, and %s has no form for it" % (owner.id, command)
+            hint = "use `gdbheapx arenas` and `gdbheapx bins`; --allocator %s asks about the other heap" % heap.info.id
+            raise HeapxError(what, hint, code=NO_ALLOCATOR)
+        return heap
 
     def returning(self, command: str, portion: "Portion") -> Heap:
         """The one whose memory this command returns; HeapxError where that would do nothing for the program's own malloc, which has

@@ -72,6 +72,12 @@ MUSL_LIBRARY = TextFingerprint(
 MUSL_STATIC = TextFingerprint("musl", (b"No error information",), True, MUSL_HINT)
 """Linked into a program: src/errno/__strerror.h, the text of error 0. Debian's musl 1.2.3, Alpine's 1.2.5."""
 
+REPLACING = (MI_TEXTS, TC_TEXTS, GOOGLE)
+"""Allocators that take the place of a C library's malloc in a static program: a text of theirs says that malloc is not the library's."""
+
+FORKS = (("moz_arena_malloc", "mozjemalloc"),)
+"""As fingerprints.BY_FUNCTION: descendants of an allocator that is read, too far from it to be read (Firefox's, memory/build)."""
+
 GATES: Mapping[str, Gate] = {
     "gdbheapx.mimalloc.entry": Gate(
         "mimalloc",

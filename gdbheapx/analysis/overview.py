@@ -117,7 +117,7 @@ def overview(
                 [*said, *memory_verdict.findings(memory), *(finding for judgement in judged for finding in judgement.findings), *pinned]
             )
         ),
-        next=[NextStep(step.command, step.why) if isinstance(step, Step) else NextStep(None, step) for step in steps],
+        next=_once(steps),
         allocators=[fact.info for fact in facts],
         shown=[judgement.allocator for judgement in shown],
         inside=looked.inside,
@@ -125,6 +125,15 @@ def overview(
         books=books,
     )
     return made, looked.page
+
+
+def _once(steps: Sequence[str]) -> List[NextStep]:
+    """Each command once, as it is said first: an allocator may name one that the memory as a whole asks for."""
+    made: Dict[str, NextStep] = {}
+    for step in steps:
+        one = NextStep(step.command, step.why) if isinstance(step, Step) else NextStep(None, step)
+        made.setdefault(one.command or one.why, one)
+    return list(made.values())
 
 
 def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged], shown: Sequence[Judged]) -> Tuple[Verdict, Sequence[str]]:

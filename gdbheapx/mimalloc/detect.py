@@ -15,6 +15,7 @@ from gdbheapx.inferior.base import Module, Target
 from gdbheapx.mimalloc import codes, options, page_map, pages, segments
 from gdbheapx.mimalloc.layouts import SEGMENT_BYTES, Form, forms
 from gdbheapx.model import AllocatorInfo
+from gdbheapx.units import Size, say
 
 MOST_SEARCHED_BYTES = 64 << 20
 """Of one object's data."""
@@ -24,6 +25,8 @@ HEAD_BYTES = 384
 """Of a segment, up to its pages: the longest of all forms."""
 JUDGED_SEGMENTS = 16
 """By so many it is told which form fits."""
+WORTH_BYTES = 1 << 20
+"""Less than this in memory that is probably a copy's is no heap that somebody misses."""
 VERSION = "mi_version"
 """A function that returns the release as a number."""
 CODE_BYTES = 16
@@ -143,9 +146,22 @@ def find(target: Target, modules: Sequence[Module]) -> Instances:
         else:
             what = "mimalloc in %s was never used, or is of a release that is not known" % module.file_name
             unused.append(NotRead(module, what, MI_HINT))
+    likely = _likely_bytes(target) if unused and not located and not unread else 0
+    if likely >= WORTH_BYTES:
+        module = unused.pop().module
+        size = say("%s of ", Size(likely)) if target.kind == "live" else ""  # a core may have pages of zeros that were never in RAM
+        what = "mimalloc in %s is of a release that is not read: %sanonymous memory in this process is probably its"
+        unread.append(NotRead(module, say(what, module.file_name, size), MI_HINT))
     keys = [copy.key for copy in located]
     copies = [copy._replace(other_keys=tuple(key for key in keys if key != copy.key)) for copy in located]
     return Instances(copies, unread, unused=unused)
+
+
+def _likely_bytes(target: Target) -> int:
+    """What takes memory of mappings that begin where mimalloc alone asks for its arenas: far from the rest, and at whole MiB."""
+    uses, (low, high) = target.memory_use(), segments.CHOSEN
+    mine = [use for use in (uses.mappings if uses is not None else ()) if low <= use.mapping.start < high]
+    return sum(use.resident_bytes for use in mine if not use.mapping.is_file and use.mapping.start % WORTH_BYTES == 0)
 
 
 def release(target: Target, module: Module) -> Optional[str]:

@@ -7,7 +7,7 @@ else looks so, and no symbol is needed.
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators import fingerprints
-from gdbheapx.allocators.gates import GATES, MUSL_LIBRARY, MUSL_STATIC
+from gdbheapx.allocators.gates import GATES, MUSL_LIBRARY, MUSL_STATIC, REPLACING
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.arch import ByteOrder
 from gdbheapx.inferior.base import Module, Target
@@ -163,6 +163,10 @@ def _without_context(target: Target, module: Module, unread: List[NotRead], unus
         elif target.module_symbol(module, CONTEXT) is not None:
             unused.append(NotRead(module, "musl's malloc in %s was never used" % name, "look again once the program has allocated memory"))
         elif fingerprints.find(target, module, (MUSL_STATIC,)):
+            for other in fingerprints.find(target, module, REPLACING)[:1]:
+                what = "musl in %s has its malloc replaced by %s's, and its own was never used" % (name, other.known.name)
+                unused.append(NotRead(module, what, "%s has the program's blocks" % other.known.name))
+                return
             what = "%s contains musl, and its malloc was not used yet, or is the bump allocator, which never frees" % name
             unread.append(NotRead(module, what, BUMP_HINT))
         return

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gdbheapx.tcmalloc.meter import TcmallocMeter
     from gdbheapx.tcmalloc.plan import Purge
     from gdbheapx.tcmalloc.profile import TcProfile
+    from gdbheapx.tcmalloc.tunables import TcTunables
 
 UNIT_BYTES = 8
 SHAPE = BlockShape(
@@ -174,7 +175,16 @@ class TcmallocHeap(Heap):
     def facts(self) -> TcFacts:
         """One look, frozen."""
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
-        return TcFacts(self.info, *known, self.counts().is_whole, self.target.environment_variable(RATE))
+        from gdbheapx.tcmalloc.tunables import is_aggressive
+
+        rate = self.target.environment_variable(RATE)
+        return TcFacts(self.info, *known, self.counts().is_whole, rate, is_aggressive(self.target))
+
+    def tunables(self) -> "TcTunables":
+        """What its flags and the environment say."""
+        from gdbheapx.tcmalloc import tunables
+
+        return tunables.read(self.target, self.tcmalloc.module)
 
     def kept(self) -> "Keeping":
         """What is free in spans that have objects in use."""

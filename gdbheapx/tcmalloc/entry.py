@@ -26,7 +26,13 @@ class Entry(Allocator["Tcmalloc", "TcFacts"]):
     statuses = ("used", "free", "transfer", "tcache", "free-span", "returned", "tail", "metadata")
     known_capabilities = GATE.capabilities
     returning = RELEASE
-    records = MappingProxyType({"arenas": "gdbheapx.tcmalloc.records.TcArena", "bins": "gdbheapx.tcmalloc.records.TcBin"})
+    records = MappingProxyType(
+        {
+            "arenas": "gdbheapx.tcmalloc.records.TcArena",
+            "bins": "gdbheapx.tcmalloc.records.TcBin",
+            "tunables": "gdbheapx.tcmalloc.tunables.TcTunables",
+        }
+    )
 
     def preload_bytes(self, request_bytes: int) -> int:
         """As a library of a distribution has its size classes."""
@@ -66,10 +72,10 @@ class Entry(Allocator["Tcmalloc", "TcFacts"]):
         return arenas(cast("Sequence[TcArena]", rows), totals)
 
     def page(self, name: str, answer: Any) -> Page:
-        """One line per size class."""
-        from gdbheapx.tcmalloc.messages import bins
+        """One line per size class, or per setting."""
+        from gdbheapx.tcmalloc import messages, tunables
 
-        return bins(answer) if name == "bins" else super().page(name, answer)
+        return messages.bins(answer) if name == "bins" else tunables.page(answer)
 
     def parts_page(self, allocator_id: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
         """What it holds."""

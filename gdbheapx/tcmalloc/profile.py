@@ -10,17 +10,12 @@ from typing import Any, Dict, Iterator, NamedTuple, Sequence, Tuple
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.problems import NOT_PROFILED, Report
-from gdbheapx.tcmalloc import codes
+from gdbheapx.tcmalloc import codes, tunables
 from gdbheapx.tcmalloc.counts import Counts
 
 MOST_FRAMES = 31
 """kMaxStackDepth."""
 PERIOD = "TCMALLOC_SAMPLE_PARAMETER"
-VARIABLES = tuple(
-    "_ZN%dFLAG__namespace_do_not_use_directly_use_DECLARE_%s_instead31FLAGS_tcmalloc_sample_parameterE" % (56 + len(name), name)
-    for name in ("int64", "int64_t")
-)
-"""The same in the object's data (DEFINE_int64, src/base/commandlineflags.h; int64_t since 2.16), which exports it."""
 HINT = "start the program with %s=524288 and the full libtcmalloc.so.4 (libtcmalloc_minimal never samples)" % PERIOD
 
 
@@ -85,8 +80,8 @@ def read(target: Target, module: Module, counts: Counts, report: Report) -> TcPr
 
 def _period(target: Target, module: Module) -> int:
     """By its variable, else by the environment; 1: not known."""
-    symbols = (target.module_symbol(module, name) for name in VARIABLES)
-    found = [int.from_bytes(target.read_prefix(symbol.address, 8), "little") for symbol in symbols if symbol is not None]
+    known = tunables.flag(target, module, "tcmalloc_sample_parameter", tunables.INT64)
+    found = [int(known)] if known is not None else []
     text = target.environment_variable(PERIOD)
     found += [int(text)] if text is not None and text.isascii() and text.isdigit() else []
     return next((period for period in found if 0 < period < 1 << 62), 1)

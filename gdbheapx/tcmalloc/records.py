@@ -75,3 +75,5 @@ class TcFacts(NamedTuple):
     """Everything could be read."""
     release_rate: Optional[str] = None
     """TCMALLOC_RELEASE_RATE of the process's environment; None: not set, or not known."""
+    is_aggressive: bool = False
+    """TCMALLOC_AGGRESSIVE_DECOMMIT is in force."""

@@ -8,7 +8,7 @@ from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.columns import add
 from gdbheapx.mimalloc.records import ABANDONED, MimallocArena, MimallocFacts
 from gdbheapx.model import Finding, Step
-from gdbheapx.units import Size, plural, say, share
+from gdbheapx.units import Size, join_sentences, plural, say, share
 
 WORTH_BYTES = 4 << 20
 """Below this nothing is said of memory that waits."""
@@ -55,10 +55,12 @@ def _ways(facts: MimallocFacts, held: int) -> Iterator[Step]:
     unowned = sum(row.unowned_collectable_bytes for row in rows) if in_ram[0] is None else in_ram[0]
     own = sum(row.collectable_bytes for row in rows) if in_ram[1] is None else in_ram[1]
     calls = [
-        (unowned, say("called in the program by any one thread returns %s that no thread owns to the OS", Size(unowned))),
-        (own, say("called in the program by each thread that owns pages returns %s to the OS", Size(own))),
+        (unowned, say("by any one thread returns %s that no thread owns", Size(unowned))),
+        (own, say("by each thread that owns pages returns %s", Size(own))),
     ]
-    yield from (Step("mi_collect(true)", why) for size, why in sorted(calls, key=lambda call: -call[0]) if _worth(size, held))
+    worth = [how for size, how in sorted(calls, key=lambda call: -call[0]) if _worth(size, held)]
+    if worth:
+        yield Step("mi_collect(true)", join_sentences(", ", [say("called in the program %s to the OS", worth[0]), *worth[1:]]))
     setting = SETTINGS.get(facts.delay.name) if facts.delay is not None and facts.delay.ms != 0 else None
     if setting is not None and _worth(unowned + own, held):
         yield Step(setting, "at the next start returns free pages as soon as no block of them is in use")

@@ -2,13 +2,14 @@
 
 import struct
 from array import array
+from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
 from gdbheapx import findings, verdict
 from gdbheapx.allocators.records import Surroundings
-from gdbheapx.mimalloc import options
+from gdbheapx.mimalloc import detect, options
 from gdbheapx.mimalloc.messages import arenas, judgement
 from gdbheapx.mimalloc.records import ABANDONED, SHARED, THREAD, Delay, MimallocArena, MimallocFacts
 from gdbheapx.model import AllocatorInfo
@@ -87,3 +88,25 @@ def test_each_way_on_helps_here(owner: str, fields: Dict[str, int], delay: Optio
     made = judged([arena(owner, held_bytes=100 * MB, **fields)], delay=delay)
     assert made.verdict.kind == verdict.HOARDING and [step.command for step in made.next_steps] == commands
     assert all("90.0 MiB" in step for step in made.next_steps if step.command == "mi_collect(true)")
+
+
+@pytest.mark.parametrize(
+    "start, is_file, kind, what",
+    [
+        (0x3AC43200000, False, "live", "90.0 MiB of anonymous memory in this process is probably its"),
+        (0x3AC43200000, False, "core", "not read: anonymous memory in this process is probably its"),
+        (0x3AC43200000, True, "live", None),
+        (0x3AC43201000, False, "live", None),
+        (0x7F0000000000, False, "live", None),
+    ],
+)
+def test_a_copy_that_is_not_read_is_not_called_unused(monkeypatch: pytest.MonkeyPatch, start: int, is_file: bool, kind: str, what: Optional[str]) -> None:
+    """Memory that begins where mimalloc alone asks for it is probably its; elsewhere nothing was ever allocated."""
+    monkeypatch.setattr(detect, "_page_map", lambda target, module: None)
+    monkeypatch.setattr(detect, "_segments", lambda target, module, heads: None)
+    use = SimpleNamespace(mapping=SimpleNamespace(start=start, is_file=is_file), resident_bytes=90 * MB)
+    target: Any = SimpleNamespace(kind=kind, word_bytes=8, little_endian=True, dynamic_symbol=lambda name: None, memory_use=lambda: SimpleNamespace(mappings=[use]))
+    module: Any = SimpleNamespace(file_name="bun")
+    found = detect.find(target, [module])
+    assert [len(rows) for rows in (found.located, found.unread, found.unused)] == ([0, 1, 0] if what else [0, 0, 1])
+    assert what is None or found.unread[0].what.endswith(what)

@@ -292,6 +292,33 @@ def test_a_libc_without_a_context_is_told_by_its_release(release: str) -> None:
     assert not found.located and text in told.what and told.hint and told.module == LIBC
 
 
+class Static(MuslTarget):
+    """A static program without symbols, whose malloc has no context in use."""
+
+    constants = b""
+
+    def modules(self) -> Sequence[Module]:
+        return [PROGRAM]
+
+    def module_symbol(self, module: Module, name: str) -> None:
+        return None
+
+    def writable_segments(self, module: Module) -> Sequence[Tuple[int, int, int]]:
+        return []
+
+    def constant_data(self, module: Module) -> Iterator[bytes]:
+        yield b"\0No error information\0" + self.constants
+
+
+@pytest.mark.parametrize("constants, member", [(b"", "unread"), (b"mimalloc: error: \0mimalloc: warning: ", "unused")])
+def test_a_malloc_that_another_replaces_is_not_read(constants: bytes, member: str) -> None:
+    """A static program with an allocator of its own: musl's malloc has nothing, and the answer is not partial."""
+    target = Static(made())
+    target.constants = constants
+    found = ALLOCATOR.find(target, ())
+    assert [len(rows) for rows in (found.located, found.unread, found.unused)] == [0, member == "unread", member == "unused"]
+
+
 def test_a_block_is_found_by_its_group(kernel: Kernel) -> None:
     """whatis: the block, its group, or the area of metas; None elsewhere."""
     target = MuslTarget(made())
