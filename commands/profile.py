@@ -2,13 +2,15 @@
 
 from typing import Any
 
+from gdbheapx import problems
 from gdbheapx.command import Answer, Options, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 HELP = """The live heap profile, where the allocator samples, in the format that jeprof reads.
 
-Name the file with -o: `heapx profile -o FILE`, then run `jeprof EXECUTABLE FILE`. The process's own dump would write the same.
+Name the file with -o: `gdbheapx -p PID profile -o FILE`, in gdb `heapx profile -o FILE`; then run `jeprof EXECUTABLE FILE`. The process's
+own dump would write the same. Where it covers less than three quarters of the memory in use, a note says how much.
 """
 
 
@@ -17,6 +19,9 @@ def profile(session: Session, options: Options) -> Answer:
     """The command `profile`."""
     heap = session.heaps.one_with_capability("profile")
     sampled, maps = heap.capabilities["profile"](), session.target.maps_text()
+
+    if sampled.shortfall is not None:
+        session.problem(problems.PROFILE_PART, None, *sampled.shortfall, partial=False)
 
     def data() -> Any:
         text = "\n".join(sampled.lines(maps)) + "\n"

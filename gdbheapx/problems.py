@@ -141,6 +141,8 @@ SWAPPED_IN = Code("swapped-in", Severity.NOTE)
 SEVERAL_MOMENTS = Code("several-moments", Severity.NOTE)
 NOT_COPIED = Code("not-copied", Severity.NOTE)
 """There was no room for a copy of the process: it stood still for as long as it was looked at."""
+PROFILE_PART = Code("profile-covers-part", Severity.NOTE)
+"""Much of the memory in use was allocated while the allocator's sampling was off: the profile says nothing of it."""
 OBJECTS_GATHERED = Code("objects-gathered", Severity.NOTE)
 """So many objects that those with the same owners are shown as one."""
 NO_FOLDER = Code("no-folder", Severity.ENVIRONMENT)

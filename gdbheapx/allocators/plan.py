@@ -69,12 +69,12 @@ class Change(ABC):
         """The allocator's code, if nothing else is known all of its object; Refusal if it is not known."""
         return whole(self.target, self.module, self.module.file_name)
 
-    def known(self, spans: Optional[List[Span]], whose: str) -> List[Span]:
+    def known(self, spans: Optional[List[Span]], whose: str, hint: Optional[str] = None) -> List[Span]:
         """These spans; Refusal where there are none."""
         if spans is not None:
             return spans
         what = "%s's functions in %s were not found, so gdbheapx cannot determine whether a thread is inside one"
-        raise Refusal(what % (whose, self.module.name))
+        raise Refusal(what % (whose, self.module.name), hint)
 
     def check(self) -> None:
         """Refusal where it is not possible at any moment, for what is known of the allocator or what the program put into it."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 
 from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
+from gdbheapx.columns import add
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection.detect import Jemalloc
 from gdbheapx.jemalloc.heap import arenas as arena_list
@@ -188,14 +189,16 @@ class JemallocMalloc(Heap):
         """Its options, where they were set, and its background threads."""
         from gdbheapx.jemalloc.stats import tunables
 
-        return tunables.read(self.context)
+        return tunables.read(self.context, self.has_stats())
 
     def profile(self) -> "ProfileAnswer":
         """The live heap profile; HeapxError where nothing was sampled."""
         from gdbheapx.jemalloc.profile import live
-        from gdbheapx.jemalloc.profile.live import ProfileAnswer
 
-        return ProfileAnswer(live.read(self.context))
+        allocated = self.malloc_stats().figures.get("stats", {}).get("allocated")
+        cached = add(row.bytes for row in self.caches()) if self.tcaches().complete else None
+        used = None if allocated is None or cached is None else max(0, allocated - cached)
+        return live.ProfileAnswer(live.read(self.context), used, self.conditions().prof_active)
 
     def native_stats(self) -> "NativeStats":
         """What malloc_stats_print shows, and the pages held."""

@@ -173,6 +173,18 @@ class JemallocBuild(NamedTuple):
     """The layout of another build that fits, where it brings none."""
     debug_hint: Optional[str] = None
     """What gets the file that has its names."""
+    unread_variables: Sequence[str] = ()
+    """See JemallocConditions."""
+
+
+class RefusedOption(NamedTuple):
+    """An option that was set and is not in force."""
+
+    source: str
+    """Where it was set, as `tunables` names it."""
+    option: str
+    """As it was written, `dirty_decay_ms:5s`."""
+    why: str
 
 
 class JemallocConditions(NamedTuple):
@@ -195,6 +207,15 @@ class JemallocConditions(NamedTuple):
     """The heap is profiled (opt.prof)."""
     has_prof: Optional[bool]
     """This build can."""
+    dirty_decay_asked_ms: Optional[int] = None
+    """opt.dirty_decay_ms: as it was at the start."""
+    prof_asked: Optional[bool] = None
+    """opt.prof_active: sampling was on at the start; None without opt.prof, as the next."""
+    prof_active: Optional[bool] = None
+    """prof.active: sampling is on now."""
+    unread_variables: Sequence[str] = ()
+    """Variables with options for some jemalloc that are in the environment, and that this build does not read."""
+    refused: Sequence[RefusedOption] = ()
 
 
 class TickerThread(NamedTuple):
@@ -258,6 +279,8 @@ class TickerArena(NamedTuple):
     """Somebody can: a thread that ticks, a background thread, the freeing thread itself. That it is done is another thing, see verdict."""
     evidence: Optional[str]
     """What in the arena itself shows that nobody drives its decay."""
+    costs_memory: bool = False
+    """A finding: `unpurged`; or `degraded`, overdue by more than twice its decay time, with more than 1 MiB of unused pages."""
 
     @property
     def unused_bytes(self) -> int:

@@ -34,6 +34,8 @@ class TcProfile(NamedTuple):
     """By return addresses, innermost first."""
     sample_bytes: int
     """One block in about so many bytes was sampled; 1: that is not known, and what was sampled is told as it is."""
+    shortfall: None = None
+    """Sampling is not switched on and off: what is missing is chance."""
 
     def data(self) -> Dict[str, Any]:
         """What there is to say of it."""

@@ -41,6 +41,8 @@ CONF_VARIABLE = re.compile(rb"MALLOC_CONF\0")
 CONF_HEAD = re.compile(rb"\0([A-Z0-9_]{0,60})\Z")
 CONF_HEAD_BYTES = 64
 
+BACKGROUND_NAME = "jemalloc_bg_thd"
+"""comm of each background thread (background_thread.c: background_thread_entry), where configure found pthread_setname_np."""
 PROFILE = re.compile(rb"heap_v2/%\w{1,3}\n  t\*: ")
 """The head of a heap profile (prof.c, from 5.3.0 prof_data.c): code that only a build with --enable-prof keeps."""
 
@@ -99,6 +101,8 @@ class Constants(NamedTuple):
     is_known: bool
     """All of them were read, so that no jemalloc is here if none shows; a core without the file has a page of them, or the segment before
     them."""
+    names_threads: bool = False
+    """It gives its background threads a name of their own, which not every build does."""
 
     @property
     def is_jemalloc(self) -> bool:
@@ -301,13 +305,14 @@ def read_constants(target: Target, module: Module) -> Constants:
         return Constants(texts, None, (), None, is_known)
     versions: Set[str] = set()
     variables: Set[str] = set()
-    profiles = False
+    profiles = names_threads = False
     for data in target.constant_data(module):
         versions.update(_versions(data))
         variables.update(_conf_variables(data))
         profiles = profiles or PROFILE.search(data) is not None
+        names_threads = names_threads or BACKGROUND_NAME.encode() in data
     told = sorted(versions, key=lambda text: (not text.startswith("5."), text))
-    return Constants(texts, told[0] if told else None, tuple(sorted(variables)), profiles, is_known)
+    return Constants(texts, told[0] if told else None, tuple(sorted(variables)), profiles, is_known, names_threads)
 
 
 def _versions(data: bytes) -> Iterator[str]:

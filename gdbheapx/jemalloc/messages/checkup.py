@@ -49,6 +49,9 @@ def _names(build: JemallocBuild, owns_malloc: Optional[bool]) -> Check:
         text += ": code that calls %smalloc gets its memory here, code that calls malloc does not" % prefix
     if prefix:
         text += "; it reads options from %s" % build.names.conf_variable
+    unread = build.unread_variables
+    if unread:
+        text += "; it does not read %s, which %s in the environment" % (" and ".join(unread), "is" if len(unread) == 1 else "are")
     return Check("", None, text, None)
 
 

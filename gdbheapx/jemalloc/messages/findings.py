@@ -7,7 +7,7 @@ from gdbheapx import verdict
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc.messages import programs
 from gdbheapx.jemalloc.messages.verdict import Figures
-from gdbheapx.jemalloc.records import JemallocArena, JemallocConditions, TickerArena, TickerReport
+from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocConditions, TickerArena, TickerReport
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Said, Size, named, plural, say
 from gdbheapx.verdict import SMALL_BYTES
@@ -17,11 +17,16 @@ PURGE = '"arena.4096.purge", NULL, NULL, NULL, 0'
 
 
 def findings(
-    version: Optional[str], found: Figures, rows: Sequence[JemallocArena], state: JemallocConditions, tickers: TickerReport
+    version: Optional[str],
+    found: Figures,
+    rows: Sequence[JemallocArena],
+    state: JemallocConditions,
+    tickers: TickerReport,
+    bins: Sequence[JemallocBin] = (),
 ) -> List[Finding]:
     """The findings, what keeps most memory first. `version`: for the sentences."""
-    lines = [*_blind(version, tickers), *_unpurged(tickers), *_never_purged(tickers), *_without_threads(tickers)]
-    lines += [*_background(found, state, tickers), *_many_arenas(found, rows, len(tickers.threads), state)]
+    lines = [*_blind(version, tickers, state), *_unpurged(tickers), *_never_purged(tickers, state), *_without_threads(tickers)]
+    lines += [*_background(found, state, tickers), *_many_arenas(found, rows, bins, len(tickers.threads), state), *_unheeded(state)]
     damaged = [row for row in rows if row.unparsed_bytes]
     if damaged:
         evidence = say("%s of extents", Size(sum(row.unparsed_bytes or 0 for row in damaged)))
@@ -29,8 +34,34 @@ def findings(
     if found.metadata_bytes is None:
         lines.append(_uncounted(state))
     if state.prof:
-        hint = "the profile shows which callers allocated the memory in use: heapx profile -o FILE"
-        lines.append(Finding("heap profiling is on", "opt.prof is true", hint, codes.PROFILING))
+        lines.append(_profiled(state))
+    return lines
+
+
+def _profiled(state: JemallocConditions) -> Finding:
+    """What a profile can show: only what was allocated while sampling was on."""
+    if state.prof_active is False:
+        hint = "%s with true starts it; what was allocated until then stays out of the profile" % state.names.call('"prof.active"')
+        return Finding("heap profiling is on, but sampling is off", "opt.prof is true, prof.active is false", hint, codes.PROFILING)
+    hint = "the profile shows which callers allocated the memory in use: gdbheapx profile -o FILE"
+    if state.prof_asked is False:
+        what, evidence = "heap profiling was switched on after the start", "opt.prof_active is false, prof.active is true"
+        hint = "what was allocated before is not in the profile; gdbheapx profile -o FILE says how much of the memory in use it covers"
+        return Finding(what, evidence, hint, codes.PROFILING)
+    return Finding("heap profiling is on", "opt.prof is true", hint, codes.PROFILING)
+
+
+def _unheeded(state: JemallocConditions) -> List[Finding]:
+    """Options that somebody set and that do nothing."""
+    lines = []
+    if state.unread_variables:
+        evidence = "%s in the environment" % " and ".join(state.unread_variables)
+        what = "options were set that this jemalloc does not read"
+        lines.append(Finding(what, evidence, "this build reads %s" % state.names.conf_variable, codes.OPTIONS_UNREAD))
+    if state.refused:
+        evidence = ", ".join("%s (%s)" % (one.option, one.why) for one in state.refused)
+        hint = "gdbheapx tunables shows the options in force"
+        lines.append(Finding("options were set that are not in force", evidence, hint, codes.OPTIONS_REFUSED))
     return lines
 
 
@@ -58,7 +89,7 @@ def _named(arenas: Sequence[TickerArena]) -> str:
     return named("arena", [arena.index for arena in sorted(arenas, key=lambda arena: -arena.unused_bytes)])
 
 
-def _blind(version: Optional[str], tickers: TickerReport) -> List[Finding]:
+def _blind(version: Optional[str], tickers: TickerReport, state: JemallocConditions) -> List[Finding]:
     """Threads that never purge, in one sentence."""
     if not tickers.affected:
         return []
@@ -70,7 +101,8 @@ def _blind(version: Optional[str], tickers: TickerReport) -> List[Finding]:
         where = [arena for arena in tickers.arenas if arena.blind_threads]
         hint = "these arenas are still purged; gdbheapx tickers names the blind threads and shows who purges"
         if any(arena.verdict not in ("purged", "at-once") for arena in where):
-            hint = "gdbheapx tickers names the threads; fixed in jemalloc 5.3.0; workaround: background_thread:true"
+            around = state.names.call('"background_thread"') + " with true" if state.background_asked else "background_thread:true"
+            hint = "gdbheapx tickers names the threads; fixed in jemalloc 5.3.0; workaround: " + around
         lines.append(Finding(what % (*words[:2], release, words[2]), _held_by_blind(where), hint, codes.BLIND_THREADS))
     if unknown:
         what = "cannot determine the state of %s, and jemalloc %s has the bug that makes threads blind"
@@ -85,7 +117,8 @@ def _held_by_blind(where: Sequence[TickerArena]) -> str:
         return "bound to no arena"
     kept = [arena for arena in where if _is_unpurged(arena)]
     if not kept:
-        return _hold(where)
+        late = [arena for arena in where if arena.costs_memory]
+        return say("%s, long overdue (%s)", _hold(where), _why(late)) if late else _hold(where)
     if len(kept) == len(where):
         return say("%s, and no other thread purges them (%s)", _hold(where), _why(kept))
     return say("%s; no other thread purges %s (%s)", _hold(where), _named(kept), _why(kept))
@@ -109,13 +142,24 @@ def _is_unpurged(arena: TickerArena) -> bool:
     return arena.verdict == "unpurged" and arena.unused_bytes > 0
 
 
-def _never_purged(tickers: TickerReport) -> List[Finding]:
+def _never_purged(tickers: TickerReport, state: JemallocConditions) -> List[Finding]:
     """Decay switched off."""
-    off = [arena for arena in tickers.arenas if arena.verdict == "never"]
-    if not off:
-        return []
-    hint = "jemalloc's default is dirty_decay_ms:10000"
-    return [Finding("purging is switched off: dirty_decay_ms is -1", _hold(off), hint, codes.PURGING_OFF)]
+    lines, off = [], [arena for arena in tickers.arenas if arena.verdict == "never"]
+    if off:
+        hint = "jemalloc's default is dirty_decay_ms:10000"
+        if _is_overridden(state):
+            hint = "opt.dirty_decay_ms is %s: the program changed it with mallctl" % state.dirty_decay_asked_ms
+        lines.append(Finding("purging is switched off: dirty_decay_ms is -1", _hold(off), hint, codes.PURGING_OFF))
+    muzzy = sum(arena.muzzy_bytes or 0 for arena in tickers.arenas if (arena.muzzy_decay_ms or 0) < 0)
+    if muzzy >= SMALL_BYTES:
+        hint = "they are the kernel's to take when memory is short (MADV_FREE), and count in RSS until then"
+        lines.append(Finding("muzzy pages are never purged: muzzy_decay_ms is -1", say("%s", Size(muzzy)), hint, codes.PURGING_OFF))
+    return lines
+
+
+def _is_overridden(state: JemallocConditions) -> bool:
+    """Where purging is off: the options did not ask for that, the program did."""
+    return state.dirty_decay_asked_ms is not None and state.dirty_decay_asked_ms >= 0
 
 
 _TICKS = "a thread that ticks frees"
@@ -152,20 +196,27 @@ def _background(found: Figures, state: JemallocConditions, tickers: TickerReport
         return [Finding(what, "background_thread is true", hint % switch, codes.BACKGROUND_NOT_RUNNING)]
     if state.background_asked and state.background_enabled is False:
         what = "background threads were requested but are off"
-        hint = "a child process has none after fork(): it must turn them on again with %s" % state.names.call('"background_thread"')
+        again = state.names.call('"background_thread"')
+        hint = "a child process has none after fork(), and a program can turn them off: %s with true turns them on again" % again
         return [Finding(what, "opt.background_thread is true, the switch is false", hint, codes.BACKGROUND_LOST)]
     idle = [arena for arena in tickers.arenas if arena.verdict == "idle"]
-    waiting = idle or [arena for arena in tickers.arenas if arena.verdict in ("purged", "degraded")]
-    if _unused(waiting) < 16 * SMALL_BYTES or 4 * _unused(waiting) < found.unused_pages_bytes or state.background_enabled is None:
+    waiting = idle or [arena for arena in tickers.arenas if arena.verdict in ("purged", "degraded") and state.background_enabled is False]
+    if _unused(waiting) < 16 * SMALL_BYTES or 4 * _unused(waiting) < found.unused_pages_bytes:
         return []
     what = "jemalloc returns pages only while threads call it: an idle thread returns nothing, whatever the decay time"
-    hint = "background threads are off; with background_thread:true pages are returned on time"
+    off = "background threads are off" if state.background_enabled is False else "no background thread purges them"
+    hint = off + "; with background_thread:true pages are returned on time"
+    hint = off if programs.background_hint(state.names) else hint
     return [Finding(what, _hold(waiting, ", whose threads are idle," if idle else ""), hint, codes.PURGED_BY_CALLS)]
 
 
-def _many_arenas(found: Figures, rows: Sequence[JemallocArena], threads: int, state: JemallocConditions) -> List[Finding]:
-    used = [row for row in rows if row.active_bytes]
-    spread = found.unused_pages_bytes + found.free_regions_bytes
+def _many_arenas(
+    found: Figures, rows: Sequence[JemallocArena], bins: Sequence[JemallocBin], threads: int, state: JemallocConditions
+) -> List[Finding]:
+    """narenas bounds automatic arenas alone, and muzzy pages stay by time in however few."""
+    used = [row for row in rows if row.active_bytes and row.kind not in ("manual", "huge")]
+    theirs = {row.index for row in used}
+    spread = sum(row.dirty_bytes or 0 for row in used) + sum(row.bytes for row in bins if row.kind == "small" and row.arena in theirs)
     if len(used) <= 4 or spread < 16 * SMALL_BYTES or 2 * spread < found.held_bytes:
         return []
     evidence = say("%d arenas for %s, %s in unused pages and free regions", len(used), plural(threads, "thread"), Size(spread))
@@ -182,18 +233,40 @@ def next_steps(kind: str, found: Figures, tickers: TickerReport, state: Jemalloc
         why = "shows for each arena how long unused pages may stay, when it last returned some, and which threads can do it"
         steps.append(Step("decay", why))
         outside = "; from outside: gdbheapx purge" if found.can_purge else ""
-        call = Step(names.call(PURGE), say("in the program returns %s to the OS now%s", Size(found.told_unused_bytes), outside))
+        call = Step(names.call(PURGE), say("in the program returns %s to the OS now%s", Size(found.purgeable_bytes), outside))
         steps.append(programs.purge_hint(modules) or call)
-        off = any(arena.verdict == "never" for arena in tickers.arenas)
-        settings = ["background_thread:true"] * (not state.background_running) + ["dirty_decay_ms:10000"] * off
-        if settings:
-            steps.append(Step(names.setting(",".join(settings)), "at the next start prevents it from happening again"))
+        steps += _against_hoarding(tickers, state)
     if kind == verdict.FRAGMENTED or (kind == verdict.MIXED and 10 * found.free_regions_bytes > found.held_bytes):
         steps.append(Step("bins", "shows for each size class how many regions are free in slabs that are still in use"))
         steps += [hint for hint in [programs.defragment_hint(modules)] if hint]
     steps += verdict.what_is_in_use(kind)
     if kind == verdict.LEAK_LIKE and state.has_prof and not state.prof:
         steps.append(Step(names.setting("prof:true"), "at the next start records which code allocates"))
-    if state.prof:
+    if state.prof and state.prof_active is not False:
         steps.append(Step("profile -o FILE", "writes which code allocated the memory in use, for jeprof"))
+    elif state.prof and kind == verdict.LEAK_LIKE:
+        steps.append(Step(names.call('"prof.active"'), "with true in the program: records which code allocates from then on"))
+    if 10 * (found.cached_bytes or 0) > found.held_bytes:
+        steps.append(Step("tcache", "shows what each thread's cache holds"))
+    return steps
+
+
+def _against_hoarding(tickers: TickerReport, state: JemallocConditions) -> List[str]:
+    """What keeps unused pages from staying again: nothing that is asked for already, that the program overrides, or that does not act on
+    these pages."""
+    kept = [arena for arena in tickers.arenas if arena.unused_bytes]
+    is_timed = not kept or any(arena.dirty_bytes or (arena.muzzy_decay_ms or 0) >= 0 for arena in kept)
+    is_off, steps, settings = is_timed and not state.background_running, [], []
+    own = programs.background_hint(state.names)
+    if is_off and (own or state.background_asked):
+        switch = state.names.call('"background_thread"')
+        steps.append(own or Step(switch, "with true in this process turns background threads on: they were requested, and are off"))
+    elif is_off:
+        settings.append("background_thread:true")
+    if any(arena.verdict == "never" for arena in kept) and not _is_overridden(state):
+        settings.append("dirty_decay_ms:10000")
+    if any(arena.muzzy_bytes and (arena.muzzy_decay_ms or 0) < 0 for arena in kept):
+        settings.append("muzzy_decay_ms:0")
+    if settings:
+        steps.append(Step(state.names.setting(",".join(settings)), "at the next start prevents it from happening again"))
     return steps

@@ -1,6 +1,6 @@
 """All that `report` says of one jemalloc."""
 
-from typing import List, Mapping, Optional, Sequence
+from typing import Container, List, Mapping, Optional, Sequence
 
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.heap import plain_parts
@@ -11,8 +11,14 @@ from gdbheapx.units import Size, say
 
 
 def judge(facts: Sequence[JemallocFacts], around: Surroundings) -> List[Judged]:
-    """Each by itself: they are different builds with different tasks."""
-    return [_judge(one, around) for one in facts]
+    """Each by itself: they are different builds with different tasks. A variable that one of them does not read may be another's."""
+    read = {one.conditions.names.conf_variable for one in facts}
+    return [_judge(_without_variables(one, read), around) for one in facts]
+
+
+def _without_variables(facts: JemallocFacts, read: Container[Optional[str]]) -> JemallocFacts:
+    unread = [name for name in facts.conditions.unread_variables if name not in read]
+    return facts._replace(conditions=facts.conditions._replace(unread_variables=unread))
 
 
 def _judge(facts: JemallocFacts, around: Surroundings) -> Judged:
@@ -23,7 +29,7 @@ def _judge(facts: JemallocFacts, around: Surroundings) -> Judged:
     returned = huge_pages.judge(huge_pages.Returned("jemalloc", *retained, "retained", cure), around.huge_pages)
     judged = verdict.judge(figures, facts.bins, state.names, returned)
     steps = findings.next_steps(judged.kind, figures, facts.tickers, state, around.modules)
-    lines = findings.findings(facts.info.version, figures, facts.arenas, state, facts.tickers)
+    lines = findings.findings(facts.info.version, figures, facts.arenas, state, facts.tickers, facts.bins)
     parts, name = verdict.parts(figures), facts.info.id
     steps = [*huge_pages.against(judged, returned), *steps]
     held = figures.held_bytes if figures.taken_bytes is None else min(figures.held_bytes, figures.taken_bytes)

@@ -3,6 +3,7 @@
 from typing import Optional, Sequence
 
 from gdbheapx.inferior.base import Module
+from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.model import Step
 
 _PURGE = "returns the unused pages of every arena to the OS now"
@@ -14,6 +15,13 @@ _PROGRAMS = {
     "keydb-server": "keydb-cli",
 }
 """Programs that have commands of their own for it, and their clients."""
+
+
+def background_hint(names: PublicNames) -> Optional[str]:
+    """The program's own switch of jemalloc's background threads, where it overrides what the environment asks for; None if that is not
+    known. DuckDB 1 sets background_thread at its start (allocator_background_threads), DuckDB 2 heeds both."""
+    is_duckdb = names.prefix == "duckdb_je_"
+    return Step("SET allocator_background_threads=true", "in DuckDB has its jemalloc purge on time") if is_duckdb else None
 
 
 def _client(modules: Sequence[Module]) -> Optional[str]:

@@ -4,7 +4,7 @@ from typing import Any, Container, Dict, List, NamedTuple, Optional, Sequence, T
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import Table, columns_of
-from gdbheapx.jemalloc.purging.outlook import AT_ONCE, QUIET, UNPURGED
+from gdbheapx.jemalloc.purging.outlook import AT_ONCE, QUIET
 from gdbheapx.jemalloc.purging.tickers import BLIND, VERDICTS
 from gdbheapx.jemalloc.records import DecayRow, TickerArena, TickerReport, TickerThread
 from gdbheapx.model import AllocatorInfo
@@ -50,12 +50,12 @@ class TickersAnswer(NamedTuple):
 
     @property
     def is_finding(self) -> bool:
-        """Pages of an arena go unpurged."""
-        return any(row.verdict == UNPURGED for _, report in self.found for row in report.arenas)
+        """Pages of an arena go unpurged, or are long overdue."""
+        return any(row.costs_memory for _, report in self.found for row in report.arenas)
 
     @property
     def is_strict_finding(self) -> bool:
-        """Or a thread is blind, whether or not its arena suffers."""
+        """The same, or a thread is blind, whether or not its arena suffers."""
         return self.is_finding or any(row.verdict == BLIND for _, report in self.found for row in report.threads)
 
     @property

@@ -16,6 +16,10 @@ def page(found: Tunables) -> Page:
         yield "%s: %s" % (source.name, source.text)
     if not found.sources:
         yield "no option was set, as far as gdbheapx can see" if found.sources is not None else "what options were set is unknown"
+    for option in found.refused:
+        yield "not in force: %s, set in %s: %s" % (option.option, option.source, option.why)
+    for name in found.unread_variables:
+        yield "%s is in the environment, and this jemalloc does not read it" % name
     if found.tunables is None:
         yield "options have no names in this build: their values are unknown"
     yield ""
@@ -33,10 +37,12 @@ def _background(found: Tunables) -> str:
     threads = found.background_threads
     if not threads.enabled:
         return "background threads: off" if threads.enabled is False else "background threads: unknown"
-    if threads.runs is None:
+    if threads.max is None:
         return "background threads: %s are running" % number(threads.running)
-    text = "background threads: %s of at most %s are running; %s runs so far, one every %.0f ms"
-    return text % (number(threads.running), number(threads.max), number(threads.runs), threads.run_interval_ms or 0)
+    text = "background threads: %s of at most %s are running; " % (number(threads.running), number(threads.max))
+    if threads.runs is None:
+        return text + "this build does not count their runs"
+    return text + "%s runs so far, one every %.0f ms" % (number(threads.runs), threads.run_interval_ms or 0)
 
 
 def _value(row: Tunable) -> Said:

@@ -80,6 +80,12 @@ class Figures(NamedTuple):
         return None if self.dirty_bytes is None or self.muzzy_bytes is None else self.unused_pages_bytes
 
     @property
+    def purgeable_bytes(self) -> Optional[int]:
+        """Of them what is in RAM, or in the core, where that is known."""
+        known = self.reclaimable_resident_bytes if self.reclaimable_resident_bytes is not None else self.unused_taken_bytes
+        return self.told_unused_bytes if known is None or self.told_unused_bytes is None else min(known, self.told_unused_bytes)
+
+    @property
     def worth_purging(self) -> bool:
         """A purge would give back enough of RAM to talk about."""
         known = self.reclaimable_resident_bytes if self.reclaimable_resident_bytes is not None else self.unused_taken_bytes
@@ -327,10 +333,16 @@ def _main(kind: str, found: Figures, bins: Sequence[JemallocBin]) -> Tuple[str, 
     if kind == verdict.LEAK_LIKE:
         return verdict.HELD, GROWING
     if kind == verdict.HOARDING:
-        return "hoarding: jemalloc holds whole pages that the program has freed", purge_hint(found)
+        what = "hoarding: jemalloc holds whole pages that the program has freed"
+        if 2 * (found.muzzy_bytes or 0) > found.unused_pages_bytes:
+            what += ", most of them muzzy (MADV_FREE): the kernel takes those when memory is short"
+        return what, purge_hint(found)
     if kind == verdict.FRAGMENTED:
         return "fragmented: free regions are in slabs that used regions keep alive", _fragmentation_hint(bins)
-    return "mixed: part is in use, part is held by jemalloc", purge_hint(found) if found.worth_purging else None
+    what = "mixed: part is in use, part is held by jemalloc"
+    if 2 * (found.cached_bytes or 0) >= found.held_bytes:
+        what += ", most of it in thread caches"
+    return what, purge_hint(found) if found.worth_purging else None
 
 
 def purge_hint(found: Figures) -> Said:

@@ -107,7 +107,9 @@ class OfJemalloc(Change):
 
     def spans(self) -> List[Span]:
         symbols = self.jemalloc.symbols
-        return self.known(code.spans(self.target, self.module, symbols.prefix, symbols.public_names.prefix), "jemalloc")
+        call = symbols.public_names.call('"arena.%d.purge", NULL, NULL, NULL, 0' % ALL)
+        spans = code.spans(self.target, self.module, symbols.prefix, symbols.public_names.prefix)
+        return self.known(spans, "jemalloc", "only the program itself can purge, with %s; jemalloc does so over time by its decay" % call)
 
 
 class Purge(OfJemalloc, Plan):

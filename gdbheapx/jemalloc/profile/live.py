@@ -16,6 +16,7 @@ from gdbheapx.jemalloc.context import Context, pieces, views
 from gdbheapx.jemalloc.stats import build_options
 from gdbheapx.layout.view import View
 from gdbheapx.problems import MISSING_SYMBOLS, NOT_PROFILED
+from gdbheapx.units import Size, say, share
 
 TREES = ("prof_gctx_s", "prof_tctx_s", "prof_tdata_s", "ckh_t")
 CACHE_LINE_BYTES = 64
@@ -359,6 +360,10 @@ class ProfileAnswer(NamedTuple):
     """The answer of `profile`."""
 
     profile: Profile
+    used_bytes: Optional[int]
+    """In use by jemalloc's own counters; None in builds without statistics, and where a thread cache cannot be read."""
+    is_active: Optional[bool] = None
+    """prof.active: sampling is on now."""
 
     @property
     def sample_bytes(self) -> int:
@@ -367,7 +372,24 @@ class ProfileAnswer(NamedTuple):
 
     def data(self) -> Dict[str, Any]:
         """What there is to say of it."""
-        return {"sample_bytes": self.sample_bytes, "backtraces": len(self.profile.backtraces)}
+        covered = {"covered_bytes": self.covered_bytes, "used_bytes": self.used_bytes}
+        return {"sample_bytes": self.sample_bytes, "backtraces": len(self.profile.backtraces), **covered}
+
+    @property
+    def covered_bytes(self) -> int:
+        """Memory in use that its stacks allocated: an estimate, since only some blocks were sampled."""
+        return sum(size for _, _, size in self.stacks())
+
+    @property
+    def shortfall(self) -> Optional[Tuple[str, str]]:
+        """(what, why) where it covers so little that no chance of sampling explains it: a quarter is missing, and more than 32 samples of
+        it."""
+        used, covered = self.used_bytes or 0, self.covered_bytes
+        if 4 * covered >= 3 * used or used - covered <= 32 * self.sample_bytes:
+            return None
+        is_off = "sampling is off now (prof.active is false)"
+        why = is_off if self.is_active is False else "what was allocated while sampling was off is not in it"
+        return say("the profile covers %s of the memory in use: %s of %s", share(covered, used), Size(covered), Size(used)), why
 
     def stacks(self) -> Iterator[Tuple[Sequence[int], int, int]]:
         """(return addresses, innermost first; blocks; bytes) of what is live, unsampled."""
@@ -388,8 +410,8 @@ def lines(profile: Profile, maps: str) -> Iterator[str]:
     for trace in profile.backtraces:
         yield "@" + "".join(" 0x%x" % frame for frame in trace.frames)
         yield "  t*: %s" % _shown(profile, trace.total)
-        for share in trace.shares:
-            yield "  t%d: %s" % (share.thread_uid, _shown(profile, share.counts))
+        for one in trace.shares:
+            yield "  t%d: %s" % (one.thread_uid, _shown(profile, one.counts))
     if maps:
         yield ""
         yield "MAPPED_LIBRARIES:"

@@ -5,13 +5,12 @@ from typing import List, NamedTuple, Optional
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
+from gdbheapx.jemalloc.detection.traces import BACKGROUND_NAME
 from gdbheapx.jemalloc.heap import mutexes
 from gdbheapx.layout.view import View
 
 STATES = ("stopped", "started", "paused")
 """background_thread_state_t, the same in every release of 5."""
-THREAD_NAME = "jemalloc_bg_thd"
-"""comm of each (background_thread.c: background_thread_entry)."""
 MAX_THREADS = 4096
 """More than MALLOCX_ARENA_LIMIT (4,095) is damage."""
 
@@ -67,8 +66,10 @@ class Background(NamedTuple):
 def read(context: Context) -> Background:
     """The state of background threads. What cannot be read is reported and missing."""
     if context.symbols.by_structure:
-        named = sum(1 for thread in context.target.threads() if thread.name == THREAD_NAME)
-        return Background(True if named else None, named, [], named)
+        names = [thread.name for thread in context.target.threads()]
+        named = names.count(BACKGROUND_NAME)
+        would_show = context.symbols.texts.names_threads and names and None not in names
+        return Background(True if named else False if would_show else None, named, [], named)
     enabled = context.variable("background_thread_enabled_state", 1)
     count = context.variable("n_background_threads") or 0
     pointer, most = context.variable("background_thread_info"), context.variable("max_background_threads")

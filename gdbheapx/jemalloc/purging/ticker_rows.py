@@ -14,6 +14,8 @@ from gdbheapx.jemalloc.threads.tsd import Tsd, Tsds
 from gdbheapx.model import Address, Finding
 from gdbheapx.units import Size, named, plural, say
 
+OVERDUE_TIMES, COSTLY_BYTES = 2, 1 << 20
+"""From when on an arena that some of its threads could purge is a finding all the same: times of its decay time, and unused bytes."""
 PERCPU_ENABLED = 3
 """percpu_arena_mode_enabled_base, in every release of 5."""
 
@@ -134,7 +136,14 @@ def _arena(name: str, decays: ArenaDecay, who: Drivers, view: Outlook, page: int
         sweeps=decays.dirty.sweeps,
         late_ms=None if view.late_ms is None else round(view.late_ms, 3),
         evidence=view.evidence,
+        costs_memory=view.verdict == UNPURGED or (view.verdict == DEGRADED and _is_long_overdue(decays, view, page)),
     )
+
+
+def _is_long_overdue(decays: ArenaDecay, view: Outlook, page: int) -> bool:
+    """Its healthy threads may still purge it, and did not in twice the time that the program allows: that much memory it costs now."""
+    kept, allowed_ms = (decays.dirty.pages or 0) + (decays.muzzy.pages or 0), decays.dirty.time_ms
+    return (view.late_ms or 0) > OVERDUE_TIMES * (allowed_ms or 0) and kept * page > COSTLY_BYTES
 
 
 def _times(pages: Optional[int], page: int) -> Optional[int]:

@@ -11,6 +11,7 @@ from gdbheapx.inferior.base import Thread
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import layouts
+from gdbheapx.jemalloc.detection.traces import BACKGROUND_NAME
 from gdbheapx.jemalloc.purging.background import Background
 from gdbheapx.jemalloc.threads.tsd import Tsd, Tsds
 from gdbheapx.units import plural
@@ -21,7 +22,6 @@ VERDICTS = (BLIND, AT_RISK, UNKNOWN, TICKING, NOT_STARTED, NOT_APPLICABLE)
 """The most pressing first."""
 
 AGAIN = "retry"
-BACKGROUND_NAME = "jemalloc_bg_thd"
 GROWTH = "arena_tdata_get_hard"
 UNTOLD_ROW = 9
 """Of the table: nothing contradicts row 8, and the code that would is not known."""

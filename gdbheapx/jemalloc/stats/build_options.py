@@ -6,7 +6,7 @@ Whether this build counts (config_stats, configure's --enable-stats): no symbol 
 What is told about one jemalloc beside its figures: how its build was made (`doctor`), what drives its purging (`report`).
 """
 
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc.context import Context
@@ -15,7 +15,7 @@ from gdbheapx.jemalloc.detection.layouts import has_ticker_bug
 from gdbheapx.jemalloc.detection.symbols import PROFILER
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.purging import background
-from gdbheapx.jemalloc.records import JemallocBuild, JemallocConditions
+from gdbheapx.jemalloc.records import JemallocBuild, JemallocConditions, RefusedOption
 from gdbheapx.jemalloc.stats import options
 from gdbheapx.jemalloc.threads.tsd import Tsds
 from gdbheapx.layout.view import read_view
@@ -125,6 +125,7 @@ def build(context: Context, listed: Sequence[Arena], tsds: Tsds) -> JemallocBuil
         by_structure=context.symbols.by_structure,
         fitting=jemalloc.fitting,
         debug_hint=unread.next_step(context.target, jemalloc.module, unread.STRIPPED) if context.symbols.by_structure else None,
+        unread_variables=options.unread_variables(context),
     )
 
 
@@ -132,18 +133,35 @@ def conditions(context: Context, listed: Sequence[Arena]) -> JemallocConditions:
     """What decides when its unused pages go back to the kernel."""
     threads = background.read(context)
     started = [thread for thread in threads.threads if thread.state == "started"]
-    asked = context.variable("opt_background_thread", 1)
-    prof = context.variable("opt_prof", 1)
+    asked = _is_on(context.variable("opt_background_thread", 1))
+    prof = _is_on(context.variable("opt_prof", 1))
     thp = context.variable("opt_thp", 4)
     configured = config(context, listed)
+    variable = context.symbols.public_names.conf_variable
+    is_set = variable is not None and context.target.environment_variable(variable)
     return JemallocConditions(
         names=context.symbols.public_names,
         has_stats=configured["stats"],
         has_ticker_bug=has_ticker_bug(context.types, context.jemalloc.version),
         thp=None if thp is None else dict(enumerate(options.NAMES["thp"])).get(thp),
         background_enabled=threads.enabled,
-        background_asked=None if asked is None else bool(asked),
+        background_asked=asked,
         background_running=threads.named or len(started),
-        prof=None if prof is None else bool(prof),
+        prof=prof,
         has_prof=configured["prof"],
+        dirty_decay_asked_ms=context.variable("opt_dirty_decay_ms", signed=True),
+        prof_asked=_is_on(context.variable("opt_prof_active", 1)) if prof else None,
+        prof_active=_is_on(options.running(context)["prof.active"]) if prof else None,
+        unread_variables=options.unread_variables(context),
+        refused=_refused(context) if is_set else (),
     )
+
+
+def _is_on(value: Any) -> Optional[bool]:
+    return None if value is None else bool(value)
+
+
+def _refused(context: Context) -> Sequence[RefusedOption]:
+    from gdbheapx.jemalloc.stats import tunables
+
+    return tunables.refused(context, tunables.sources(context))

@@ -255,6 +255,16 @@ def running(context: Context) -> Dict[str, Value]:
     return values
 
 
+CONF_VARIABLES = ("MALLOC_CONF", "_RJEM_MALLOC_CONF", "JE_MALLOC_CONF")
+"""Of builds without a prefix, of Rust's crates, and of builds with jemalloc's usual prefix."""
+
+
+def unread_variables(context: Context) -> List[str]:
+    """Variables with options for some jemalloc that are in the environment, and that this build does not read."""
+    own = context.symbols.public_names.conf_variable
+    return [name for name in CONF_VARIABLES if own not in (None, name) and context.target.environment_variable(name)]
+
+
 def every(context: Context) -> List[Tuple[Option, Any]]:
     """Every option of this build with its value, those that no table knows by their variables' sizes; in the order of
     malloc_stats_print."""

@@ -1,9 +1,11 @@
 """jemalloc's options with the values in force, where they were set, and what each important one means here (jemalloc(3), `opt.*`)."""
 
-from typing import Any, List, NamedTuple, Optional, Union
+import re
+from typing import Any, List, NamedTuple, Optional, Sequence, Union
 
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.purging import background
+from gdbheapx.jemalloc.records import RefusedOption
 from gdbheapx.jemalloc.stats import options
 
 Value = Union[bool, int, str, None]
@@ -51,34 +53,83 @@ class Tunables(NamedTuple):
     sources: Optional[List[Source]]
     """None where none was found, and it is not known where to look."""
     background_threads: BackgroundThreads
+    refused: Sequence[RefusedOption] = ()
+    unread_variables: Sequence[str] = ()
+    """In the environment, with options for some jemalloc; this build does not read them."""
 
 
-def read(context: Context) -> Tunables:
-    """Every option of this build, those that its malloc_stats_print does not show too."""
+def read(context: Context, has_stats: Optional[bool]) -> Tunables:
+    """Every option of this build, those that its malloc_stats_print does not show too. `has_stats`: it counts background threads' runs."""
     given = sources(context)
+    unheeded = refused(context, given)
+    given_in = {(one.source, one.option.partition(":")[0]) for one in unheeded}
+
+    def set_in(name: str) -> Optional[str]:
+        return _set_in(name, [source for source in given if (source.name, name) not in given_in])
+
     running = options.running(context)
     rows = []
     for option, value in options.every(context):
         is_idle = option.needs == "prof" and not context.variable("opt_prof", 1)
         now = running.get(option.live) if option.live and not is_idle else None
         rows.append(
-            Tunable("opt." + option.name, value, now, _unit(option.name), _set_in(option.name, given), _meaning(option.name, value, now))
+            Tunable("opt." + option.name, value, now, _unit(option.name), set_in(option.name), _meaning(option.name, value, now))
         )
     told = {row.name for row in rows} | {"opt." + OTHER_NAMES[row.name[4:]] for row in rows if row.name[4:] in OTHER_NAMES}
     unread = ["opt." + name[4:] for name in context.symbols.option_names if "opt." + name[4:] not in told]
-    rows += [Tunable(name, None, None, _unit(name[4:]), _set_in(name[4:], given), MEANINGS.get(name[4:], "")) for name in unread]
+    rows += [Tunable(name, None, None, _unit(name[4:]), set_in(name[4:]), MEANINGS.get(name[4:], "")) for name in unread]
     threads, is_unknown = background.read(context), context.symbols.by_structure
     interval_ns = threads.run_interval_ns
     known = BackgroundThreads(
         enabled=threads.enabled,
         max=context.variable("max_background_threads"),
         running=(threads.named or len(threads.running)) if threads.enabled else None if is_unknown else 0,
-        runs=None if is_unknown else threads.runs,
-        run_interval_ms=None if is_unknown or interval_ns is None else interval_ns / 1e6,
+        runs=None if is_unknown or not has_stats else threads.runs,
+        run_interval_ms=None if is_unknown or not has_stats or interval_ns is None else interval_ns / 1e6,
     )
+    unread = options.unread_variables(context)
     if not rows and is_unknown:
-        return Tunables(None, given or None, known)
-    return Tunables(rows, given, known)
+        return Tunables(None, given or None, known, unheeded, unread)
+    return Tunables(rows, given, known, unheeded, unread)
+
+
+OTHER_KEYS = (
+    *("bin_shards", "slab_sizes", "lg_tcache_max", "tcache_max", "tcache_ncached_max", "prof_time_resolution", "log"),
+    "hpa_hugification_threshold_ratio",
+)
+"""What jemalloc.c and conf.c (malloc_conf_init_helper) take in some release, and no variable opt_ is called."""
+NUMBER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|\d+)")
+NUMBERS = ("unsigned", "size", "ssize", "int64", "uint64")
+
+
+def refused(context: Context, given: Sequence[Source]) -> List[RefusedOption]:
+    """Options in the sources that are not in force. Said only of what no release takes, and of values that can be compared."""
+    pairs = [(source.name, pair) for source in given for pair in source.text.split(",") if pair]
+    last = {pair.partition(":")[0]: place for place, (_, pair) in enumerate(pairs)}
+    known = {option.name: option for option in options.OPTIONS + options.UNPRINTED}
+    rows = []
+    for place, (source, pair) in enumerate(pairs):
+        name, colon, text = pair.partition(":")
+        option = known.get(name)
+        why = "not of the form name:value" if not colon else _refusal(context, name, option, text, last[name] == place)
+        if why is not None:
+            rows.append(RefusedOption(source, pair, why))
+    return rows
+
+
+def _refusal(context: Context, name: str, option: Optional[options.Option], text: str, is_last: bool) -> Optional[str]:
+    """Why jemalloc did not take it; None where it did, or nothing tells."""
+    if option is None:
+        is_taken = name in OTHER_KEYS or name.startswith("experimental_") or context.symbols.find("opt_" + name) is not None
+        return None if is_taken or "opt_" + name in context.symbols.option_names else "jemalloc has no such option"
+    if option.kind == "bool" and text not in ("true", "false"):
+        return "neither true nor false"
+    if option.kind in NUMBERS and not NUMBER.fullmatch(text) and (name, text) != ("narenas", "default"):
+        return "not a number"
+    value = options.read(context, option)[1] if is_last and (option.kind == "bool" or name.endswith("_decay_ms")) else None
+    if value is None or value == (text == "true" if option.kind == "bool" else int(text, 0 if "x" in text.lower() else 10)):
+        return None
+    return "%s is in force" % (str(value).lower() if option.kind == "bool" else value)
 
 
 def sources(context: Context) -> List[Source]:
@@ -152,7 +203,7 @@ MEANINGS = {
     "junk": "memory is filled on allocation or free: slow, and touches every page",
     "zero": "new memory is zeroed",
     "abort_conf": "an invalid option aborts the program",
-    "prof": "allocations are sampled for heap profiles: `heapx profile`",
+    "prof": "allocations are sampled for heap profiles: `gdbheapx profile`",
     "prof_active": "sampling is on",
     "lg_prof_sample": "log2 of the mean number of bytes between samples",
     "prof_accum": "profiles include everything that was ever allocated",
@@ -169,7 +220,7 @@ def _meaning(name: str, value: Any, now: Any) -> str:
     force = value if now is None else now
     remark = _REMARKS.get((name, force), "") if isinstance(force, (bool, int)) else ""
     if name in ("dirty_decay_ms", "muzzy_decay_ms") and now is not None and now != value:
-        remark += ("; " if remark else "") + "changed for arenas made since then: `heapx decay` shows the value of each arena"
+        remark += ("; " if remark else "") + "changed for arenas made since then: `gdbheapx decay` shows the value of each arena"
     return text + ("; " if text and remark else "") + remark
 
 

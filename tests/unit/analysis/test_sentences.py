@@ -28,7 +28,7 @@ from gdbheapx.glibc.records import GlibcFacts, MmappedTotals
 from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc.messages import findings as jemalloc_findings
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
-from gdbheapx.jemalloc.records import PublicNames
+from gdbheapx.jemalloc.records import PublicNames, RefusedOption
 from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.mimalloc.messages import judgement as mimalloc_judgement
 from gdbheapx.mimalloc.records import ABANDONED, THREAD, Delay, MimallocArena, MimallocFacts
@@ -408,9 +408,77 @@ JEMALLOC = {
     "idle threads": Case(told([], [ticker_arena(2, "idle", 40 * MB)], dirty_bytes=40 * MB), [codes.PURGED_BY_CALLS], ["arena 2, whose threads are idle, holds 40.0 MiB of unused pages"]),
     "busy threads": Case(told([], [ticker_arena(2, "purged", 40 * MB)], dirty_bytes=40 * MB), [codes.PURGED_BY_CALLS], ["arena 2 holds 40.0 MiB of unused pages"]),
     "many arenas": Case(
-        told(["ticking"] * 3, [], rows=[jemalloc_arena(index, active_bytes=MB) for index in range(12)], used_bytes=50 * MB, dirty_bytes=120 * MB),
+        told(["ticking"] * 3, [], rows=[jemalloc_arena(index, active_bytes=MB, dirty_bytes=10 * MB) for index in range(12)], used_bytes=50 * MB, dirty_bytes=120 * MB),
         [codes.MANY_ARENAS],
         ["12 arenas for 3 threads, 120.0 MiB", "MALLOC_CONF=narenas:N"],
+    ),
+    "many arenas, of the program": Case(
+        told(["ticking"], [], rows=[jemalloc_arena(index, kind="manual", active_bytes=MB, dirty_bytes=10 * MB) for index in range(12)], dirty_bytes=120 * MB), []
+    ),
+    "many arenas, muzzy pages": Case(
+        told(["ticking"], [], rows=[jemalloc_arena(index, active_bytes=MB, muzzy_bytes=10 * MB) for index in range(12)], muzzy_bytes=120 * MB), []
+    ),
+    "sampling is off": Case(told([], [], conditions(prof=True, prof_active=False)), [codes.PROFILING], ["sampling is off", 'mallctl("prof.active") with true starts it']),
+    "sampling began late": Case(
+        told([], [], conditions(prof=True, prof_asked=False, prof_active=True)), [codes.PROFILING], ["switched on after the start", "says how much of the memory in use it covers"]
+    ),
+    "a variable that this build does not read": Case(
+        told([], [], conditions(names=PublicNames("_rjem_", "_RJEM_MALLOC_CONF"), unread_variables=["MALLOC_CONF"])),
+        [codes.OPTIONS_UNREAD],
+        ["MALLOC_CONF in the environment", "this build reads _RJEM_MALLOC_CONF"],
+    ),
+    "options that were refused": Case(
+        told([], [], conditions(refused=[RefusedOption("the environment, MALLOC_CONF", "dirty_decay_ms:5s", "not a number")])),
+        [codes.OPTIONS_REFUSED],
+        ["dirty_decay_ms:5s (not a number)"],
+    ),
+    "muzzy pages stay": Case(
+        told([], [ticker_arena(2, "purged", 0, muzzy_bytes=5 * MB, muzzy_decay_ms=-1)]), [codes.PURGING_OFF], ["muzzy_decay_ms is -1", "5.0 MiB", "the kernel's to take"]
+    ),
+    "never purged, by the program": Case(
+        told([], [ticker_arena(1, "never", MB)], conditions(dirty_decay_asked_ms=10000)), [codes.PURGING_OFF], ["opt.dirty_decay_ms is 10000: the program changed it"]
+    ),
+    "idle threads, no switch is known": Case(
+        told([], [ticker_arena(2, "idle", 40 * MB)], conditions(background_enabled=None), dirty_bytes=40 * MB), [codes.PURGED_BY_CALLS], ["no background thread purges them"]
+    ),
+    "idle threads of DuckDB": Case(
+        told([], [ticker_arena(2, "idle", 40 * MB)], conditions(names=PublicNames("duckdb_je_", "DUCKDB_JE_MALLOC_CONF")), dirty_bytes=40 * MB),
+        [codes.PURGED_BY_CALLS],
+        ["background threads are off"],
+    ),
+    "busy threads, no switch is known": Case(
+        told([], [ticker_arena(2, "purged", 40 * MB)], conditions(background_enabled=None), dirty_bytes=40 * MB), []
+    ),
+    "blind, and long overdue": Case(
+        told(["blind"], [ticker_arena(0, "degraded", 80 * MB, blind_threads=1, costs_memory=True, why="its decay is overdue by 3360 ms")]),
+        [codes.BLIND_THREADS, codes.PURGED_BY_CALLS],
+        ["arena 0 holds 80.0 MiB of unused pages, long overdue (its decay is overdue by 3360 ms)"],
+    ),
+    "blind, background threads requested": Case(
+        told(["blind"], [ticker_arena(1, "unpurged", 5 * MB, blind_threads=1)], conditions(background_asked=True, background_enabled=True, background_running=1)),
+        [codes.BLIND_THREADS],
+        ['workaround: mallctl("background_thread") with true'],
+    ),
+    "steps, background threads are lost": Case(
+        steps(verdict.HOARDING, arenas=[ticker_arena(1, "idle", 50 * MB)], state=conditions(background_asked=True), dirty_bytes=50 * MB),
+        ["decay", 'mallctl("arena.4096.purge", NULL, NULL, NULL, 0)', 'mallctl("background_thread")'],
+    ),
+    "steps, DuckDB": Case(
+        steps(verdict.HOARDING, state=conditions(names=PublicNames("duckdb_je_", "DUCKDB_JE_MALLOC_CONF")), dirty_bytes=50 * MB, reclaimable_resident_bytes=20 * MB),
+        ["decay", 'duckdb_je_mallctl("arena.4096.purge", NULL, NULL, NULL, 0)', "SET allocator_background_threads=true"],
+        ["returns 20.0 MiB to the OS now"],
+    ),
+    "steps, muzzy pages stay": Case(
+        steps(verdict.HOARDING, arenas=[ticker_arena(1, "purged", 0, muzzy_bytes=50 * MB, muzzy_decay_ms=-1)], muzzy_bytes=50 * MB),
+        ["decay", 'mallctl("arena.4096.purge", NULL, NULL, NULL, 0)', "MALLOC_CONF=muzzy_decay_ms:0"],
+    ),
+    "steps, never purged, by the program": Case(
+        steps(verdict.HOARDING, arenas=[ticker_arena(1, "never", MB)], state=conditions(dirty_decay_asked_ms=10000, background_running=1), dirty_bytes=50 * MB),
+        ["decay", 'mallctl("arena.4096.purge", NULL, NULL, NULL, 0)'],
+    ),
+    "steps, thread caches": Case(steps(verdict.MIXED, cached_bytes=50 * MB), ["chunks --histogram", "tcache"]),
+    "steps, a leak whose sampling is off": Case(
+        steps(verdict.LEAK_LIKE, state=conditions(prof=True, prof_active=False)), ["chunks --histogram", "chunks --status used --sort size", 'mallctl("prof.active")']
     ),
     "steps, blind": Case(steps(verdict.SMALL, ["blind"]), ["tickers"]),
     "steps, hoarding": Case(

@@ -256,6 +256,8 @@ def test_options_that_nothing_names_are_null():
             class public_names:
                 conf_variable = prefix = None
 
+            class texts:
+                names_threads = True
 
         class target:
             threads = staticmethod(list)
@@ -263,7 +265,7 @@ def test_options_that_nothing_names_are_null():
         types = TypeSet()
         variable = staticmethod(lambda name, size_bytes=0, signed=False: None)
 
-    found = tunables.read(Context)
+    found = tunables.read(Context, None)
     assert (found.tunables, found.sources) == (None, None)
     assert list(tunables_page.page(found)) == [
         "what options were set is unknown",
