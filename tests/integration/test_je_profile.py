@@ -129,6 +129,19 @@ def refused(target: List[str], words: Iterable[str]) -> None:
     assert all(word in line for word in words), line
 
 
+def test_how_much_it_covers(stage: Stage, live: str) -> None:
+    """Sampling that is off leaves a profile that is empty: that is said beside it, and report does not promise one."""
+    process = profiled(stage, "preload", "prof:true,prof_active:false")
+    outcome = heapx(process.target(live), "profile")
+    assert outcome.code == 0 and "covers 0 % of the memory in use" in outcome.stderr and "sampling is off" in outcome.stderr
+    found = heapx(process.target(live), "profile", "--json")
+    assert found.data["covered_bytes"] == 0 and found.data["used_bytes"] > 0
+    assert [problem["code"] for problem in found.envelope["problems"]] == ["profile-covers-part"] and not found.envelope["partial"]
+    report = heapx(process.target(live), "report", "--json").data
+    assert "sampling is off" in " ".join(finding["what"] for finding in report["findings"])
+    assert not any((step["command"] or "").startswith("profile") for step in report["next"])
+
+
 def test_without_samples(stage: Stage, kind: str) -> None:
     """A jemalloc that does not sample says how to make it."""
     refused(start(stage, "preload", "recorder", "park", "2", "2").target(kind), ["opt.prof is false", "MALLOC_CONF=prof:true"])

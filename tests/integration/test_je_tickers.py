@@ -3,6 +3,7 @@
 Files: commands/decay.py.
 """
 
+import time
 from typing import Any, Dict, List, NamedTuple, Optional
 
 import pytest
@@ -179,6 +180,21 @@ def test_arenas_say_what_was_measured(stage: Stage, core: str, way: str, roles: 
             assert rows[index]["dirty_bytes"] <= 4096 * arena.after_pages
         else:
             assert rows[index]["dirty_bytes"] == 4096 * arena.after_pages
+
+
+@pytest.mark.parametrize("way", ["preload", "rust-0.4"])
+def test_long_overdue_is_a_finding(stage: Stage, live: str, way: str) -> None:
+    """One arena, a blind thread that freed 80 MB, and a main thread that could purge them and rests: the pages stay, and cost memory now."""
+    if not has_ticker_bug(way):
+        pytest.skip("this system's jemalloc has not the bug")
+    process = start(stage, way, "tickers", "1", "frees-first", conf=DECAY + ",narenas:1")
+    deadline = time.monotonic() + 60
+    while (outcome := tickers(process, live)).code != 3:
+        assert time.monotonic() < deadline, outcome.envelope["data"]
+    (row,) = [row for row in outcome.envelope["data"]["arenas"] if row["index"] == 0]
+    assert (row["verdict"], row["costs_memory"]) == ("degraded", True) and row["late_ms"] > 600 and row["dirty_bytes"] > 4096 * MANY_PAGES
+    blind = [finding for finding in heapx(process.target(live), "report", "--json").data["findings"] if finding["code"] == "blind-threads"]
+    assert len(blind) == 1 and "long overdue" in blind[0]["evidence"]
 
 
 @pytest.mark.parametrize("way", FEW_WAYS)

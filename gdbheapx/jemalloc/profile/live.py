@@ -33,6 +33,8 @@ STATES_COUNTED = (1, 2)
 SHIFT = 8
 """1 << SC_LG_TINY_MIN: what counts of blocks are multiplied by before they are summed (prof.c: prof_unbias_map_init)."""
 MOST = (1 << 64) - 1
+LARGE_BYTES = 16 << 10
+"""SC_LARGE_MINCLASS with pages of 4,096 bytes."""
 
 
 class Damage(NamedTuple):
@@ -360,8 +362,8 @@ class ProfileAnswer(NamedTuple):
     """The answer of `profile`."""
 
     profile: Profile
-    used_bytes: Optional[int]
-    """In use by jemalloc's own counters; None in builds without statistics, and where a thread cache cannot be read."""
+    allocated_bytes: Optional[int]
+    """By jemalloc's own counters, less what thread caches hold; None in builds without statistics, and where a cache cannot be read."""
     is_active: Optional[bool] = None
     """prof.active: sampling is on now."""
 
@@ -374,6 +376,13 @@ class ProfileAnswer(NamedTuple):
         """What there is to say of it."""
         covered = {"covered_bytes": self.covered_bytes, "used_bytes": self.used_bytes}
         return {"sample_bytes": self.sample_bytes, "backtraces": len(self.profile.backtraces), **covered}
+
+    @property
+    def used_bytes(self) -> Optional[int]:
+        """In use: each sampled block counts as SC_LARGE_MINCLASS at least, which is sampling's own (prof.c: arena_prof_promote)."""
+        totals = [trace.total for trace in self.profile.backtraces]
+        promoted = sum(max(0, LARGE_BYTES * total.curobjs - total.curbytes) for total in totals)
+        return None if self.allocated_bytes is None else max(0, self.allocated_bytes - promoted)
 
     @property
     def covered_bytes(self) -> int:

@@ -206,3 +206,25 @@ def test_not_built(version):
     world.symbols.constants["config_prof"] = 0
     with pytest.raises(HeapxError, match="without profiling"):
         profile.read(world.context)
+
+
+@pytest.mark.parametrize(
+    "objects, block_bytes, used, is_active, told",
+    [
+        (300, 1 << 20, 310 << 20, True, None),
+        (0, 1 << 20, 107 << 20, False, "0 % of the memory in use: 0 bytes of 107.0 MiB; sampling is off now"),
+        (27, 1 << 20, 107 << 20, True, "of 107.0 MiB; what was allocated while sampling was off"),
+        (0, 1 << 20, 8 << 20, True, None),
+        (0, 1 << 20, None, False, None),
+        (1000, 100, 1000 * (16 << 10), True, None),
+    ],
+    ids=["all", "off", "late", "a few samples less", "no counters", "sampled blocks take more"],
+)
+def test_how_much_a_profile_covers(objects, block_bytes, used, is_active, told):
+    """A part is missing if a quarter is, and more than chance explains."""
+    counts = profile.NOTHING._replace(curobjs=objects, curbytes=objects * block_bytes)
+    lg_sample = 0 if block_bytes < 1000 else 19
+    sampled = profile.Profile(lg_sample, False, False, [], [profile.Backtrace((1,), [], counts)] if objects else [], counts)
+    shortfall = profile.ProfileAnswer(sampled, used, is_active).shortfall
+    assert (shortfall is None) is (told is None)
+    assert told is None or shortfall is None or told in "; ".join(shortfall)

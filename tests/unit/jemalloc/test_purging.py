@@ -3,14 +3,15 @@
 Files: jemalloc/purging/decay.py, jemalloc/purging/outlook.py, jemalloc/purging/ticker_rows.py, jemalloc/stats/build_options.py.
 """
 
+from types import SimpleNamespace
 from typing import Any, Dict, Optional
 
 import pytest
 
-from gdbheapx.jemalloc.purging import decay, ticker_rows
+from gdbheapx.jemalloc.purging import background, decay, ticker_rows
 from gdbheapx.jemalloc.purging.background import Background
 from gdbheapx.jemalloc.purging.decay import ArenaDecay, Decay, Now
-from gdbheapx.jemalloc.purging.outlook import Drivers, outlook
+from gdbheapx.jemalloc.purging.outlook import Drivers, Outlook, outlook
 from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.jemalloc.stats import build_options
 from tests.support.builders.jemalloc import NBINS, VERSIONS, World
@@ -222,6 +223,31 @@ def test_has_stats(version: Any, slabs: Any, counted: Any, expected: Optional[bo
     for szind in counted:
         world.put_path("arena_s", world.arenas[2].address, "bins[%d].stats.curslabs" % szind, 1)
     assert build_options.has_stats(world.context, world.arenas) is expected
+
+
+@pytest.mark.parametrize(
+    "names, names_threads, enabled",
+    [(["main", "jemalloc_bg_thd"], True, True), (["main", "worker"], True, False), (["main", "worker"], False, None), (["main", None], True, None), ([], True, None)],
+)
+def test_background_threads_without_a_switch(names: Any, names_threads: bool, enabled: Optional[bool]) -> None:
+    """No thread has their name: they are off, if this build would give it to them and each thread's name is known."""
+    threads: Any = [SimpleNamespace(name=name) for name in names]
+    symbols = SimpleNamespace(by_structure=True, texts=SimpleNamespace(names_threads=names_threads))
+    context: Any = SimpleNamespace(symbols=symbols, target=SimpleNamespace(threads=lambda: threads))
+    assert background.read(context).enabled is enabled
+
+
+@pytest.mark.parametrize(
+    "changes, late_ms, finding",
+    [({}, 20001.0, True), ({}, 19999.0, False), ({"pages": 256}, 20001.0, False), ({"verdict": "idle"}, 20001.0, False), ({"verdict": "unpurged"}, 0.0, True), ({}, None, False)],
+)
+def test_what_costs_memory(changes: Dict[str, Any], late_ms: Optional[float], finding: bool) -> None:
+    """An arena that some of its threads could purge is a finding once it is late by twice its decay time and keeps more than 1 MiB."""
+    verdict, pages = changes.get("verdict", "degraded"), changes.get("pages", 257)
+    listed: Any = SimpleNamespace(index=0, address=0x1000, kind="auto")
+    decays = arena(pages=pages)._replace(arena=listed)
+    row = ticker_rows._arena("jemalloc", decays, DRIVEN, Outlook(verdict, "", True, late_ms, None), 4096, True)
+    assert row.costs_memory is finding
 
 
 def test_background_threads_known_by_name_alone() -> None:

@@ -237,6 +237,65 @@ def test_where_an_option_was_set():
     assert tunables._set_in("tcache_max", given) == "strong"
 
 
+REFUSED = {
+    "background_threads:true": "jemalloc has no such option",
+    "foo": "not of the form name:value",
+    "dirty_decay_ms:5s": "not a number",
+    "background_thread:1": "neither true nor false",
+    "tcache:false": "true is in force",
+    "muzzy_decay_ms:100": "7 is in force",
+}
+TAKEN = ("muzzy_decay_ms:0x7", "narenas:default", "bin_shards:1-160:4", "experimental_whatever:1", "lg_tcache_max:20", "prof_prefix:x", "background_thread:true", "opt_of_later:1")
+
+
+def test_options_that_are_not_in_force(monkeypatch):
+    """What no release takes and what jemalloc holds otherwise; of several settings the last counts, and what nothing tells is not accused."""
+    known = {"tcache": True, "muzzy_decay_ms": 7, "background_thread": True}
+    monkeypatch.setattr(options, "read", lambda context, option: (True, known.get(option.name)))
+
+    class Context:
+        class symbols:
+            option_names = ()
+            find = staticmethod(lambda name: "there" if name == "opt_opt_of_later" else None)
+
+    for pair in TAKEN + tuple(REFUSED):
+        told = tunables.refused(Context, [tunables.Source("here", pair)])
+        assert [row.why for row in told] == ([REFUSED[pair]] if pair in REFUSED else []), pair
+    both = [tunables.Source("weak", "tcache:false"), tunables.Source("strong", "tcache:true")]
+    assert not tunables.refused(Context, both)
+    assert [row.source for row in tunables.refused(Context, both[::-1])] == ["weak"]
+
+
+@pytest.mark.parametrize("own, unread", [("MALLOC_CONF", []), ("_RJEM_MALLOC_CONF", ["MALLOC_CONF"]), (None, [])])
+def test_variables_that_a_build_does_not_read(own, unread):
+    """Those of other builds, where its own is known."""
+
+    class Context:
+        class symbols:
+            class public_names:
+                conf_variable = own
+
+        class target:
+            environment_variable = staticmethod(lambda name: "narenas:1" if name == "MALLOC_CONF" else None)
+
+    assert options.unread_variables(Context) == unread
+
+
+@pytest.mark.parametrize("counts, shown", [(True, "3 runs so far, one every 2 ms"), (None, "this build does not count their runs")])
+def test_runs_of_background_threads(counts, shown):
+    """A build without statistics counts none: unknown, not 0."""
+    threads = tunables.BackgroundThreads(True, 4, 4, 3 if counts else None, 2.0 if counts else None)
+    assert list(tunables_page.page(tunables.Tunables([], [], threads)))[-1] == "background threads: 4 of at most 4 are running; " + shown
+
+
+def test_the_page_says_what_does_nothing():
+    """A variable that is not read, and an option that is not in force."""
+    off = tunables.BackgroundThreads(False, 4, 0, 0, None)
+    lines = list(tunables_page.page(tunables.Tunables([], [], off, [tunables.RefusedOption("there", "tcache:0", "neither true nor false")], ["MALLOC_CONF"])))
+    assert "not in force: tcache:0, set in there: neither true nor false" in lines
+    assert "MALLOC_CONF is in the environment, and this jemalloc does not read it" in lines
+
+
 def test_what_a_value_says():
     """Values that change what happens are explained; a change at run time is said."""
     assert tunables._meaning("dirty_decay_ms", -1, -1).endswith("never: nothing is purged")
