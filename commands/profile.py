@@ -21,7 +21,8 @@ def profile(session: Session, options: Options) -> Answer:
     sampled, maps = heap.capabilities["profile"](), session.target.maps_text()
 
     if sampled.shortfall is not None:
-        session.problem(problems.PROFILE_PART, None, *sampled.shortfall, partial=False)
+        what, why = sampled.shortfall
+        session.problem(problems.PROFILE_PART, None, what, why, partial=False)
 
     def data() -> Any:
         text = "\n".join(sampled.lines(maps)) + "\n"

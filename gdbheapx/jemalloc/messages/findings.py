@@ -25,7 +25,7 @@ def findings(
     bins: Sequence[JemallocBin] = (),
 ) -> List[Finding]:
     """The findings, what keeps most memory first. `version`: for the sentences."""
-    lines = [*_blind(version, tickers, state), *_unpurged(tickers), *_never_purged(tickers, state), *_without_threads(tickers)]
+    lines = [*_blind(version, tickers, state), *_unpurged(tickers), *_never_purged(found, tickers, state), *_without_threads(tickers)]
     lines += [*_background(found, state, tickers), *_many_arenas(found, rows, bins, len(tickers.threads), state), *_unheeded(state)]
     damaged = [row for row in rows if row.unparsed_bytes]
     if damaged:
@@ -142,7 +142,7 @@ def _is_unpurged(arena: TickerArena) -> bool:
     return arena.verdict == "unpurged" and arena.unused_bytes > 0
 
 
-def _never_purged(tickers: TickerReport, state: JemallocConditions) -> List[Finding]:
+def _never_purged(found: Figures, tickers: TickerReport, state: JemallocConditions) -> List[Finding]:
     """Decay switched off."""
     lines, off = [], [arena for arena in tickers.arenas if arena.verdict == "never"]
     if off:
@@ -151,6 +151,7 @@ def _never_purged(tickers: TickerReport, state: JemallocConditions) -> List[Find
             hint = "opt.dirty_decay_ms is %s: the program changed it with mallctl" % state.dirty_decay_asked_ms
         lines.append(Finding("purging is switched off: dirty_decay_ms is -1", _hold(off), hint, codes.PURGING_OFF))
     muzzy = sum(arena.muzzy_bytes or 0 for arena in tickers.arenas if (arena.muzzy_decay_ms or 0) < 0)
+    muzzy = muzzy if found.purgeable_bytes is None else min(muzzy, found.purgeable_bytes)
     if muzzy >= SMALL_BYTES:
         hint = "they are the kernel's to take when memory is short (MADV_FREE), and count in RSS until then"
         lines.append(Finding("muzzy pages are never purged: muzzy_decay_ms is -1", say("%s", Size(muzzy)), hint, codes.PURGING_OFF))
@@ -196,8 +197,8 @@ def _background(found: Figures, state: JemallocConditions, tickers: TickerReport
         return [Finding(what, "background_thread is true", hint % switch, codes.BACKGROUND_NOT_RUNNING)]
     if state.background_asked and state.background_enabled is False:
         what = "background threads were requested but are off"
-        again = state.names.call('"background_thread"')
-        hint = "a child process has none after fork(), and a program can turn them off: %s with true turns them on again" % again
+        again = programs.background_hint(state.names) or "%s with true turns them on again" % state.names.call('"background_thread"')
+        hint = "a child process has none after fork(), and a program can turn them off: %s" % again
         return [Finding(what, "opt.background_thread is true, the switch is false", hint, codes.BACKGROUND_LOST)]
     idle = [arena for arena in tickers.arenas if arena.verdict == "idle"]
     waiting = idle or [arena for arena in tickers.arenas if arena.verdict in ("purged", "degraded") and state.background_enabled is False]

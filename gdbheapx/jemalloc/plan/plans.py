@@ -11,11 +11,12 @@ from gdbheapx.inferior.standing import Standing
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.detection.detect import Jemalloc
+from gdbheapx.jemalloc.detection.traces import BACKGROUND_NAME
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.help import PURGE
 from gdbheapx.jemalloc.messages.tickers import TickersAnswer
 from gdbheapx.jemalloc.plan import code, locks
-from gdbheapx.jemalloc.purging.tickers import BACKGROUND_NAME, BLIND, UNKNOWN
+from gdbheapx.jemalloc.purging.tickers import BLIND, UNKNOWN
 from gdbheapx.jemalloc.records import JemallocArena, TickerReport
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import NOT_FOUND, Report

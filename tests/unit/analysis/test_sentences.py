@@ -433,7 +433,7 @@ JEMALLOC = {
         ["dirty_decay_ms:5s (not a number)"],
     ),
     "muzzy pages stay": Case(
-        told([], [ticker_arena(2, "purged", 0, muzzy_bytes=5 * MB, muzzy_decay_ms=-1)]), [codes.PURGING_OFF], ["muzzy_decay_ms is -1", "5.0 MiB", "the kernel's to take"]
+        told([], [ticker_arena(2, "purged", 0, muzzy_bytes=5 * MB, muzzy_decay_ms=-1)], muzzy_bytes=5 * MB), [codes.PURGING_OFF], ["muzzy_decay_ms is -1", "5.0 MiB", "the kernel's to take"]
     ),
     "never purged, by the program": Case(
         told([], [ticker_arena(1, "never", MB)], conditions(dirty_decay_asked_ms=10000)), [codes.PURGING_OFF], ["opt.dirty_decay_ms is 10000: the program changed it"]
