@@ -182,7 +182,7 @@ NAMED_BY = {"decay": "decay", "profile": "profile", "purge": "purge", "tickers":
 def may_name(path: Path, name: str) -> bool:
     """This file belongs to the allocator, or puts allocators together."""
     where = label(path)
-    return where.startswith((name + "/", "kernel/%s/" % name, "packs/")) or where in ("allocators/__init__.py", "allocators/gates.py")
+    return where.startswith((name + "/", "kernel/%s/" % name, "packs/")) or where in ("allocators/__init__.py", "allocators/gates.py", "allocators/measured.py")
 
 
 LIBRARIES_OF_LIBC = re.compile(r"ld-musl|libc\.musl")
