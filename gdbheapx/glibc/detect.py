@@ -215,7 +215,7 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack:
         geometry=make_geometry(target.word_bytes, alignment, target.page_bytes, target.little_endian, _is_tagged(target, arena.module)),
         traits=layouts.traits(version or _version_by_fields(types)),
         types=types,
-        layout_source=arena.source if all_own else "probe" if probed else "table",
+        layout_source=("pack" if pack is not None else "debug-info") if all_own else "probe" if probed else "table",
         curbrk=_curbrk(target, arena.module, pack),
         owns_malloc=None,
         is_provisional=probed and not certain,
@@ -291,6 +291,9 @@ def _layouts(target: Target, arena: Symbol, pack: Optional[Pack], version: Optio
     own = pack.types if pack is not None else None
     if arena.source == "debug-info":
         own = target.types(arena, STRUCTS, (), (), "", thorough=False)
+    elif pack is None and not layouts.is_listed(version):  # tables are quicker, and do not know it
+        near = target.function(arena.module, "malloc")
+        own = target.types(near, STRUCTS, (), (), "", thorough=False) if near is not None else None
     types, all_own = TypeSet(), True
     for needed in NEEDED:
         is_own = take(types, needed, own, version, shape)

@@ -210,15 +210,19 @@ class Needed(NamedTuple):
 
 
 def take(types: TypeSet, needed: Needed, own: Optional[TypeSet], version: Optional[Version], shape: Shape) -> Optional[bool]:
-    """Add the struct to `types`: as the build's own types have it (True), else by the table's row for `version` (False).
+    """Add the struct to `types`: as the build's own types have it (True), else by the table's row for `version` (False), of which what these
+    types say is not there is left out, but for what is needed.
 
     None if neither has what is needed.
     """
     name = needed.struct.name
-    layout = own.structs.get(name) if own is not None else None
+    layout = described = own.structs.get(name) if own is not None else None
     is_own = layout is not None and all(member in layout.members for member in needed.members)
     if not is_own:
         layout = place(needed.struct, version, shape) if version is not None else None
+        if layout is not None and described is not None and described.members:
+            kept = {*described.members, *needed.members}
+            layout = layout._replace(members={member: at for member, at in layout.members.items() if member in kept})
     if layout is None or any(member not in layout.members for member in needed.members):
         return None
     types.structs[name] = layout

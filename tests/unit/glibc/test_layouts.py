@@ -3,14 +3,18 @@
 Files: glibc/layouts.py, layout/view.py.
 """
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdbheapx.glibc import layouts
+from gdbheapx.glibc import detect, layouts
 from gdbheapx.glibc.layouts import align_chunk, bin_index, bin_range, default_alignment, make_geometry, min_large_size
 from gdbheapx.kernel.glibc.records import Geometry
-from gdbheapx.layout.view import Shape, Version, place
+from gdbheapx.inferior.base import Symbol, TypeSet
+from gdbheapx.layout.view import Needed, Shape, Version, place, take
 
 LP64, I386 = Shape(8, 16), Shape(4, 16)
 GEOMETRIES = [make_geometry(8, 16, 4096, True), make_geometry(4, 16, 4096, True), make_geometry(4, 8, 4096, True)]
@@ -84,3 +88,29 @@ def test_traits_change_where_the_sources_do() -> None:
     assert [layouts.traits(version).info_counts_top for version in ((2, 30), (2, 31))] == [False, True]
     assert [layouts.traits(version).mmapped_trailer for version in ((2, 42), (2, 43))] == [False, True]
     assert [layouts.traits(version).heap_max_follows_hugepages for version in ((2, 34), (2, 35), (2, 41), (2, 42))] == [False, True, True, False]
+
+
+@pytest.mark.parametrize("needed", [*detect.NEEDED, detect.CACHE], ids=lambda one: one.struct.name)
+@pytest.mark.parametrize("row", layouts.ROWS)
+def test_what_debug_information_says_is_not_there_comes_from_no_table(needed: Needed, row: Version) -> None:
+    """Whatever member of a struct it lacks beside one that is needed: none but that is taken all the same."""
+    whole = place(needed.struct, row, LP64)
+    for name in whole.members:
+        own = whole._replace(members={other: at for other, at in whole.members.items() if other not in (name, needed.members[-1])})
+        types = TypeSet()
+        if own.members and take(types, needed, TypeSet({needed.struct.name: own}), row, LP64) is not None:
+            assert set(types.structs[needed.struct.name].members) <= {*own.members, *needed.members}
+
+
+def test_a_release_that_is_newer_than_the_tables_has_the_members_of_its_debug_information() -> None:
+    """Though its symbols come from a table of them alone. mp_ of 2.44 ends at tcache_count: behind it lies something else."""
+    structs = {struct.name: place(struct, layouts.NEWEST_KNOWN, LP64) for struct in STRUCTS}
+    del structs["malloc_par"].members["tcache_unsorted_limit"]
+    module: Any = SimpleNamespace(name="libc.so.6", build_id=None)
+    near = Symbol("malloc", 1, module, "debug-info")
+    target: Any = SimpleNamespace(function=lambda module, name: near, types=lambda symbol, *names, **options: TypeSet(structs) if symbol is near else None)
+    arena = Symbol("main_arena", 0, module, "symbol")
+    types, all_own = detect._layouts(target, arena, None, (2, 44), LP64)
+    assert all_own and "tcache_unsorted_limit" not in types.structs["malloc_par"].members
+    types, all_own = detect._layouts(target, arena, None, (2, 43), LP64)
+    assert not all_own and "tcache_unsorted_limit" in types.structs["malloc_par"].members
