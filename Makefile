@@ -1,6 +1,6 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-fast coverage fuzz wild hidden compare matrix arm64 matrix-clean bench soak kernel single dist deb release changelog lint docs screenshots site packs clean
+.PHONY: help demo test test-unit test-fast coverage fuzz wild hidden compare advice matrix arm64 matrix-clean bench soak kernel single dist deb release changelog lint docs screenshots site packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
@@ -58,6 +58,10 @@ matrix-clean: ## remove the images of the matrix
 bench: ## the figures of docs/reference/scale.md, and stops for heaps that are hard to read, with their limits; BENCH_ONLY=NAME,NAME for some
 	@$(SETUP) demo
 	@$(PYTHON) -m bench.run
+
+advice: ## what each setting that is advised does to programs of known shapes: docs/reference/advice.md, and what the product advises; five minutes
+	@$(SETUP) test
+	@$(PYTHON) -m bench.advice
 
 compare: ## what this checkout answers against another one, on the same processes and cores: make compare OLD=DIR; RUNS=9: what it costs
 	@$(SETUP) test

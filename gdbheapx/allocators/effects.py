@@ -1,7 +1,8 @@
 """What a setting would change, told beforehand: what an allocator says of its own settings, one record for each."""
 
-from typing import Callable, Iterable, List, NamedTuple, Optional
+from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence
 
+from gdbheapx.allocators.measured import Setting
 from gdbheapx.model import HistogramRow
 from gdbheapx.units import size
 
@@ -31,6 +32,10 @@ class Effect(NamedTuple):
     """At worst as much stays in RAM as there ever was."""
     acts_on_bytes: Optional[int] = None
     """What it is made for: the part of the free memory that it bears on, which is no bound. None: not known."""
+    by: Optional[Setting] = None
+    """The setting of the registry; None: it has none."""
+    causes: Sequence[str] = ()
+    """Codes of what keeps the memory that it acts on."""
 
 
 class Requests(NamedTuple):
@@ -73,6 +78,15 @@ def four_to_a_doubling(size_bytes: int) -> int:
         return 8
     step = 16 if size_bytes <= 128 else 1 << ((size_bytes - 1).bit_length() - 3)
     return -(-size_bytes // step) * step
+
+
+def by_variable(by: Setting, value: Optional[str], acts_on_bytes: Optional[int], free_bytes: Optional[int], **words: str) -> Effect:
+    """A setting with a variable of its own, which saves at most all that is free. `value`: what the process was started with. `words`: code,
+    cause, why, cost."""
+    if value is not None:
+        return in_force(words["code"], by.text, "%s is %s" % (by.variable, value))
+    code, why, cost, causes = words["code"], words["why"], words["cost"], (words["cause"],)
+    return Effect(code, by.text, BOUNDED, 0, free_bytes, why, cost, may_peak=True, acts_on_bytes=acts_on_bytes, by=by, causes=causes)
 
 
 def in_force(code: str, setting: str, why: str) -> Effect:

@@ -6,9 +6,10 @@ from typing import Annotated, Any, Collection, List, NamedTuple, Optional, Seque
 from gdbheapx import allocators
 from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, of_classes
 from gdbheapx.allocators.heap import Allocator, Heap
+from gdbheapx.allocators.measured import saved_percent
 from gdbheapx.allocators.records import heap_sum
 from gdbheapx.allocators.returning import ALL
-from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column, hidden
+from gdbheapx.columns import BYTES, TEXT, Column, hidden
 from gdbheapx.inferior.base import MappingUse
 from gdbheapx.model import Step
 from gdbheapx.ranges import union
@@ -41,7 +42,7 @@ class Outcome(NamedTuple):
     code: str
     allocator: Annotated[Optional[str], Column("allocator", TEXT, goes=2)]
     """Whose setting it is; None: it is for all memory."""
-    kind: Annotated[str, Column("kind", TEXT, goes=3)]
+    kind: Annotated[str, hidden()]
     """`exact`: it follows from the heap as it is; `bounded`: it depends on time and order."""
     saves_least_bytes: Annotated[Optional[int], hidden()]
     """RSS falls by so much at least; below 0: it may rise. None: not known."""
@@ -49,12 +50,22 @@ class Outcome(NamedTuple):
     then_least_bytes: Annotated[Optional[int], Column("RSS then, least", BYTES)]
     """With what two runs differ by. None: not known."""
     then_most_bytes: Annotated[Optional[int], Column("most", BYTES)]
-    is_in_force: Annotated[bool, Column("in force", TEXT, shown=IF_ANY)]
+    is_in_force: Annotated[bool, hidden()]
     """The process has it already, or it would change nothing."""
     why: Annotated[str, Column("rests on", TEXT, goes=1)]
     cost: Annotated[str, Column("cost", TEXT, goes=4)]
-    acts_on_bytes: Annotated[Optional[int], hidden()]
+    acts_on_bytes: Annotated[Optional[int], Column("acts on", BYTES)]
     """What it is made for: the part of the free memory that it bears on, which is no bound. None: not known."""
+    measured_percent: Annotated[Optional[int], hidden()] = None
+    """What it saved of RSS where it was measured against what keeps memory here (docs/reference/advice.md). None: no program says that it
+    helps here, so it is not advised."""
+    harm: Annotated[int, hidden()] = 0
+    """Of settings that save alike the lower one comes first: what a call returns, system calls and page faults, locks."""
+
+    @property
+    def is_advised(self) -> bool:
+        """A call that returns memory now, or a setting that was measured to help."""
+        return self.measured_percent is not None or (self.kind == EXACT and not self.is_in_force and (self.saves_least_bytes or 0) > 0)
 
 
 class WhatIf(NamedTuple):
@@ -100,10 +111,10 @@ def _what_if(session: Session) -> WhatIf:
     return WhatIf(rss, peak, sorted(settings, key=rank), even, ignores)
 
 
-def rank(one: Outcome) -> Tuple[bool, int, bool, int]:
-    """What may save most first; of those alike what may do least harm."""
-    saves = one.saves_most_bytes or one.acts_on_bytes or 0
-    return one.is_in_force, -saves, one.then_most_bytes is None, one.then_most_bytes or 0
+def rank(one: Outcome) -> Tuple[bool, bool, int, int, int]:
+    """What is advised, and saves most of what it acts on; of those alike the least harm."""
+    about = (one.acts_on_bytes or 0) * (one.measured_percent or 100)
+    return not one.is_advised, one.is_in_force, -about, one.harm, -(one.saves_most_bytes or 0)
 
 
 def _even_bytes(rss: int, page_bytes: int) -> int:
@@ -151,29 +162,33 @@ def outcome(allocator: Optional[str], effect: Effect, rss: Optional[int], peak: 
         why=effect.why,
         cost=effect.cost,
         acts_on_bytes=effect.acts_on_bytes,
+        measured_percent=_measured(effect, rss),
+        harm=effect.by.harm + 1 if effect.by is not None else 0,
     )
 
 
+def _measured(effect: Effect, rss: Optional[int]) -> Optional[int]:
+    """What the setting saved where the same kept the memory, if it keeps enough here."""
+    if effect.by is None or effect.is_in_force or (effect.acts_on_bytes or 0) * LEAST_PART < (rss or 1 << 20):
+        return None
+    return saved_percent(effect.by, effect.causes) or None
+
+
 def best(found: WhatIf, refused: Collection[str] = ()) -> Optional[Step]:
-    """The two that help most, with their cost: first what saves for certain, then what bears on most. None: nothing is worth it. `refused`:
-    words of what would not be done."""
+    """The two that help most, with their cost. None: nothing is worth it. `refused`: words of what would not be done."""
     rss = found.rss_bytes
     if rss is None:
         return None
-    helping = [one for one in found.settings if not one.is_in_force and one.code not in ("restart", *refused)]
-    weighed = sorted(((max(0, one.saves_least_bytes or 0), one.acts_on_bytes or 0, one) for one in helping), key=lambda row: row[:2])
-    said = [
-        say("%s saves %s of %s (cost: %s)", one.setting, _between(least, one.saves_most_bytes), Size(rss), one.cost)
-        for least, about, one in weighed[:-3:-1]
-        if max(least, about) * LEAST_PART > rss
-    ]
+    worth = [one for one in found.settings if one.is_advised and one.code not in refused and (one.acts_on_bytes or 0) * LEAST_PART > rss]
+    said = [_said(one, rss) for one in sorted(worth, key=rank)[:2]]
     return Step("what-if", say("shows what a setting saves: " + "; ".join(["%s"] * len(said)), *said)) if said else None
 
 
-def _between(least: int, most: Optional[int]) -> Said:
-    if most is not None and size(least) == size(most):
-        return say("%s", Size(least))
-    return say("%s to %s", Size(least), Size(most)) if least else say("up to %s, perhaps nothing,", Size(most))
+def _said(one: Outcome, rss: int) -> Said:
+    if one.measured_percent is None:
+        return say("%s saves %s of %s (cost: %s)", one.setting, Size(one.saves_least_bytes), Size(rss), one.cost)
+    text = "%s acts on %s of %s, and saved up to %s %% where it was measured (cost: %s)"
+    return say(text, one.setting, Size(one.acts_on_bytes), Size(rss), str(one.measured_percent), one.cost)
 
 
 def _returned(session: Session, heap: Heap) -> List[Effect]:

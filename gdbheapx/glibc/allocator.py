@@ -368,12 +368,14 @@ class GlibcMalloc(Heap):
         spans = [span for walk in walks if walk.arena.is_main for span in blockless.tops(self.context, walk)]
         top = (self.context.ram.of(spans, False) or UNKNOWN).resident_bytes if spans else 0
         rows = self.arenas()
-        free = what_if.free_bytes(rows)
+        free, large = what_if.free_bytes(rows), None
         if free is not None and sum(row.free_chunks or 0 for row in rows) <= what_if.MOST_CHUNKS:
             tops = [span for walk in walks for span in blockless.tops(self.context, walk)]
             whole = sorted([*blockless.free_pages(self.context, walks), *tops])
             resident = (self.context.ram.of(whole, False) or UNKNOWN).resident_bytes if whole else 0
             free -= sum(end - start for start, end in whole) - resident if resident is not None else 0
+            wide = [(start, end) for start, end in whole if end - start >= what_if.FIXED_BYTES]
+            large = (self.context.ram.of(wide, False) or UNKNOWN).resident_bytes if wide else 0
         has = what_if.Figures(
             arenas=len(rows),
             free_bytes=free,
@@ -384,7 +386,7 @@ class GlibcMalloc(Heap):
             top_bytes=top,
             huge_page_bytes=self._to_huge_pages(),
             large_chunks=sum(row.used_chunks for row in self.histogram() if row.max_size_bytes >= what_if.FIXED_BYTES),
-            large_free_bytes=sum(row.free_bytes or 0 for row in self.histogram() if row.size_bytes >= what_if.FIXED_BYTES),
+            large_free_bytes=self._large_free_bytes() if large is None else large,
             unmerged_bytes=sum(row.unmerged_bytes or 0 for row in rows if row.index),
             fast_bytes=sum(row.fast_bytes or 0 for row in rows),
             no_fastbins=layouts.no_fastbins(self.glibc.version),
@@ -392,6 +394,11 @@ class GlibcMalloc(Heap):
         target = self.context.target
         variables = [name for name in what_if.VARIABLES if target.environment_variable(name)] if target.kind == "live" else None
         return what_if.effects(self.mp(), has, self.glibc.geometry.page_bytes, variables)
+
+    def _large_free_bytes(self) -> int:
+        from gdbheapx.glibc import what_if
+
+        return sum(row.free_bytes or 0 for row in self.histogram() if row.size_bytes >= what_if.FIXED_BYTES)
 
     def requests(self) -> "List[Requests]":
         """By chunks in use."""

@@ -2,7 +2,9 @@
 
 from typing import Collection, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx import findings as codes
 from gdbheapx.allocators.effects import BOUNDED, Effect, Requests, in_force, restart
+from gdbheapx.allocators.measured import ARENA_ONE, HUGETLB_ON, MMAP_THRESHOLD, MXFAST, TCACHE_COUNT, TRIM_THRESHOLD, Setting
 from gdbheapx.columns import add
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.layout.view import View
@@ -15,8 +17,8 @@ LEFT_AT_TOP_BYTES = 3 * FIXED_BYTES
 steps of FASTBIN_CONSOLIDATION_THRESHOLD (64 KiB)."""
 MOST_CHUNKS = 1 << 18
 """Of more free chunks it is not asked which of their pages are in RAM: all of them count as if they were."""
-TUNABLES, ARENA_MAX = "GLIBC_TUNABLES", "MALLOC_ARENA_MAX"
-FIXING = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_MAX_")
+TUNABLES, ARENA_MAX = MXFAST.variable, ARENA_ONE.variable
+FIXING = (TRIM_THRESHOLD.variable, MMAP_THRESHOLD.variable, "MALLOC_TOP_PAD_", "MALLOC_MMAP_MAX_")
 """Each of them keeps both thresholds where they are."""
 VARIABLES = (TUNABLES, ARENA_MAX, *FIXING)
 BY_CALL = "; the program calls mallopt() itself, which no variable changes"
@@ -73,7 +75,7 @@ class Figures(NamedTuple):
     large_chunks: int
     """Of FIXED_BYTES or more."""
     large_free_bytes: int = 0
-    """In free chunks of FIXED_BYTES or more."""
+    """In free chunks and tops of FIXED_BYTES or more, and in RAM as far as is known."""
     unmerged_bytes: int = 0
     """Below the tops of thread arenas, not merged with them for chunks in fastbins."""
     fast_bytes: int = 0
@@ -111,7 +113,7 @@ def _in_order(mp: View, has: Figures, bytes_: Optional[int]) -> Optional[int]:
 
 
 def _arenas(mp: View, has: Figures, by_call: str) -> Effect:
-    setting, limit = ARENA_MAX + "=1", mp["arena_max"]
+    setting, limit = ARENA_ONE.text, mp["arena_max"]
     if limit == 1 or has.arenas == 1:
         return in_force("arenas", setting, "arena_max is 1" if limit == 1 else "no thread made an arena of its own")
     why = "at most what is free in %d arenas, and what all but the largest hold; at worst one keeps all that was ever in RAM" % has.arenas
@@ -120,30 +122,22 @@ def _arenas(mp: View, has: Figures, by_call: str) -> Effect:
     cost, most = "threads wait for one lock: how long is not known", _in_order(mp, has, has.beside_largest_bytes)
     least, acts_on = -(mp.get("thp_pagesize") or 0), has.others_bytes
     if acts_on is not None and most is not None:  # the rest is kept in one arena as in several
-        acts_on = min(most, max(0, acts_on - has.unmerged_bytes - (has.large_free_bytes if _moved(mp) else 0)))
-    return Effect("arenas", setting, BOUNDED, least, most, why, cost, may_peak=True, acts_on_bytes=acts_on)
-
-
-def _fastbins(has: Figures, more: str) -> List[Effect]:
-    """Where some are filled."""
-    if not has.fast_bytes:
-        return []
-    setting = has.no_fastbins + (more if has.no_fastbins.startswith(TUNABLES) else "")
-    why = "what free() would merge into tops at once, unless a block comes to lie above it; at most all that is free"
-    cost = "each free() of a small block merges it with its neighbours"
-    return [Effect("fastbins", setting, BOUNDED, 0, has.free_bytes, why, cost, may_peak=True, acts_on_bytes=has.unmerged_bytes)]
+        kept = has.unmerged_bytes + (has.cached_bytes or 0) + (has.large_free_bytes if _moved(mp) else 0)
+        acts_on = min(most, max(0, acts_on - kept))
+    causes = (codes.MANY_ARENAS, codes.ARENAS_LEFT)
+    return Effect("arenas", setting, BOUNDED, least, most, why, cost, may_peak=True, acts_on_bytes=acts_on, by=ARENA_ONE, causes=causes)
 
 
 def _thresholds(mp: View, has: Figures, page_bytes: int, by_call: str) -> List[Effect]:
-    rows: Sequence[Tuple[str, str, str, str]] = (
-        ("trim-threshold", "trim_threshold", "MALLOC_TRIM_THRESHOLD_", "more calls of brk, and page faults when the top grows again"),
-        ("mmap-threshold", "mmap_threshold", "MALLOC_MMAP_THRESHOLD_", "a system call and page faults for each block of 128 KiB or more"),
+    rows: Sequence[Tuple[str, str, Setting, str]] = (
+        ("trim-threshold", "trim_threshold", TRIM_THRESHOLD, "more calls of brk, and page faults when the top grows again"),
+        ("mmap-threshold", "mmap_threshold", MMAP_THRESHOLD, "a system call and page faults for each block of 128 KiB or more"),
     )
     slack = page_bytes * has.large_chunks
     beyond = None if has.top_bytes is None else max(0, has.top_bytes - LEFT_AT_TOP_BYTES)
     made = []
-    for code, name, variable, cost in rows:
-        setting = "%s=%d" % (variable, FIXED_BYTES)
+    for code, name, by, cost in rows:
+        setting = by.text
         if mp["no_dyn_threshold"] and mp[name] == FIXED_BYTES:
             made.append(in_force(code, setting, "%s is fixed at 128 KiB" % name))
             continue
@@ -157,29 +151,43 @@ def _thresholds(mp: View, has: Figures, page_bytes: int, by_call: str) -> List[E
         else:
             why += "; one of the two fixes both"
         acts_on = has.large_free_bytes if beyond is None else max(beyond, has.large_free_bytes)
-        made.append(Effect(code, setting, BOUNDED, least, has.free_bytes, why, cost, may_peak=True, acts_on_bytes=acts_on))
+        causes = (codes.MAIN_TOP if acts_on == beyond else codes.THREAD_TOPS,)
+        one = Effect(code, setting, BOUNDED, least, has.free_bytes, why, cost, may_peak=True, acts_on_bytes=acts_on)
+        made.append(one._replace(by=by, causes=causes))
     return made
+
+
+def _fastbins(has: Figures, more: str) -> List[Effect]:
+    """Where some are filled."""
+    if not has.fast_bytes:
+        return []
+    setting = has.no_fastbins + (more if has.no_fastbins.startswith(TUNABLES) else "")
+    why = "what free() would merge into tops at once, unless a block comes to lie above it; at most all that is free"
+    cost, by, causes = "each free() of a small block merges it with its neighbours", MXFAST, (codes.UNMERGED,)
+    acts_on = has.unmerged_bytes
+    return [Effect("fastbins", setting, BOUNDED, 0, has.free_bytes, why, cost, may_peak=True, acts_on_bytes=acts_on, by=by, causes=causes)]
 
 
 def _caches(mp: View, has: Figures, more: str) -> List[Effect]:
     count = mp.get("tcache_count")
     if count is None:  # as releases before 2.26, which have no tunables either
         return []
-    setting = TUNABLES + "=glibc.malloc.tcache_count=0" + more
+    setting = TCACHE_COUNT.text + more
     if count == 0:
         return [in_force("thread-caches", setting, "tcache_count is 0")]
     most = _in_order(mp, has, has.kept_apart_bytes)
     why = "at most what lies in caches and what is free beside it" if most != has.free_bytes else "at most all that is free"
     why += "; a lower tcache_max saves no more"
     cost = "each malloc and free takes the lock of its arena"
-    return [Effect("thread-caches", setting, BOUNDED, 0, most, why, cost, may_peak=True, acts_on_bytes=has.cached_bytes)]
+    one = Effect("thread-caches", setting, BOUNDED, 0, most, why, cost, may_peak=True, acts_on_bytes=has.cached_bytes)
+    return [one._replace(by=TCACHE_COUNT, causes=(codes.THREAD_CACHES,))]
 
 
 def _huge_pages(mp: View, has: Figures, more: str) -> List[Effect]:
     size = mp.get("thp_pagesize")
     if size is None:  # before 2.35
         return []
-    setting = TUNABLES + "=glibc.malloc.hugetlb=1" + more
+    setting = HUGETLB_ON.text + more
     if size:
         return [in_force("malloc-huge-pages", setting, "malloc asks for huge pages")]
     least = None if has.huge_page_bytes is None else -has.huge_page_bytes

@@ -112,7 +112,8 @@ class JemallocMalloc(Heap):
         conditions, ends_bytes = self.conditions(), what_if.ends(self.histogram(), self.context.geometry.page_bytes)
         variable = conditions.names.conf_variable
         is_set = variable is not None and bool(self.context.target.environment_variable(variable))
-        return what_if.effects(self.arenas(), conditions, ends_bytes, is_set)
+        regions_bytes = sum(row.bytes for row in self.bins() if row.kind == "small")
+        return what_if.effects(self.arenas(), conditions, ends_bytes, regions_bytes, is_set)
 
     def return_plan(self, portion: "Portion") -> "Purge":
         """A purge of one arena or of all."""

@@ -2,15 +2,19 @@
 
 from typing import List, Optional, Sequence
 
+from gdbheapx import findings as codes
 from gdbheapx.allocators.effects import BOUNDED, Effect, in_force, restart
+from gdbheapx.allocators.measured import BACKGROUND, DECAY_NONE, NO_TCACHE, ONE_ARENA
 from gdbheapx.columns import add
 from gdbheapx.jemalloc.records import JemallocArena, JemallocConditions
 from gdbheapx.model import HistogramRow
 
 
-def effects(arenas: Sequence[JemallocArena], conditions: JemallocConditions, ends_bytes: int, is_set: bool = False) -> List[Effect]:
+def effects(
+    arenas: Sequence[JemallocArena], conditions: JemallocConditions, ends_bytes: int, regions_bytes: int, is_set: bool = False
+) -> List[Effect]:
     """Each of them once. Where the build's environment variable is not known, that is said in place of it. `ends_bytes`: see ends().
-    `is_set`: the variable has something in it."""
+    `regions_bytes`: free regions of slabs. `is_set`: the variable has something in it."""
 
     def setting(options: str) -> str:
         return conditions.names.setting(options) + (" (added to what it has)" if is_set else "")
@@ -18,10 +22,10 @@ def effects(arenas: Sequence[JemallocArena], conditions: JemallocConditions, end
     unused = add(arena.reclaimable_resident_bytes for arena in arenas)
     free, most = add((free_bytes(arenas), ends_bytes)), add((_unused_bytes(arenas), ends_bytes))
     return [
-        _decay(arenas, unused, most, setting("dirty_decay_ms:0,muzzy_decay_ms:0")),
-        _background(conditions, unused, most, setting("background_thread:true")),
-        _arenas(arenas, free, setting("narenas:1")),
-        _caches(arenas, free, setting("tcache:false")),
+        _decay(arenas, unused, most, setting(DECAY_NONE.value)),
+        _background(arenas, conditions, unused, most, setting(BACKGROUND.value)),
+        _arenas(arenas, free, regions_bytes, setting(ONE_ARENA.value)),
+        _caches(arenas, free, add((most, regions_bytes)), setting(NO_TCACHE.value)),
         restart(free),
     ]
 
@@ -50,37 +54,56 @@ def ends(sizes: Sequence[HistogramRow], page_bytes: int) -> int:
     return total
 
 
+def _causes(arenas: Sequence[JemallocArena]) -> Sequence[str]:
+    """Why unused pages stay."""
+    if any(arena.dirty_decay_ms == -1 and arena.dirty_bytes for arena in arenas):
+        return (codes.PURGING_OFF,)
+    if any(arena.muzzy_decay_ms == -1 and arena.muzzy_bytes for arena in arenas):
+        return (codes.UNUSED_PAGES,)
+    return (codes.PURGED_BY_CALLS,)
+
+
 def _decay(arenas: Sequence[JemallocArena], unused: Optional[int], most: Optional[int], setting: str) -> Effect:
     times = [time for arena in arenas for time in (arena.dirty_decay_ms, arena.muzzy_decay_ms)]
     if times and not any(time is None or time for time in times):
         return in_force("decay", setting, "both decay times are 0 in every arena")
     why = "dirty and muzzy pages in RAM; at most unwritten ends of large blocks, too; what is free in slabs stays"
     cost = "a system call for each freed extent, and page faults for what is used again"
-    return Effect("decay", setting, BOUNDED, unused, most, why, cost, acts_on_bytes=unused)
+    return Effect("decay", setting, BOUNDED, unused, most, why, cost, acts_on_bytes=unused, by=DECAY_NONE, causes=_causes(arenas))
 
 
-def _background(conditions: JemallocConditions, unused: Optional[int], most: Optional[int], setting: str) -> Effect:
+def _background(
+    arenas: Sequence[JemallocArena], conditions: JemallocConditions, unused: Optional[int], most: Optional[int], setting: str
+) -> Effect:
     if conditions.background_enabled:
         return in_force("background-threads", setting, "background threads are on")
+    if conditions.background_asked:
+        return in_force("background-threads", setting, "they were asked for at the start, and the program or a fork turned them off")
     why = "dirty and muzzy pages go by time: at most all of them, and unwritten ends of large blocks"
     cost = "up to one thread for each CPU, which wakes to purge"
-    return Effect("background-threads", setting, BOUNDED, 0, most, why, cost, may_peak=True, acts_on_bytes=unused)
+    by, causes = BACKGROUND, _causes(arenas)
+    return Effect("background-threads", setting, BOUNDED, 0, most, why, cost, may_peak=True, acts_on_bytes=unused, by=by, causes=causes)
 
 
-def _caches(arenas: Sequence[JemallocArena], free: Optional[int], setting: str) -> Effect:
-    """Threads that wait for locks take another course: together they may hold more than they ever did."""
+def _caches(arenas: Sequence[JemallocArena], free: Optional[int], kept: Optional[int], setting: str) -> Effect:
+    """`kept`: free regions and unused pages, without what large blocks leave of their class. Threads that wait for locks take another
+    course: together they may hold more than they ever did."""
     is_alone = _automatic(arenas) == 1
-    why = "cached blocks keep their slabs: at most all that is free; "
+    why = "cached blocks keep their slabs: at most these, free regions, and unused pages; "
     why += "at worst as much stays as was ever in RAM" if is_alone else "threads that wait may hold their most at the same time"
     acts_on, cost = add(arena.cached_bytes for arena in arenas), "each malloc and free takes the lock of its bin"
-    return Effect("thread-caches", setting, BOUNDED, 0 if is_alone else None, free, why, cost, may_peak=True, acts_on_bytes=acts_on)
+    most = free if free is None or kept is None or acts_on is None else min(free, kept + acts_on)
+    least, causes = 0 if is_alone else None, (codes.THREAD_CACHES,)
+    return Effect(
+        "thread-caches", setting, BOUNDED, least, most, why, cost, may_peak=True, acts_on_bytes=acts_on, by=NO_TCACHE, causes=causes
+    )
 
 
 def _automatic(arenas: Sequence[JemallocArena]) -> int:
     return sum(arena.kind == "auto" for arena in arenas)
 
 
-def _arenas(arenas: Sequence[JemallocArena], free: Optional[int], setting: str) -> Effect:
+def _arenas(arenas: Sequence[JemallocArena], free: Optional[int], regions_bytes: int, setting: str) -> Effect:
     count = _automatic(arenas)
     if count == 1:
         return in_force("arenas", setting, "there is one arena")
@@ -88,4 +111,5 @@ def _arenas(arenas: Sequence[JemallocArena], free: Optional[int], setting: str) 
     held = [add((arena.active_bytes, arena.dirty_bytes, arena.muzzy_bytes)) for arena in arenas]
     known = [one for one in held if one is not None]
     most = free if free is None or len(known) < len(held) else min(free, sum(known) - max(known))
-    return Effect("arenas", setting, BOUNDED, 0, most, why, "threads wait for the locks of one arena: how long is not known", may_peak=True)
+    cost, by, causes = "threads wait for the locks of one arena: how long is not known", ONE_ARENA, (codes.MANY_ARENAS,)
+    return Effect("arenas", setting, BOUNDED, 0, most, why, cost, may_peak=True, acts_on_bytes=regions_bytes, by=by, causes=causes)

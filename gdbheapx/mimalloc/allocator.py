@@ -16,6 +16,7 @@ from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow
 from gdbheapx.ranges import union
 
 if TYPE_CHECKING:
+    from gdbheapx.allocators.effects import Effect
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
     from gdbheapx.allocators.places import Place
@@ -163,6 +164,24 @@ class MimallocHeap(Heap):
 
         calls = [str(line) for line in arenas.collections(self.totals())]
         return NEVER_RETURNS._replace(hint="; ".join([*calls, NEVER_RETURNS.hint]))
+
+    def what_if(self) -> "Sequence[Effect]":
+        """What its variables would change."""
+        from gdbheapx import findings as codes
+        from gdbheapx.allocators.effects import by_variable, restart
+        from gdbheapx.allocators.measured import DECOMMIT_DELAY, PURGE_DELAY
+
+        places = self.mimalloc.form.segment
+        by = DECOMMIT_DELAY if places is not None and places.memid is None else PURGE_DELAY
+        whole = sum(row.empty_bytes + row.uncollected_bytes + row.span_bytes for row in self.arenas())
+        free, value = sum(row.held_bytes - row.used_bytes for row in self.arenas()), self.target.environment_variable(by.variable)
+        words = {
+            "code": "purge-delay",
+            "cause": codes.FREED_AND_HELD,
+            "why": "pages without a block in use, and free slices, returned as they become free",
+            "cost": "a system call for each, and page faults",
+        }
+        return [by_variable(by, value, whole, free, **words), restart(free)]
 
     def kept(self) -> "Keeping":
         """A page goes back when its last block is freed, and collected."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Option
 
 from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
+from gdbheapx.columns import add
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
 from gdbheapx.kernel.tcmalloc import records as api
 from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow, ThreadCache
@@ -18,6 +19,7 @@ from gdbheapx.tcmalloc.records import TcArena, TcBin, TcFacts
 from gdbheapx.tcmalloc.structure import WORD
 
 if TYPE_CHECKING:
+    from gdbheapx.allocators.effects import Effect
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
     from gdbheapx.allocators.places import Place
@@ -185,6 +187,33 @@ class TcmallocHeap(Heap):
         from gdbheapx.tcmalloc import tunables
 
         return tunables.read(self.target, self.tcmalloc.module)
+
+    def what_if(self) -> "Sequence[Effect]":
+        """What its variables would change. One of release rates has no row: it was measured to change nothing where threads are idle."""
+        from gdbheapx import findings as codes
+        from gdbheapx.allocators.effects import by_variable, restart
+        from gdbheapx.allocators.measured import AGGRESSIVE_DECOMMIT as DECOMMIT
+        from gdbheapx.allocators.measured import CACHE_BYTES
+
+        row, value = self.arenas()[0], self.target.environment_variable
+        free, cached = row.held_bytes - (row.used_bytes or 0), add((row.cached_bytes, row.transfer_bytes))
+        spans = {
+            "code": "decommit",
+            "cause": codes.UNUSED_PAGES,
+            "why": "free spans in RAM, each returned as it becomes free",
+            "cost": "a system call for each span, and page faults",
+        }
+        caches = {
+            "code": "thread-caches",
+            "cause": codes.THREAD_CACHES,
+            "why": "what thread and transfer caches hold",
+            "cost": "caches are filled and emptied more often, under a lock",
+        }
+        return [
+            by_variable(DECOMMIT, value(DECOMMIT.variable), row.free_resident_bytes, free, **spans),
+            by_variable(CACHE_BYTES, value(CACHE_BYTES.variable), cached, free, **caches),
+            restart(free),
+        ]
 
     def kept(self) -> "Keeping":
         """What is free in spans that have objects in use."""

@@ -5,6 +5,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from gdbheapx import findings as codes
 from gdbheapx import verdict
 from gdbheapx.allocators.heap import plain_parts
+from gdbheapx.allocators.measured import AGGRESSIVE_DECOMMIT, CACHE_BYTES
 from gdbheapx.allocators.records import Judged, Page, Part, Surroundings
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.model import Finding, Step
@@ -97,7 +98,8 @@ def _free_spans(facts: TcFacts, size: int) -> Finding:
     what = "tcmalloc keeps unused pages: it returns some only while the program frees spans, and none while it is idle"
     if is_off:
         what = "tcmalloc never returns unused pages: TCMALLOC_RELEASE_RATE is 0"
-    hint = "gdbheapx purge returns them now" + ("" if facts.is_aggressive else "; %s returns them as they are freed" % AGGRESSIVE)
+    aggressive = "; %s at the next start returns each as it is freed" % AGGRESSIVE_DECOMMIT.text
+    hint = "gdbheapx purge returns them now" + ("" if facts.is_aggressive else aggressive)
     return Finding(what, say("%s of free spans", Size(size)), hint, codes.PURGING_OFF if is_off else codes.UNUSED_PAGES)
 
 
@@ -108,6 +110,6 @@ def _central(row: TcArena) -> Finding:
 
 
 def _caches(size: int) -> Finding:
-    hint = "gdbheapx tcache shows each thread's; TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES limits all of them together"
+    hint = "gdbheapx tcache shows each thread's; %s limits all of them together" % CACHE_BYTES.variable
     what = "thread caches and transfer caches hold freed objects"
     return Finding(what, say("%s in caches", Size(size)), hint, codes.THREAD_CACHES)

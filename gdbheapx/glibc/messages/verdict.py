@@ -12,6 +12,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx import findings as codes
 from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
+from gdbheapx.allocators.measured import ARENA_TWO, HUGETLB_OFF, MMAP_THRESHOLD, TCACHE_COUNT, TRIM_THRESHOLD
 from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.columns import add
 from gdbheapx.glibc import layouts
@@ -40,7 +41,7 @@ ABORTED = "the process aborted in malloc: the heap is damaged"
 DEFAULT_THRESHOLD = 128 << 10
 LITTLE_BYTES = 8 * SMALL_BYTES
 """What takes less memory than this, and mostly is address space alone, is small."""
-NOT_ASKING = "GLIBC_TUNABLES=glibc.malloc.hugetlb=0"
+NOT_ASKING = HUGETLB_OFF.text
 NO_ENVIRONMENT = "on the whole machine, for programs that get no environment, as runc's own process: no tunable reaches these"
 LEFT, UNMERGED = "left", "unmerged"
 """Causes of hoarding: the ends of arenas whose threads have ended; what lies below the tops of thread arenas for unmerged fastbins."""
@@ -537,8 +538,8 @@ def _end_hint(sums: Figures, is_unmerged: bool) -> Said:
     trim = say("%s: it would return %s", why, Size(sums.reclaimable_bytes)) if sums.reclaimable_bytes is not None else say("%s", why)
     if is_unmerged:
         return say("%s; %s at the next start: free() then merges at once, and returns the top", trim, sums.no_fastbins)
-    cure = "a new thread takes such an arena over, and its free() of 64 KiB or more returns the top; MALLOC_ARENA_MAX=2 at the next start"
-    return say("%s; %s makes fewer of them, at the cost of lock contention", trim, cure)
+    cure = "a new thread takes such an arena over, and its free() of 64 KiB or more returns the top"
+    return say("%s; %s; %s at the next start makes fewer of them, at the cost of lock contention", trim, cure, ARENA_TWO.text)
 
 
 def side_lines(sums: Figures, kind: str) -> List[Finding]:
@@ -566,7 +567,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
             Finding(
                 "much memory is in thread caches",
                 say("%s (%s of the heap)", Size(sums.cached_bytes), share(sums.cached_bytes, case.held)),
-                "malloc_trim cannot reach it; to disable thread caches, restart with GLIBC_TUNABLES=glibc.malloc.tcache_count=0",
+                "malloc_trim cannot reach it; to disable thread caches, restart with %s" % TCACHE_COUNT.text,
                 codes.THREAD_CACHES,
             )
         )
@@ -582,7 +583,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
                     Size(main_top),
                     Size(sums.trim_threshold_bytes),
                 ),
-                "to keep it small, restart with MALLOC_TRIM_THRESHOLD_=131072",
+                "to keep it small, restart with %s" % TRIM_THRESHOLD.text,
                 codes.MAIN_TOP,
             )
         )
@@ -597,7 +598,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
                     Size(large),
                     Size(sums.trim_threshold_bytes or 0),
                 ),
-                "to have such blocks mapped, and unmapped when they are freed, restart with MALLOC_MMAP_THRESHOLD_=131072",
+                "to have such blocks mapped, and unmapped when they are freed, restart with %s" % MMAP_THRESHOLD.text,
                 codes.THRESHOLD_RAISED,
             )
         )
@@ -607,7 +608,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
             Finding(
                 "free memory is spread over many arenas",
                 say("%s for %s", plural(sums.arenas, "arena"), plural(sums.threads, "thread")),
-                "to keep it in fewer arenas, at the cost of lock contention, restart with MALLOC_ARENA_MAX=2",
+                "to keep it in fewer arenas, at the cost of lock contention, restart with %s" % ARENA_TWO.text,
                 codes.MANY_ARENAS,
             )
         )
@@ -619,7 +620,7 @@ def _hugetlb(sums: Figures) -> List[Finding]:
     if sums.hugetlb_bytes < SMALL_BYTES:
         return []
     evidence = say("%s, which RSS does not include", Size(sums.hugetlb_bytes))
-    hint = "no trim returns them: madvise takes whole ones alone; GLIBC_TUNABLES=glibc.malloc.hugetlb=0 at the next start uses none"
+    hint = "no trim returns them: madvise takes whole ones alone; %s at the next start uses none" % NOT_ASKING
     return [Finding("malloc's memory is in pages of hugetlbfs", evidence, hint, codes.HUGETLB)]
 
 

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from gdbheapx import allocators, verdict
+from gdbheapx import findings as codes
+from gdbheapx.allocators import measured
 from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, four_to_a_doubling, in_force, of_classes, restart
+from gdbheapx.allocators.measured import ARENA_ONE, MXFAST, TCACHE_COUNT, TRIM_THRESHOLD, Case, Setting
 from gdbheapx.analysis import overview, what_if
 from gdbheapx.analysis.what_if import (
     EVEN_BYTES,
@@ -64,23 +67,28 @@ def test_what_is_in_force_changes_nothing() -> None:
     assert told.is_in_force and (told.kind, told.saves_least_bytes, told.saves_most_bytes) == (EXACT, 0, 0)
 
 
-def test_of_settings_that_save_alike_the_one_with_the_lowest_end_is_first() -> None:
-    """An end that is not known comes last; a larger saving before all of them."""
-    peaks = [effect(0, MIB, may_peak=True), effect(0, MIB), effect(None, MIB), effect(0, 2 * MIB, may_peak=True)]
-    ordered = sorted((outcome("x", one, 64 * MIB, 80 * MIB, 0) for one in peaks), key=rank)
-    assert [(one.saves_most_bytes, one.then_most_bytes) for one in ordered] == [(2 * MIB, 80 * MIB), (MIB, 64 * MIB), (MIB, 80 * MIB), (MIB, None)]
+def tried(setting: Setting, cause: str, acts_on_bytes: int) -> Effect:
+    return Effect("own", setting.text, BOUNDED, 0, 20 * MIB, "", "a cost", acts_on_bytes=acts_on_bytes, by=setting, causes=(cause,))
 
 
-def test_the_two_that_help_most_are_named_with_their_cost() -> None:
-    """First what is certain; nothing that would be refused; nothing where nothing is worth it."""
+def test_a_setting_is_advised_where_it_was_measured_against_what_keeps_memory_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What saves most of what it acts on is first, of those alike the least harm; the same setting against another cause, one that acts on
+    little, one that is in force and one without a case are not shown but named."""
+    cases = [(TRIM_THRESHOLD, codes.MAIN_TOP, 50), (MXFAST, codes.UNMERGED, 10), (ARENA_ONE, codes.MAIN_TOP, 95), (TCACHE_COUNT, codes.THREAD_CACHES, 5)]
+    monkeypatch.setattr(measured, "CASES", [Case(setting.text, cause, 100, after) for setting, cause, after in cases])
+    most, less = tried(MXFAST, codes.UNMERGED, 11 * MIB), tried(TRIM_THRESHOLD, codes.MAIN_TOP, 12 * MIB)
+    none = [tried(ARENA_ONE, codes.MAIN_TOP, 20 * MIB), tried(TCACHE_COUNT, codes.THREAD_CACHES, MIB), effect(0, 20 * MIB)]
     sure = Effect("trim", "gdbheapx trim", EXACT, 9 * MIB, 9 * MIB, "", "faults", acts_on_bytes=9 * MIB)
-    about = Effect("arenas", "A=1", BOUNDED, 0, 20 * MIB, "", "locks", may_peak=True, acts_on_bytes=12 * MIB)
-    little = Effect("thread-caches", "T=0", BOUNDED, 0, 20 * MIB, "", "locks", acts_on_bytes=MIB)
-    found = WhatIf(64 * MIB, 64 * MIB, [outcome("x", one, 64 * MIB, 64 * MIB, 0) for one in (little, about, sure)])
-    first, second = "gdbheapx trim saves 9.0 MiB of 64.0 MiB (cost: faults)", "A=1 saves up to 20.0 MiB, perhaps nothing, of 64.0 MiB (cost: locks)"
+    effects = [*none, in_force("arenas", "B=1", "one"), sure, less, most]
+    found = WhatIf(64 * MIB, 64 * MIB, sorted((outcome("x", one, 64 * MIB, 64 * MIB, 0) for one in effects), key=rank))
+    assert [one.setting for one in found.settings if one.is_advised] == [most.setting, "gdbheapx trim", less.setting]
+    first = "%s acts on 11.0 MiB of 64.0 MiB, and saved up to 90 %% where it was measured (cost: a cost)" % most.setting
+    second = "gdbheapx trim saves 9.0 MiB of 64.0 MiB (cost: faults)"
     assert best(found) == "what-if shows what a setting saves: %s; %s" % (first, second)
-    assert best(found, ["trim"]) == "what-if shows what a setting saves: %s" % second
-    assert best(found._replace(settings=found.settings[2:]), ["trim"]) is None
+    assert best(found, ["own"]) == "what-if shows what a setting saves: %s" % second
+    assert best(found, ["own", "trim"]) is None
+    page = list(map(str, what_if_text.lines(found)))
+    assert page[-1].count("; ") == 2 and page[-1].startswith("not shown") and page[-2] == "in force, or without effect: B=1"
 
 
 @pytest.mark.parametrize("holder, owns, count", [("libc.so.6", True, 3), ("program", True, 0), ("libc.so.6", False, 0)])

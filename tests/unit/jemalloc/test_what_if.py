@@ -18,9 +18,9 @@ def arena(used: Any, active: Any = 100, resident: Any = None) -> Any:
     return own
 
 
-def told(*arenas: Any, is_set: bool = False) -> Any:
-    conditions: Any = SimpleNamespace(names=PublicNames("_rjem_", "_RJEM_MALLOC_CONF"), background_enabled=False)
-    return {one.code: one for one in what_if.effects(arenas, conditions, 7, is_set)}
+def told(*arenas: Any, is_set: bool = False, asked: bool = False) -> Any:
+    conditions: Any = SimpleNamespace(names=PublicNames("_rjem_", "_RJEM_MALLOC_CONF"), background_enabled=False, background_asked=asked)
+    return {one.code: one for one in what_if.effects(arenas, conditions, 7, 2, is_set)}
 
 
 def test_ends_of_what_options_save() -> None:
@@ -30,7 +30,7 @@ def test_ends_of_what_options_save() -> None:
     assert [(one.least_bytes, one.most_bytes) for one in (found["decay"], found["background-threads"])] == [(40, 47), (0, 47)]
     assert found["arenas"].most_bytes == 40 + 20 + 3 and told(arena(60), arena(10, active=None))["arenas"].most_bytes is None
     alone = told(arena(60))["thread-caches"]
-    assert (alone.least_bytes, alone.may_peak, found["thread-caches"].least_bytes, found["thread-caches"].most_bytes) == (0, True, None, 117)
+    assert (alone.least_bytes, alone.may_peak, found["thread-caches"].least_bytes, found["thread-caches"].most_bytes) == (0, True, None, 40 + 7 + 2 + 10)
     assert told(arena(60))["decay"].most_bytes == 23 + 7 and told(arena(60))["decay"].least_bytes is None
 
 
