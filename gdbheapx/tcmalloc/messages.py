@@ -12,7 +12,6 @@ from gdbheapx.model import Finding, Step
 from gdbheapx.tcmalloc.records import TcArena, TcBin, TcFacts
 from gdbheapx.units import Size, say
 
-AGGRESSIVE = "TCMALLOC_AGGRESSIVE_DECOMMIT=true"
 """Measured: a program that freed all and sleeps has 97 MB in RAM with it, 204 without, 237 with TCMALLOC_RELEASE_RATE=10."""
 WORTH_BYTES = 16 << 20
 """Less than this needs no finding."""
@@ -64,7 +63,7 @@ def _judge(facts: TcFacts, around: Surroundings) -> Judged:
     if judged.kind in (verdict.HOARDING, verdict.MIXED) and row.free_bytes >= WORTH_BYTES:
         steps.append(Step("purge --dry-run", "shows what a purge would return to the OS"))
         if not facts.is_aggressive:
-            steps.append(Step(AGGRESSIVE, "at the next start returns each free span at once"))
+            steps.append(Step(AGGRESSIVE_DECOMMIT.text, "at the next start returns each free span at once"))
     elif judged.kind == verdict.FRAGMENTED:
         steps.append(Step("pins", "shows which blocks keep spans from being returned"))
     parts = _parts(row, metadata)
