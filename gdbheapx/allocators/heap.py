@@ -41,7 +41,7 @@ from gdbheapx.allocators.records import (
     Unread,
     heap_sum,
 )
-from gdbheapx.columns import BYTES, TEXT, Column, Table, columns_of, sums
+from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, Table, add, columns_of, sums
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, BlockFilter, Blocks, BlockShape
 from gdbheapx.layout.pack import Pack
@@ -82,15 +82,26 @@ def plain_page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page
     yield Table(columns, rows, {**totals, columns[0].field: "total"} if columns and totals else None)
 
 
-_PARTS = (Column("", TEXT, field="name"), Column("bytes", BYTES, field="bytes"), Column("share", field="share"))
+_PARTS = (
+    Column("", TEXT, field="name"),
+    Column("bytes", BYTES, field="bytes"),
+    Column("in memory", BYTES, shown=IF_KNOWN, field="present_bytes"),
+    Column("share", field="share"),
+)
 
 
 def plain_parts(allocator_id: str, parts: Sequence[Part]) -> Page:
     """The parts of what one heap holds, the largest first."""
-    total = sum(part.bytes or 0 for part in parts)
-    ordered = sorted(parts, key=lambda part: -(part.bytes or 0))
-    yield say("What %s holds, in RAM or not: %s", allocator_id, Size(total))
-    yield Table(_PARTS, [{"name": part.name, "bytes": part.bytes, "share": exact_share(part.bytes, total)} for part in ordered])
+    total, present = sum(part.bytes or 0 for part in parts), add(part.present_bytes for part in parts if part.bytes or part.present_bytes)
+    ordered = sorted(parts, key=lambda part: -((part.bytes if present is None else part.present_bytes) or 0))
+    if present is None:
+        yield say("What %s holds, in RAM or not: %s", allocator_id, Size(total))
+    else:
+        yield say("What %s holds: %s, %s of it in memory", allocator_id, Size(total), Size(present))
+    rows = [part._asdict() for part in ordered]
+    for row in rows:
+        row["share"] = exact_share(row["bytes"], total) if present is None else exact_share(row["present_bytes"], present)
+    yield Table(_PARTS, rows)
 
 
 def plain_shape(shape: BlockShape) -> "PinShape":

@@ -128,6 +128,8 @@ class Part(NamedTuple):
 
     name: str
     bytes: Optional[int]
+    present_bytes: Optional[int] = None
+    """Of it in RAM or in swap, or in the core; None where that cannot be told."""
 
 
 class Tunables(NamedTuple):
@@ -255,6 +257,8 @@ class Surroundings(NamedTuple):
     """Of taken_bytes in pages given to MADV_FREE. Without an id it is not known."""
     taken: Callable[[Sequence[Tuple[int, int]]], Optional[int]] = lambda ranges: None
     """The same of some ranges; None where that cannot be told."""
+    core_runs: Optional[Sequence[int]] = None
+    """Begin and end of each run of pages that a core has, sorted; None: it is none."""
     beyond_bytes: int = UNBOUNDED
     """The most that an allocator may hold beyond what was read of it, where it was not read whole."""
     advisable: Mapping[str, FrozenSet[str]] = {}

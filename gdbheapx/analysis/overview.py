@@ -213,6 +213,7 @@ def _judged(target: Target, facts: Sequence[Facts], memory: Optional[Split], adv
         hugetlb_bytes=memory_verdict.taken(memory, ids, kinds.HUGETLB),
         droppable_bytes=memory_verdict.droppable(memory, ids),
         taken=memory.in_ram_or_swap if memory is not None else lambda ranges: None,
+        core_runs=memory.core_runs() if memory is not None else None,
         beyond_bytes=memory_verdict.beyond(memory, target.lost_bytes()),
         advisable=advisable,
         is_cut=target.lost_bytes() != 0,

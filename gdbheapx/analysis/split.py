@@ -200,6 +200,10 @@ class Split(NamedTuple):
         """Names of the programs with memory of their own that loaded objects show."""
         return [one.name for one in self.attribution.here] if self.attribution is not None else []
 
+    def core_runs(self) -> Optional[Sequence[int]]:
+        """Begin and end of each run of pages that a core has; None: it is none."""
+        return self.attribution.written.bounds() if self.attribution is not None and self.attribution.written is not None else None
+
     def in_ram_or_swap(self, ranges: Sequence[Range]) -> Optional[int]:
         """What of them takes memory, RAM or swap, of a core its pages; None where that cannot be told."""
         return self.attribution.in_ram_or_swap(ranges) if self.attribution is not None else None

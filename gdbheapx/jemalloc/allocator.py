@@ -9,12 +9,13 @@ from gdbheapx.columns import add
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection.detect import Jemalloc
 from gdbheapx.jemalloc.heap import arenas as arena_list
-from gdbheapx.jemalloc.heap import base, extents, totals
+from gdbheapx.jemalloc.heap import base, extents, hpa, totals
 from gdbheapx.jemalloc.help import PURGE
 from gdbheapx.jemalloc.messages import arenas as pages
 from gdbheapx.jemalloc.purging import background, decay, ticker_rows
 from gdbheapx.jemalloc.records import (
     DecayRow,
+    HugePages,
     JemallocArena,
     JemallocBin,
     JemallocBuild,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from gdbheapx.jemalloc.records import JemallocFacts
     from gdbheapx.jemalloc.stats.meter import JemallocMeter
     from gdbheapx.jemalloc.stats.tunables import Tunables
+    from gdbheapx.kernel.jemalloc.records import AbsentTotals
 
 WORDS = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata", "metadata", "pinned")
 """The contract's word for each BLOCK_ number. Extents in transition belong to nobody but jemalloc, as the blocks of each arena's base."""
@@ -136,14 +138,31 @@ class JemallocMalloc(Heap):
         is_whole = done.stop == STOP_END and not done.unreadable_bytes
         blocks = (block for arena in self.arena_list() for block in base.blocks(self.context, arena))
         bases = sorted((block.address, block.address + block.size_bytes) for block in blocks)
-        more = is_whole, bases, self.most_cached_bytes(), self._unused_ranges
-        return JemallocFacts(self.info, *known, self.bins(), self.conditions(), self.tickers(), *more)
+        facts = JemallocFacts(self.info, *known, self.bins(), self.conditions(), self.tickers(), is_whole, bases, self.most_cached_bytes())
+        facts = facts._replace(unused_ranges=self._unused_ranges, absent_beside=self._absent_beside)
+        return facts._replace(huge=self._huge(), absent=totals.absent(done))
 
     def most_cached_bytes(self) -> Optional[int]:
         """What the caches of all threads may hold by jemalloc's usual limits (TCACHE_NSLOTS_SMALL_MAX, TCACHE_NSLOTS_LARGE)."""
         threads = len(self.context.target.threads())
         small = sum(min(MOST_SMALL, 2 * info.nregs) * info.reg_size_bytes for info in self.context.geometry.bins)
         return threads * (small + MOST_LARGE * LARGE_CLASSES_BYTES) if threads else None
+
+    def _huge(self) -> HugePages:
+        """Of all arenas; of the limits the largest."""
+        every = list(self.huge_pages().values())
+        limits = [pages.dirty_mult for pages in every if pages.dirty_mult is not None]
+        most = -1 if -1 in limits else max(limits, default=None)
+        dirty = sorted(run for pages in every for run in pages.dirty)
+        return HugePages(dirty, sorted(run for pages in every for run in pages.untouched), most)
+
+    def _absent_beside(self, runs: Sequence[int]) -> "Optional[AbsentTotals]":
+        return totals.absent(extents.walker(self.context).walk(self.cached_pointers(), None, runs))
+
+    @once
+    def huge_pages(self) -> Dict[int, HugePages]:
+        """By arena index: huge pages of the huge page allocator that have free pages."""
+        return {arena.index: hpa.read(self.context, arena) for arena in self.arena_list()}
 
     def _unused_ranges(self) -> List[Tuple[int, int]]:
         unused = BlockFilter(kinds=frozenset((kernel_api.BLOCK_DIRTY, kernel_api.BLOCK_MUZZY)))
@@ -264,7 +283,7 @@ class JemallocMalloc(Heap):
     @once
     def arenas(self) -> List[JemallocArena]:
         """One row per arena."""
-        extra = totals.Extra(self.blind_threads(), self.tcaches().complete, self.has_stats())
+        extra = totals.Extra(self.blind_threads(), self.tcaches().complete, self.has_stats(), self.huge_pages())
         return totals.arena_rows(self.context, self.arena_list(), self.survey(), extra)
 
     def bins(self) -> List[JemallocBin]:
@@ -306,6 +325,8 @@ class JemallocMalloc(Heap):
     def claims(self) -> List[Claim]:
         """All memory it holds: extents, joined where they touch, and the blocks of its metadata."""
         claims = [Claim(start, end, "extents") for start, end in self.survey().ranges]
+        huge = self._huge()
+        claims += [Claim(start, end, "free pages of huge pages") for start, end in (*huge.dirty, *huge.untouched)]
         for arena in self.arena_list():
             claims += [Claim(block.address, block.address + block.size_bytes, "metadata") for block in base.blocks(self.context, arena)]
         return sorted(claims)

@@ -14,6 +14,11 @@ ARENA_MISSING = Code("arena-missing", Severity.DAMAGE)
 BASE_UNREADABLE = Code("base-unreadable", Severity.UNREAD)
 BASE_BROKEN = Code("base-broken", Severity.DAMAGE)
 
+HUGE_PAGES_UNREAD = Code("huge-pages-unread", Severity.UNREAD)
+"""An arena counts more dirty pages in huge pages (HPA) than its lists of these lead to."""
+HUGE_PAGE_WRONG = Code("huge-page-wrong", Severity.DAMAGE)
+"""A list of huge pages leads to what is none; the lists after it are missing."""
+
 EXTENTS_CUT = Code("extents-incomplete", Severity.TIME)
 NODE_UNREADABLE = Code("rtree-node-unreadable", Severity.UNREAD)
 NODE_HOLE = Code("rtree-node-hole", Severity.UNREAD)

@@ -8,6 +8,7 @@ How one build is called, and how it prints: what recognising it needs of the rec
 from typing import Annotated, Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.columns import ADD, BYTES, DECAY, IF_ANY, IF_KNOWN, INTERVAL, LATE, PLAIN, TEXT, Column, Unlike, hidden
+from gdbheapx.kernel.jemalloc.records import AbsentTotals
 from gdbheapx.model import Address, AllocatorInfo, Claim, Finding, HistogramRow
 
 
@@ -100,11 +101,21 @@ class JemallocArena(NamedTuple):
     pinned_bytes: Annotated[Optional[int], Column("pinned", BYTES, ADD, IF_ANY, goes=4)] = None
     """Unused pages that the program's extent hooks can never return: no purge reaches them, jemalloc reuses them first (after 5.3.1). None
     where no layout is known, or a snapshot is older than it."""
+    huge_dirty_bytes: Annotated[Optional[int], Column("dirty, huge pages", BYTES, ADD, IF_ANY, goes=4)] = None
+    """Dirty pages of its huge page allocator (opt.hpa, from 5.3.0), which are in no extent: no purge reaches them, hpa_dirty_mult bounds
+    them. None where no layout is known, or a snapshot is older than it; so the next three."""
+    other_bytes: Annotated[Optional[int], hidden(ADD)] = None
+    """Extents that no size class and no state has: those in the HPA's small extent cache, or on the way from one state to another."""
+    rounding_bytes: Annotated[Optional[int], hidden(ADD)] = None
+    """Of active_bytes what no block has: the ends of slabs, and of each large block its extent less its usable size."""
+    sampled_rounding_bytes: Annotated[Optional[int], hidden(ADD)] = None
+    """Of rounding_bytes that of small blocks that the heap profiler sampled: each has whole pages."""
 
     @property
     def held_bytes(self) -> int:
         """Active and unused pages."""
-        return sum(part or 0 for part in (self.active_bytes, self.dirty_bytes, self.muzzy_bytes, self.pinned_bytes))
+        parts = (self.active_bytes, self.dirty_bytes, self.muzzy_bytes, self.pinned_bytes, self.huge_dirty_bytes, self.other_bytes)
+        return sum(part or 0 for part in parts)
 
 
 class JemallocBin(NamedTuple):
@@ -216,6 +227,8 @@ class JemallocConditions(NamedTuple):
     unread_variables: Sequence[str] = ()
     """Variables with options for some jemalloc that are in the environment, and that this build does not read."""
     refused: Sequence[RefusedOption] = ()
+    has_oblivious_option: bool = False
+    """MALLOC_CONF can turn cache_oblivious off: 5.3.0 refuses it (from 5.3.1)."""
 
 
 class TickerThread(NamedTuple):
@@ -349,6 +362,22 @@ class MallocStats(NamedTuple):
     """HUGEPAGE_PAGES."""
 
 
+class HugePages(NamedTuple):
+    """The huge pages of one arena that have free pages."""
+
+    dirty: Sequence[Tuple[int, int]]
+    """Runs of dirty pages."""
+    untouched: Sequence[Tuple[int, int]]
+    """Runs of pages that were never touched, or were purged: in RAM only as parts of huge pages."""
+    dirty_mult: Optional[int] = None
+    """opt.hpa_dirty_mult of the arena in parts of 65,536: how many dirty pages may stay for each active one; -1: any number."""
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Of the runs."""
+        return sum(end - start for start, end in self.dirty)
+
+
 class JemallocFacts(NamedTuple):
     """See allocators.records.Facts; those from `bins` on are its own."""
 
@@ -368,3 +397,9 @@ class JemallocFacts(NamedTuple):
     """What thread caches may hold at most, with jemalloc's usual limits; None if nothing limits it."""
     unused_ranges: Callable[[], Sequence[Tuple[int, int]]] = tuple
     """Dirty and muzzy extents: one more walk, where nothing else tells which of them are in memory (a core)."""
+    huge: HugePages = HugePages((), ())
+    """Free pages of the huge page allocator, of all arenas."""
+    absent: Optional[AbsentTotals] = None
+    """What of all extents is not in memory; None on a core."""
+    absent_beside: Callable[[Sequence[int]], Optional[AbsentTotals]] = lambda runs: None
+    """The same of a core that has these runs of pages (begin and end of each): one more walk."""

@@ -1,13 +1,14 @@
 """The report tells what jemalloc's memory is, who can give it back and what to do; doctor how each jemalloc was recognised, or why not."""
 
 import re
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List
 
 import pytest
 
 from tests.support.jemallocs import C_WAYS, forget_bases, has_stats, has_ticker_bug, start, unknown_library, version
 from tests.support.paths import ROOT
 from tests.support.processes import Process, Stage
+from tests.support.sums import check_sums
 from tests.support.tool import Outcome, heapx, steps_of
 
 pytestmark = pytest.mark.once  # what the tool makes of figures that test_je_accounts holds
@@ -42,12 +43,8 @@ def check_parts(data: Dict[str, Any]) -> Dict[str, int]:
 
 def check_split(data: Dict[str, Any]) -> Dict[str, Any]:
     """The parts of the process add up, and each allocator's share is in it; their sums are returned."""
-    split = data["memory"]
-    assert sum(part["resident_bytes"] or part["dumped_bytes"] or 0 for part in data["split"]) == split["total_bytes"]
-    assert sum(split["allocators"].values()) == split["allocator_bytes"]
-    parts = [split[part] for part in ("allocator_bytes", "stack_bytes", "file_bytes", "anonymous_bytes", "shared_memory_bytes", "device_bytes")]
-    assert sum(parts) == split["total_bytes"]
-    return split  # type: ignore[no-any-return]
+    check_sums(data)
+    return data["memory"]  # type: ignore[no-any-return]
 
 
 def test_a_leak(stage: Stage, kind: str) -> None:
@@ -70,6 +67,51 @@ def test_fragmentation(stage: Stage, kind: str) -> None:
     assert check_parts(data)["free regions in slabs"] > 40 << 20
     assert "regions of 224 bytes" in data["verdict"]["lines"][0]["hint"]
     assert not any("purge" in step for step in steps_of(data))
+
+
+def test_a_page_more_for_each_large_block(stage: Stage, kind: str) -> None:
+    """What large blocks are rounded up by is no memory that jemalloc keeps: a cache of them is in use, and the page is named with its end."""
+    data = report(start(stage, "preload", "shapes", "round"), kind).data
+    check_split(data)
+    present = {part["name"]: part["present_bytes"] for part in data["held"]["jemalloc"]}
+    assert data["verdict"]["kind"] == "leak-like" and 10 << 20 < present["rounding to pages"] < 13 << 20
+    (line,) = [line for line in data["findings"] if line["code"] == "large-blocks-rounding"]
+    way = "cache_oblivious:false" if version("preload") >= (5, 3, 1) else "--disable-cache-oblivious"
+    assert way in line["hint"]
+
+
+def test_sampled_blocks_that_are_in_use(stage: Stage, kind: str) -> None:
+    """With heap profiling each sampled block has two pages of its own, of which the second was never touched: it counts nowhere."""
+    data = report(start(stage, "preload", "shapes", "leak", conf="prof:true,lg_prof_sample:12"), kind).data
+    check_split(data)
+    parts = {part["name"]: part for part in data["held"]["jemalloc"]}
+    sampled = parts["rounding of sampled blocks"]
+    assert parts["in use by the program"]["present_bytes"] > 40 << 20, "every block was written"
+    assert sampled["bytes"] - sampled["present_bytes"] > 30 << 20 and data["verdict"]["kind"] == "leak-like"
+
+
+def dirty_pages(counters: Any, in_shard: bool) -> Iterator[int]:
+    """jemalloc's own counters of them, in whatever tables of its figures."""
+    rows = counters.items() if isinstance(counters, dict) else enumerate(counters) if isinstance(counters, list) else ()
+    for key, value in rows:
+        if in_shard and str(key).startswith("ndirty_"):
+            yield value
+        else:
+            yield from dirty_pages(value, in_shard or key == "hpa_shard")
+
+
+def test_dirty_pages_in_huge_pages(stage: Stage, kind: str) -> None:
+    """What the huge page allocator keeps is jemalloc's, by its own counter; no purge reaches it, and what bounds it is said."""
+    if version("preload") < (5, 3, 0):
+        pytest.skip("this jemalloc has no huge page allocator")
+    process = start(stage, "preload", "shapes", "freed", conf="hpa:true,hpa_dirty_mult:-1")
+    data = report(process, kind).data
+    split, totals = check_split(data), data["totals"]["jemalloc"]
+    assert totals["huge_dirty_bytes"] > 32 << 20 and split["anonymous_bytes"] < 4 << 20
+    assert (data["verdict"]["kind"], data["verdict"]["code"]) == ("hoarding", "unused-pages")
+    assert "opt.hpa_dirty_mult is -1" in data["verdict"]["lines"][0]["hint"] and "hpa_dirty_mult:0.25" in str(steps_of(data))
+    counters = heapx(process.target(kind), "malloc-stats", "--json").data
+    assert totals["huge_dirty_bytes"] == 4096 * sum(dirty_pages(counters, False))
 
 
 def masked(line: str) -> str:

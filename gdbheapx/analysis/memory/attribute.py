@@ -31,6 +31,10 @@ class WrittenPages:
         self._before: Any = array("Q", accumulate(lengths, initial=0))
         """Bytes before each run, and of all."""
 
+    def bounds(self) -> Sequence[int]:
+        """Begin and end of each run, sorted."""
+        return array("Q", [bound for run in zip(self._starts, self._ends) for bound in run])
+
     def bytes_in(self, ranges: Sequence[Range]) -> int:
         """Bytes of the ranges that lie in such pages."""
         return sum(self._bytes_before(end) - self._bytes_before(start) for start, end in ranges)
@@ -139,7 +143,7 @@ class Attribution:
         names: Optional[Mapping[str, str]] = None,
     ) -> None:
         self._target, self._use = target, use
-        self._pages = Pages(target, kernel, written)
+        self._pages, self.written = Pages(target, kernel, written), written
         self.places = Places(use.mappings)
         self.here = shapes.present(target)
         self._claimed = [

@@ -265,6 +265,11 @@ def text_has_ticker_bug(text: Optional[str]) -> Optional[bool]:
     return None if may_differ(text) else release >= (5, 0, 1)
 
 
+def takes_cache_oblivious(version: Version) -> bool:
+    """MALLOC_CONF may have cache_oblivious: 5.3.0 has the option and refuses it."""
+    return version >= (5, 3, 1)
+
+
 def resident_counts_muzzy(version: Version) -> bool:
     """arena_stats_merge (arena.c) counts muzzy pages as resident up to 5.2.1; pa_shard_stats_merge does not."""
     return version < (5, 3, 0)

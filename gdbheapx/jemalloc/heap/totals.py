@@ -13,11 +13,11 @@ from gdbheapx.jemalloc.detection.layouts import resident_counts_muzzy
 from gdbheapx.jemalloc.heap import arenas as arena_list
 from gdbheapx.jemalloc.heap import base
 from gdbheapx.jemalloc.heap.arenas import EXTENT_STATES, UNUSED_STATES, Arena
-from gdbheapx.jemalloc.records import JemallocArena, JemallocBin
+from gdbheapx.jemalloc.records import HugePages, JemallocArena, JemallocBin
 from gdbheapx.kernel.blocks.pins import PinShape
 from gdbheapx.kernel.common.in_ram import InRam
 from gdbheapx.kernel.common.records import Residency, histogram_bounds
-from gdbheapx.kernel.jemalloc.records import ArenaExtents, ExtentsResult
+from gdbheapx.kernel.jemalloc.records import AbsentTotals, ArenaExtents, ExtentsResult
 from gdbheapx.layout.view import View
 from gdbheapx.model import Address, HistogramRow
 
@@ -83,6 +83,28 @@ class Extra(NamedTuple):
     """Every thread cache was read: what they hold is told from what is used."""
     has_stats: Optional[bool]
     """config_stats."""
+    huge: Mapping[int, HugePages] = {}
+    """By arena index."""
+
+
+class Rounding(NamedTuple):
+    """Bytes of active extents that no block has."""
+
+    slabs: int
+    """Behind the last region of each slab."""
+    large: int
+    """Sizes of extents less usable sizes."""
+    sampled: int
+    """The same of small blocks that the heap profiler sampled."""
+
+
+def rounding(context: Context, walked: ArenaExtents) -> Rounding:
+    """Each extent by itself."""
+    infos, parts = context.geometry.bins, [0, 0]
+    for row in walked.larges:
+        parts[row.szind < len(infos)] += row.bytes - _allocated_bytes(context, row.szind, row.extents, row.bytes)
+    ends = ((row.curslabs, infos[row.szind]) for row in walked.bins)
+    return Rounding(sum(count * (info.slab_size_bytes - info.nregs * info.reg_size_bytes) for count, info in ends), *parts)
 
 
 def arena_rows(context: Context, listed: Sequence[Arena], result: ExtentsResult, extra: Extra) -> List[JemallocArena]:
@@ -104,7 +126,8 @@ def _row(
 ) -> JemallocArena:
     page = context.geometry.page_bytes
     blocks = sums(context, met) if met is not None else Sums(0, 0, 0, 0)
-    whole = extra.caches_complete
+    more = rounding(context, met) if met is not None else Rounding(0, 0, 0)
+    huge, whole = extra.huge.get(index), extra.caches_complete
     counted = _counters(context, arena, extra) if arena is not None else _Counters()
     walked = {state: getattr(met, state).bytes if met is not None else 0 for state in ("active", *arena_list.states_of(context))}
     in_pages = {state: counted.pages[state] * page if state in counted.pages else walked[state] for state in walked}
@@ -139,6 +162,10 @@ def _row(
         retained_resident_bytes=in_ram[("retained",)].resident_bytes,
         retained_huge_bytes=in_ram[("retained",)].huge_bytes,
         huge_bytes=in_ram[("active", *EXTENT_STATES)].huge_bytes,
+        huge_dirty_bytes=(huge.dirty_bytes if huge is not None else 0) if tells_dirty else None,
+        other_bytes=met.other.bytes if met is not None else 0,
+        rounding_bytes=sum(more),
+        sampled_rounding_bytes=more.sampled,
     )
 
 
@@ -212,6 +239,12 @@ def _mapped_by_extents(context: Context, view: View) -> Optional[int]:
         return view.get("stats.pa_shard_stats.pac_stats.pac_mapped")
 
 
+def absent(result: ExtentsResult) -> Optional[AbsentTotals]:
+    """What of all extents is not in memory; None where that cannot be told."""
+    parts = [arena.absent for arena in result.arenas if arena.absent is not None]
+    return AbsentTotals(*map(sum, zip(*parts))) if parts else None
+
+
 def bin_rows(context: Context, result: ExtentsResult) -> List[JemallocBin]:
     """Size classes and unused extents of every arena."""
     name, sizes = context.jemalloc.id, context.geometry.size_classes
@@ -274,17 +307,14 @@ def keeping(context: Context, result: ExtentsResult, rows: Sequence[JemallocAren
     """Of the same look as the rows of `arenas`. active = allocated + free regions + what large allocations are rounded up by."""
     rooms = sorted((info.reg_size_bytes, info.slab_size_bytes) for info in context.geometry.bins)
     met = {arena.arena: arena for arena in result.arenas}
-    arenas, rounding = [], 0
+    arenas, rounded = [], 0
     for row in rows:
         walked = met.get(row.index)
-        more = 0
-        if walked is not None:
-            large = [blocks for blocks in classes(context, walked) if blocks.slabs is None]
-            more = sum(extents.bytes for extents in walked.larges) - sum(blocks.used_bytes + blocks.cached_bytes for blocks in large)
-        rounding += more
+        more = sum(rounding(context, walked)[1:]) if walked is not None else 0
+        rounded += more
         kept = None if row.active_bytes is None or row.allocated_bytes is None else row.active_bytes - row.allocated_bytes - more
         arenas.append(ArenaKeeps(row.index, kept))
     active, allocated = (sum(getattr(row, name) or 0 for row in rows) for name in ("active_bytes", "allocated_bytes"))
-    terms = [Term("active", active), Term("allocated", allocated, True), Term("rounding of large blocks", rounding, True)]
+    terms = [Term("active", active), Term("allocated", allocated, True), Term("rounding of large blocks", rounded, True)]
     given = add([row.reclaimable_bytes for row in rows])
     return Keeping(PinShape(context.geometry.page_bytes, rooms=rooms), arenas, terms, returnable_bytes=given)

@@ -237,6 +237,11 @@ def next_steps(kind: str, found: Figures, tickers: TickerReport, state: Jemalloc
         call = Step(names.call(PURGE), say("in the program returns %s to the OS now%s", Size(found.purgeable_bytes), outside))
         steps.append(programs.purge_hint(modules) or call)
         steps += _against_hoarding(tickers, state)
+    if kind in (verdict.HOARDING, verdict.MIXED) and 4 * found.huge_dirty_bytes > found.in_memory.held_bytes:
+        bounds = ["hpa_dirty_mult:0.25"] * (found.dirty_mult is not None and found.dirty_mult < 0)
+        bounds += ["background_thread:true"] * (not state.background_running and not state.background_asked)
+        if bounds:
+            steps.append(Step(names.setting(",".join(bounds)), "at the next start bounds the dirty pages in huge pages"))
     if kind == verdict.FRAGMENTED or (kind == verdict.MIXED and 10 * found.free_regions_bytes > found.held_bytes):
         steps.append(Step("bins", "shows for each size class how many regions are free in slabs that are still in use"))
         steps += [hint for hint in [programs.defragment_hint(modules)] if hint]

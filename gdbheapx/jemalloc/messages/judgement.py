@@ -32,7 +32,8 @@ def _judge(facts: JemallocFacts, around: Surroundings) -> Judged:
     lines = findings.findings(facts.info.version, figures, facts.arenas, state, facts.tickers, facts.bins)
     parts, name = verdict.parts(figures), facts.info.id
     steps = [*huge_pages.against(judged, returned), *steps]
-    held = figures.held_bytes if figures.taken_bytes is None else min(figures.held_bytes, figures.taken_bytes)
+    held = figures.in_memory.held_bytes
+    held = held if figures.taken_bytes is None or figures.present else min(held, figures.taken_bytes)
     return Judged(name, (name,), held, judged, lines, steps, parts)
 
 

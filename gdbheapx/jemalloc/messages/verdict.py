@@ -1,7 +1,7 @@
 """Where one jemalloc's memory is, and whether that is a leak or jemalloc holding it. Figures in, sentences out."""
 
 from itertools import product
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import findings as codes
 from gdbheapx import verdict
@@ -23,6 +23,26 @@ _CODES = {
 }
 
 
+PARTS = {
+    "used_bytes": "in use by the program",
+    "cached_bytes": "in thread caches",
+    "free_regions_bytes": "free regions in slabs",
+    "dirty_bytes": "dirty pages",
+    "muzzy_bytes": "muzzy pages",
+    "metadata_bytes": "jemalloc's metadata",
+    "rounding_bytes": "rounding to pages",
+    "sampled_bytes": "rounding of sampled blocks",
+    "huge_dirty_bytes": "dirty pages in huge pages (HPA)",
+    "huge_untouched_bytes": "untouched, in huge pages (HPA)",
+    "pinned_bytes": "pinned pages, unused",
+    "returned_resident_bytes": "returned, but still in RAM",
+    "other_bytes": "extents between two states",
+    "unparsed_bytes": "extents not read",
+}
+"""What jemalloc holds, by field of Figures."""
+ALWAYS_SHOWN = 7
+
+
 class Figures(NamedTuple):
     """What one jemalloc has from the kernel, in parts that add up. Retained address space is a part as far as it is in RAM."""
 
@@ -33,7 +53,7 @@ class Figures(NamedTuple):
     free_regions_bytes: int
     """Free regions of slabs that have used ones beside them."""
     rounding_bytes: int
-    """What else active pages hold: the ends of slabs and of large allocations."""
+    """Ends of slabs, and what large allocations are rounded up by."""
     dirty_bytes: Optional[int]
     """None where the build's counters are not known, and its huge page allocator may keep some."""
     muzzy_bytes: Optional[int]
@@ -62,12 +82,37 @@ class Figures(NamedTuple):
     is_core: bool = False
     can_purge: bool = False
     """gdbheapx would not refuse it here."""
-    is_profiled: bool = False
-    """opt.prof: a sampled block has whole pages of its own."""
     missing: Sequence[str] = ()
     """What could not be read."""
     pinned_bytes: Optional[int] = 0
     """Unused pages that extent hooks can never return; None where no layout is known."""
+    sampled_bytes: int = 0
+    """What small blocks are rounded up by that the heap profiler sampled."""
+    huge_dirty_bytes: int = 0
+    """Dirty pages of the huge page allocator, which no purge reaches."""
+    huge_untouched_bytes: int = 0
+    """Pages in RAM that it never gave to anybody: parts of huge pages."""
+    other_bytes: int = 0
+    """Extents between two states."""
+    dirty_mult: Optional[int] = None
+    """See HugePages."""
+    has_oblivious_option: bool = False
+    """MALLOC_CONF can turn cache_oblivious off (from 5.3.1)."""
+    present: Mapping[str, int] = {}
+    """What of each part is in RAM or swap, or in the core, by the pages of its extents; empty where that cannot be told."""
+
+    @property
+    def in_memory(self) -> "Figures":
+        """The same, in which each part is what of it is in memory; itself, where that cannot be told."""
+        if not self.present:
+            return self
+        parts: Dict[str, Any] = dict(self.present)
+        return self._replace(**parts, taken_bytes=None, reclaimable_resident_bytes=None, unused_taken_bytes=None)
+
+    @property
+    def absent_bytes(self) -> int:
+        """What of all parts is not in memory."""
+        return sum(max(0, getattr(self, name) - size) for name, size in self.present.items() if getattr(self, name) is not None)
 
     @property
     def unused_pages_bytes(self) -> int:
@@ -95,8 +140,7 @@ class Figures(NamedTuple):
     @property
     def held_bytes(self) -> int:
         """All parts, in RAM or not."""
-        parts = (self.used_bytes, self.cached_bytes, self.free_regions_bytes, self.rounding_bytes, self.metadata_bytes, self.pinned_bytes)
-        return self.unused_pages_bytes + sum(part or 0 for part in (*parts, self.returned_resident_bytes))
+        return sum(getattr(self, name) or 0 for name in PARTS)
 
 
 class Case(NamedTuple):
@@ -114,6 +158,9 @@ class Case(NamedTuple):
     """What takes no memory."""
     gone_unused: int
     """Of it in dirty and muzzy pages; the rest is in blocks that were never written to."""
+    rounding: int = 0
+    """What blocks are rounded up by: it is no part of them, and goes only with them."""
+    huge_dirty: int = 0
 
 
 def figures(facts: JemallocFacts, around: Surroundings) -> Figures:
@@ -128,21 +175,49 @@ def figures(facts: JemallocFacts, around: Surroundings) -> Figures:
         (any(row.dirty_bytes is None or row.muzzy_bytes is None for row in rows), "dirty pages"),
         (any(row.metadata_bytes is None for row in rows), "metadata"),
     ]
-    found = sums(rows, facts.bins)._replace(
+    found = sums(rows, facts.bins, unparsed or 0)._replace(
         taken_bytes=None if taken is None else max(0, taken - (returned or 0)),
         most_metadata_bytes=_most_metadata(facts, around),
         most_cached_bytes=facts.most_cached_bytes,
-        unparsed_bytes=unparsed or 0,
+        huge_untouched_bytes=around.taken(facts.huge.untouched) or 0 if facts.huge.untouched else 0,
+        dirty_mult=facts.huge.dirty_mult,
+        has_oblivious_option=facts.conditions.has_oblivious_option,
         beyond_bytes=around.beyond_bytes if not facts.is_whole or unparsed is None else 0,
         is_core=around.is_core,
         can_purge="purge" in around.advisable.get(facts.info.id, ()),
-        is_profiled=bool(facts.conditions.prof),
         missing=[what for is_missing, what in told if is_missing],
     )
-    is_told = found.reclaimable_resident_bytes is not None or found.taken_bytes is None or not found.unused_pages_bytes
+    if facts.is_whole and not unparsed:
+        found = found._replace(present=_present(found, facts, around))
+    is_told = found.present or found.reclaimable_resident_bytes is not None or found.taken_bytes is None or not found.unused_pages_bytes
     if is_told or found.held_bytes - (found.taken_bytes or 0) <= SMALL_BYTES:
         return found
     return found._replace(unused_taken_bytes=around.taken(facts.unused_ranges()))
+
+
+def _present(found: Figures, facts: JemallocFacts, around: Surroundings) -> Mapping[str, int]:
+    """See Figures.present. A core needs a second walk, where some part is not in it."""
+    own, huge = around.taken(facts.bases), around.taken(facts.huge.dirty) if facts.huge.dirty else 0
+    absent = facts.absent
+    if absent is None and around.core_runs is not None:
+        absent = facts.absent_beside(around.core_runs)
+    if absent is None or own is None or huge is None:
+        return {}
+    parts = {
+        "used_bytes": found.used_bytes - absent.used - (absent.cached if found.cached_bytes is None else 0),
+        "free_regions_bytes": found.free_regions_bytes - absent.free,
+        "rounding_bytes": found.rounding_bytes - absent.rounding,
+        "sampled_bytes": found.sampled_bytes - absent.sampled,
+        "metadata_bytes": own,
+        "huge_dirty_bytes": huge,
+        "other_bytes": found.other_bytes - absent.other,
+    }
+    gone = {"cached_bytes": absent.cached, "dirty_bytes": absent.dirty, "muzzy_bytes": absent.muzzy, "pinned_bytes": absent.pinned}
+    for name, size in gone.items():
+        held = getattr(found, name)
+        if held is not None:
+            parts[name] = held - size
+    return {name: max(0, size) for name, size in parts.items()}
 
 
 def _most_metadata(facts: JemallocFacts, around: Surroundings) -> int:
@@ -151,15 +226,22 @@ def _most_metadata(facts: JemallocFacts, around: Surroundings) -> int:
     return sum(end - start for start, end in facts.bases) if taken is None else taken
 
 
-def sums(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin]) -> Figures:
+def sums(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin], unparsed: int = 0) -> Figures:
     """What the arenas say. A part of one arena that is not known counts as nothing, but for what may be unknown as a whole."""
     used, allocated, active = add(row.used_bytes for row in rows), _known(rows, "allocated_bytes"), _known(rows, "active_bytes")
     free = sum(row.bytes for row in bins if row.kind == "small")
+    rounding, sampled = add(row.rounding_bytes for row in rows), _known(rows, "sampled_rounding_bytes")
+    if rounding is None:  # a snapshot of an older release
+        rounding = max(0, active - allocated - free - unparsed)
     return Figures(
         used_bytes=allocated if used is None else used,
         cached_bytes=add(row.cached_bytes for row in rows) if used is not None else None,
         free_regions_bytes=free,
-        rounding_bytes=max(0, active - allocated - free),
+        rounding_bytes=rounding - sampled,
+        sampled_bytes=sampled,
+        huge_dirty_bytes=_known(rows, "huge_dirty_bytes"),
+        other_bytes=_known(rows, "other_bytes"),
+        unparsed_bytes=unparsed,
         dirty_bytes=add(row.dirty_bytes for row in rows),
         muzzy_bytes=add(row.muzzy_bytes for row in rows),
         metadata_bytes=add(row.metadata_bytes for row in rows),
@@ -180,24 +262,18 @@ def parts(found: Figures) -> List[Part]:
     """Largest first, unknown ones last; none where nothing is known."""
     if not found.is_known:
         return []
+    here = found.in_memory
     rows = [
-        Part("in use by the program", found.used_bytes),
-        Part("in thread caches", found.cached_bytes),
-        Part("free regions in slabs", found.free_regions_bytes),
-        Part("dirty pages", found.dirty_bytes),
-        Part("muzzy pages", found.muzzy_bytes),
-        Part("jemalloc's metadata", found.metadata_bytes),
-        Part("rounding to pages", found.rounding_bytes),
+        Part(name, getattr(found, field), getattr(here, field) if found.present else None)
+        for place, (field, name) in enumerate(PARTS.items())
+        if place < ALWAYS_SHOWN or getattr(found, field)
     ]
-    if found.pinned_bytes:
-        rows.append(Part("pinned pages, unused", found.pinned_bytes))
-    if found.returned_resident_bytes:
-        rows.append(Part("returned, but still in RAM", found.returned_resident_bytes))
     return sorted(rows, key=lambda part: -1 if part.bytes is None else part.bytes, reverse=True)
 
 
-def cases(found: Figures) -> List[Case]:
+def cases(all_parts: Figures) -> List[Case]:
     """The corners of what is possible: each unknown as small and as large as it can be."""
+    found = all_parts.in_memory
     most = found.used_bytes if found.most_cached_bytes is None else min(found.used_bytes, found.most_cached_bytes)
     rest = UNBOUNDED if found.taken_bytes is None else found.taken_bytes
     ranges = [
@@ -211,14 +287,15 @@ def cases(found: Figures) -> List[Case]:
     for cached, dirty, muzzy, own, unparsed, used, unused in product(*ranges):
         one = found._replace(
             used_bytes=found.used_bytes - (cached if found.cached_bytes is None else 0) + unparsed,
-            rounding_bytes=max(0, found.rounding_bytes - unparsed),
+            unparsed_bytes=found.unparsed_bytes - unparsed,
             cached_bytes=cached,
             dirty_bytes=dirty,
             muzzy_bytes=muzzy,
             metadata_bytes=own,
         )
         for case in _weighed(one):
-            made.append(case._replace(held=case.held + used + unused, used=case.used + used, unused=case.unused + unused))
+            more = case._replace(held=case.held + used + unused, used=case.used + used, unused=case.unused + unused)
+            made.append(more._replace(gone=all_parts.absent_bytes) if all_parts.present else more)
     return list(dict.fromkeys(made))
 
 
@@ -255,9 +332,12 @@ def _weighed(found: Figures) -> List[Case]:
         left = lost - gone_unused
         # its blocks are mapped 2 MiB at a time and mostly never touched: metadata is weighed as jemalloc counts it
         left -= min(metadata, left) if gone is not None else 0
-        used = max(0, found.used_bytes - left)
         held = max(0, whole - gone_unused - left + (found.returned_resident_bytes or 0))
-        made.append(Case(held, used, cached, unused - gone_unused, found.free_regions_bytes, metadata, gone_unused + left, gone_unused))
+        beside = found.rounding_bytes + found.sampled_bytes
+        more = gone_unused + left, gone_unused, beside, found.huge_dirty_bytes
+        least = max(0, found.used_bytes - left)  # of which part it is nothing tells: at worst of none, or of all that is in use
+        for used in [least] if left <= SMALL_BYTES else [least, min(found.used_bytes, held)]:
+            made.append(Case(held, used, cached, unused - gone_unused, found.free_regions_bytes, metadata, *more))
     return made
 
 
@@ -303,7 +383,7 @@ def _evidence(found: Figures, possible: Sequence[Case]) -> Said:
         known = Size(min(one.used for one in possible)), Size(min(one.unused for one in possible)), ", ".join(found.missing) or "RAM"
         return say("at least %s are in use by the program, at least %s are unused pages; unknown, and without weight here: %s", *known)
     text = "%s of %s (%s) are in use by the program, %s (%s) are unused pages, %s (%s) are free regions in slabs%s"
-    shares = [part for size in (case.unused, case.regions) for part in (Size(size), share(size, case.held))]
+    shares = [part for size in (case.unused + case.huge_dirty, case.regions) for part in (Size(size), share(size, case.held))]
     return say(text, Size(case.used), Size(case.held), share(case.used, case.held), *shares, _gone(found, case))
 
 
@@ -320,9 +400,9 @@ def _kind(ask: Ask[Case]) -> str:
         return verdict.SMALL
     if ask(lambda one: one.held - one.metadata < SMALL_BYTES) and ask(lambda one: one.held < 2 * SMALL_HEAP_BYTES):
         return verdict.SMALL
-    if ask(lambda one: one.used >= 0.8 * one.held):
+    if ask(lambda one: one.used >= 0.8 * (one.held - one.rounding)):
         return verdict.LEAK_LIKE
-    if is_much(ask, lambda one: one.unused, lambda one: one.held):
+    if is_much(ask, lambda one: one.unused + one.huge_dirty, lambda one: one.held):
         return verdict.HOARDING
     if ask(lambda one: 4 * one.regions >= one.held) and ask(lambda one: one.regions >= 2 * (one.unused + one.cached)):
         return verdict.FRAGMENTED
@@ -333,16 +413,25 @@ def _main(kind: str, found: Figures, bins: Sequence[JemallocBin]) -> Tuple[str, 
     if kind == verdict.LEAK_LIKE:
         return verdict.HELD, GROWING
     if kind == verdict.HOARDING:
+        hint = huge_dirty_hint(found) if found.huge_dirty_bytes > found.unused_pages_bytes else purge_hint(found)
         what = "hoarding: jemalloc holds whole pages that the program has freed"
         if 2 * (found.muzzy_bytes or 0) > found.unused_pages_bytes:
             what += ", most of them muzzy (MADV_FREE): the kernel takes those when memory is short"
-        return what, purge_hint(found)
+        return what, hint
     if kind == verdict.FRAGMENTED:
         return "fragmented: free regions are in slabs that used regions keep alive", _fragmentation_hint(bins)
     what = "mixed: part is in use, part is held by jemalloc"
     if 2 * (found.cached_bytes or 0) >= found.held_bytes:
         what += ", most of it in thread caches"
     return what, purge_hint(found) if found.worth_purging else None
+
+
+def huge_dirty_hint(found: Figures) -> Said:
+    """What bounds the dirty pages of the huge page allocator (hpa.c: hpa_ndirty_max)."""
+    most = "any number of them may stay: opt.hpa_dirty_mult is -1"
+    if found.dirty_mult is not None and found.dirty_mult >= 0:
+        most = "for each active page %.2f of them may stay (opt.hpa_dirty_mult)" % (found.dirty_mult / 65536)
+    return say("%s are dirty pages in huge pages (opt.hpa): no purge reaches them; %s", Size(found.huge_dirty_bytes), most)
 
 
 def purge_hint(found: Figures) -> Said:
@@ -372,26 +461,35 @@ def _fragmentation_hint(bins: Sequence[JemallocBin]) -> Said:
 
 
 def _side_lines(found: Figures, case: Case, bins: Sequence[JemallocBin], kind: str, names: PublicNames) -> List[Finding]:
-    lines, held, much = [], case.held, 16 * SMALL_BYTES
+    lines: List[Finding] = []
+    held, much, here = case.held, 16 * SMALL_BYTES, found.in_memory
 
     def add_line(what: str, size: int, hint: str, code: str, evidence: str = "%s (%s)") -> None:
         lines.append(Finding(what, say(evidence, Size(size), share(size, held)), hint, code))
 
-    if found.is_profiled and 4 * found.rounding_bytes > held:
+    if here.sampled_bytes > much and 4 * here.sampled_bytes > held:
         hint = "a larger lg_prof_sample samples fewer blocks; without prof:true there is none of it"
         evidence = "%s (%s) is rounding: with opt.prof on, each sampled block takes whole pages"
-        add_line("much memory is rounding around sampled blocks", found.rounding_bytes, hint, codes.SAMPLED_BLOCKS, evidence)
-    if kind != verdict.FRAGMENTED and found.free_regions_bytes > much and 4 * found.free_regions_bytes > held:
+        add_line("much memory is rounding around sampled blocks", here.sampled_bytes, hint, codes.SAMPLED_BLOCKS, evidence)
+    if here.rounding_bytes > 4 * SMALL_BYTES and 10 * here.rounding_bytes > held:
+        what = "much memory is a page more for each large block (opt.cache_oblivious)"
+        hint = "this release has no option against it: it takes a build with --disable-cache-oblivious"
+        if found.has_oblivious_option:
+            hint = "%s at the next start ends it" % names.setting("cache_oblivious:false")
+        add_line(what, here.rounding_bytes, hint, codes.LARGE_ROUNDING)
+    if kind != verdict.HOARDING and here.huge_dirty_bytes > much and 10 * here.huge_dirty_bytes > held:
+        add_line("much memory is dirty pages in huge pages", here.huge_dirty_bytes, huge_dirty_hint(found), codes.UNUSED_PAGES)
+    if kind != verdict.FRAGMENTED and here.free_regions_bytes > much and 4 * here.free_regions_bytes > held:
         what = "much memory is free regions in slabs that are still in use"
-        add_line(what, found.free_regions_bytes, _fragmentation_hint(bins), codes.FREE_REGIONS)
-    if found.pinned_bytes is not None and found.pinned_bytes > much and 10 * found.pinned_bytes > held:
+        add_line(what, here.free_regions_bytes, _fragmentation_hint(bins), codes.FREE_REGIONS)
+    if here.pinned_bytes is not None and here.pinned_bytes > much and 10 * here.pinned_bytes > held:
         hint = "no purge reaches them: the program's extent hooks say that this memory cannot be returned; jemalloc reuses it first"
-        add_line("much memory is unused pinned pages", found.pinned_bytes, hint, codes.PINNED_PAGES)
-    if found.cached_bytes is not None and 10 * found.cached_bytes > held:
+        add_line("much memory is unused pinned pages", here.pinned_bytes, hint, codes.PINNED_PAGES)
+    if here.cached_bytes is not None and 10 * here.cached_bytes > held:
         hint = "no purge reaches it: only the thread itself can free it, with %s, or over time if it keeps allocating"
         flush, evidence = names.call('"thread.tcache.flush"'), "%s (%s of what jemalloc holds)"
-        add_line("much memory is in thread caches", found.cached_bytes, hint % flush, codes.THREAD_CACHES, evidence)
-    if found.metadata_bytes is not None and found.metadata_bytes > much and 5 * found.metadata_bytes > held:
+        add_line("much memory is in thread caches", here.cached_bytes, hint % flush, codes.THREAD_CACHES, evidence)
+    if here.metadata_bytes is not None and here.metadata_bytes > much and 5 * here.metadata_bytes > held:
         hint = "it never shrinks; fewer arenas (narenas) need less of it"
-        add_line("jemalloc's own bookkeeping uses much memory", found.metadata_bytes, hint, codes.METADATA)
+        add_line("jemalloc's own bookkeeping uses much memory", here.metadata_bytes, hint, codes.METADATA)
     return lines

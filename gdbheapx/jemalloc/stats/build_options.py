@@ -154,6 +154,7 @@ def conditions(context: Context, listed: Sequence[Arena]) -> JemallocConditions:
         prof_active=_is_on(options.running(context)["prof.active"]) if prof else None,
         unread_variables=options.unread_variables(context),
         refused=_refused(context) if is_set else (),
+        has_oblivious_option=layouts.takes_cache_oblivious(context.jemalloc.version),
     )
 
 

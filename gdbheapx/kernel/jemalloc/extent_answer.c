@@ -58,12 +58,13 @@ static uint64_t write_rows(uint64_t *out, const void *rows, uint64_t count, size
 /* There is room for as many bins and larges as the layout has, and for EXTENT_CLASSES. Writes how many of each there are. 0: the arena
    has no extent. */
 int heapx_extents_arena(const struct extents_job *job, uint64_t index, struct state_totals *states, struct bin_totals *bins,
-                        struct large_totals *larges, uint64_t *classes, uint64_t *counts)
+                        struct large_totals *larges, uint64_t *classes, uint64_t *counts, struct absent_totals *absent)
 {
     const struct arena_totals *arena = job->arenas[index];
     if (!arena)
         return 0;
     memcpy(states, arena->states, sizeof arena->states);
+    *absent = arena->absent;
     counts[0] = write_rows((uint64_t *) bins, arena->bins, job->extents.nbins, sizeof *bins / 8);
     counts[1] = write_rows((uint64_t *) larges, arena->larges, job->extents.nsizes, sizeof *larges / 8);
     counts[2] = write_rows(classes, arena->rows, EXTENT_CLASSES, 1 + UNUSED_NUMBERS);

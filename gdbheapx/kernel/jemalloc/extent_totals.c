@@ -15,10 +15,11 @@ void heapx_extents_free(struct extents_job *job)
     free(job);
 }
 
-/* `numbers` and `bins` as in extents_open; `bins`, `cached` (sorted) and `pages` (may be NULL) stay the caller's and must outlive the
-   job. NULL: no memory. */
+/* `numbers` and `bins` as in extents_open; `bins`, `size_classes`, `cached` (sorted), `pages` and `runs` (may be NULL) stay the caller's
+   and must outlive the job. NULL: no memory. */
 struct extents_job *heapx_extents_new(const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins,
-                                      const uint64_t *cached, uint64_t cached_count, const struct page_table *pages)
+                                      const uint64_t *size_classes, const struct block_sizes *sizes, const uint64_t *cached,
+                                      uint64_t cached_count, const struct page_table *pages, const uint64_t *runs, uint64_t run_count)
 {
     struct extents_job *job = calloc(1, sizeof *job);
     if (!job)
@@ -28,6 +29,10 @@ struct extents_job *heapx_extents_new(const struct source *source, const struct 
     job->cached_count = cached_count;
     job->lg_page = (unsigned) numbers->lg_page;
     page_window_open(&job->pages, pages);
+    job->runs = runs;
+    job->run_count = run_count;
+    job->size_classes = size_classes;
+    job->sizes = *sizes;
     job->arenas = calloc(job->extents.narenas ? (size_t) job->extents.narenas : 1, sizeof *job->arenas);
     if (!opened || !job->arenas) {
         heapx_extents_free(job);
@@ -82,7 +87,84 @@ static void judge_outside(struct extents_job *job, uint64_t end)
         misplaced(job, address, range_has(&job->extents.unknown, address) ? CACHED_UNKNOWN : CACHED_OUTSIDE);
 }
 
-static void count_slab(struct extents_job *job, struct bin_totals *totals, const struct extent *extent)
+/* Bytes of a range that the runs of a core do not have. */
+static uint64_t absent_of_runs(const struct extents_job *job, uint64_t begin, uint64_t end)
+{
+    uint64_t low = 0, high = job->run_count, absent = end - begin;
+    while (low < high) {    /* the first run that ends behind `begin` */
+        const uint64_t middle = low + (high - low) / 2;
+        if (job->runs[2 * middle + 1] <= begin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < job->run_count && job->runs[2 * low] < end; low++) {
+        const uint64_t from = job->runs[2 * low] > begin ? job->runs[2 * low] : begin;
+        absent -= (job->runs[2 * low + 1] < end ? job->runs[2 * low + 1] : end) - from;
+    }
+    return absent;
+}
+
+/* Bytes of a range that are neither in RAM nor in swap. */
+static uint64_t absent_in(struct extents_job *job, uint64_t begin, uint64_t end)
+{
+    if (job->runs)
+        return absent_of_runs(job, begin, end);
+    const uint64_t page = job->pages.table->page;
+    uint64_t absent = 0;
+    for (uint64_t at = begin, next; at < end; at = next) {
+        next = (at / page + 1) * page < end ? (at / page + 1) * page : end;
+        if (!page_is_resident(&job->pages, at) && !page_is_swapped(&job->pages, at))
+            absent += next - at;
+    }
+    return absent;
+}
+
+/* Of a whole extent, whose pages have just been counted. */
+static uint64_t absent_extent(struct extents_job *job, const struct extent *extent, const struct residency *sum)
+{
+    const uint64_t there = sum->resident_bytes + sum->swapped_bytes + sum->unsure_bytes, bytes = extent->end - extent->begin;
+    if (job->runs || (job->pages.table && job->pages.table->outside_count && there < bytes))
+        return absent_in(job, extent->begin, extent->end);
+    return job->pages.table ? bytes - there : 0;
+}
+
+/* Of the only block of an extent that is no slab. */
+static uint64_t block_end(const struct extents_job *job, const struct extent *extent)
+{
+    const uint64_t bytes = extent->end - extent->begin, pad = job->sizes.large_pad_bytes;
+    uint64_t size = bytes > pad ? bytes - pad : bytes;
+    if (!job->sizes.from_extent || extent->szind < job->extents.nbins)
+        size = job->size_classes[extent->szind];
+    return size < extent->end - extent->address ? extent->address + size : extent->end;
+}
+
+/* What of an active extent is not in memory, by block: `absent` bytes in all. Those in thread caches count as used here. */
+static void charge_active(struct extents_job *job, struct absent_totals *totals, const struct extent *extent, uint64_t absent)
+{
+    uint64_t blocks = 0;
+    if (extent->slab) {
+        const struct bin_layout *bin = &job->extents.bins[extent->szind];
+        for (uint64_t i = 0, at = extent->begin; i < bin->nregs; i++, at += bin->reg_size_bytes) {
+            const uint64_t bytes = absent_in(job, at, at + bin->reg_size_bytes);
+            *(region_is_free(extent, i) ? &totals->free : &totals->used) += bytes;
+            blocks += bytes;
+        }
+    } else {    /* what lies before and behind its only block is a page or two */
+        blocks = absent - absent_in(job, extent->begin, extent->address) - absent_in(job, block_end(job, extent), extent->end);
+        totals->used += blocks;
+    }
+    *(extent->slab || extent->szind >= job->extents.nbins ? &totals->rounding : &totals->sampled) += absent - blocks;
+}
+
+static void charge_cached(struct extents_job *job, struct absent_totals *totals, uint64_t address, uint64_t end)
+{
+    const uint64_t bytes = absent_in(job, address, end);
+    totals->used -= bytes;
+    totals->cached += bytes;
+}
+
+static void count_slab(struct extents_job *job, struct bin_totals *totals, const struct extent *extent, struct absent_totals *absent)
 {
     const struct bin_layout *bin = &job->extents.bins[extent->szind];
     uint64_t address;
@@ -95,12 +177,15 @@ static void count_slab(struct extents_job *job, struct bin_totals *totals, const
             misplaced(job, address, CACHED_NOT_START);
         else if (region_is_free(extent, offset / bin->reg_size_bytes))
             misplaced(job, address, CACHED_FREE);
-        else
+        else {
             totals->cached_regions++;
+            if (absent)
+                charge_cached(job, absent, address, address + bin->reg_size_bytes);
+        }
     }
 }
 
-static void count_large(struct extents_job *job, struct large_totals *totals, const struct extent *extent)
+static void count_large(struct extents_job *job, struct large_totals *totals, const struct extent *extent, struct absent_totals *absent)
 {
     uint64_t address, bytes = extent->end - extent->begin;
     totals->extents++;
@@ -111,6 +196,8 @@ static void count_large(struct extents_job *job, struct large_totals *totals, co
         } else {
             totals->cached_extents++;
             totals->cached_bytes += bytes;
+            if (absent)
+                charge_cached(job, absent, address, block_end(job, extent));
         }
     }
 }
@@ -161,6 +248,15 @@ static void join(struct extents_job *job, uint64_t begin, uint64_t end)
     job->ranges[job->range_count++].end = end;
 }
 
+static void add_residency(struct residency *sum, const struct residency *here)
+{
+    sum->resident_bytes += here->resident_bytes;
+    sum->exclusive_bytes += here->exclusive_bytes;
+    sum->swapped_bytes += here->swapped_bytes;
+    sum->huge_bytes += here->huge_bytes;
+    sum->unsure_bytes += here->unsure_bytes;
+}
+
 static void count(struct extents_job *job, const struct extent *extent)
 {
     struct range *unknown = &job->extents.unknown;
@@ -172,17 +268,26 @@ static void count(struct extents_job *job, const struct extent *extent)
     join(job, extent->begin, extent->end);
     arena->states[state].extents++;
     arena->states[state].bytes += extent->end - extent->begin;
+    struct residency here = {0};
     if (job->pages.table)
-        page_window_add(&job->pages, extent->begin, extent->end, &arena->states[state].residency);
+        page_window_add(&job->pages, extent->begin, extent->end, &here);
+    add_residency(&arena->states[state].residency, &here);
+    const uint64_t absent = absent_extent(job, extent, &here);
+    uint64_t *const of_state[STATES] = {NULL, &arena->absent.dirty, &arena->absent.muzzy, &arena->absent.retained, &arena->absent.pinned,
+                                        &arena->absent.other};
+    if (absent && state == STATE_ACTIVE)
+        charge_active(job, &arena->absent, extent, absent);
+    else if (absent)
+        *of_state[state] += absent;
     judge_outside(job, extent->begin);
     if (unknown->begin < extent->end)   /* what is known now */
         unknown->begin = unknown->end > extent->end ? extent->end : unknown->end;
     if (state != STATE_ACTIVE)
         count_inactive(job, arena, state, extent);
     else if (extent->slab)
-        count_slab(job, &arena->bins[extent->szind], extent);
+        count_slab(job, &arena->bins[extent->szind], extent, absent ? &arena->absent : NULL);
     else
-        count_large(job, &arena->larges[extent->szind], extent);
+        count_large(job, &arena->larges[extent->szind], extent, absent ? &arena->absent : NULL);
 }
 
 /* Works for about `seconds`. Returns 1 if there is more to do, 0 if not, INTERRUPTED, or NO_MEMORY. */

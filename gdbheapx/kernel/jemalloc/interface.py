@@ -26,11 +26,12 @@ class ExtentWalker(ABC):
     """Walks over the extents of one jemalloc: bound to where its bytes come from, its layout, and the budget of whoever asks."""
 
     @abstractmethod
-    def walk(self, cached: Sequence[int], pages: Optional[PageTable] = None) -> ExtentsResult:
+    def walk(self, cached: Sequence[int], pages: Optional[PageTable] = None, runs: Optional[Sequence[int]] = None) -> ExtentsResult:
         """Every extent that the rtree names, counted by arena; one pass in address order.
 
         `cached`: sorted array('Q') of the pointers in thread caches. An extent is believed if the leaf elements of its first and its
         last page name it. When the budget expires, or at Ctrl-C, the walk ends with STOP_TIME.
+        `runs`: begin and end of each run of pages that a core has, sorted: for `absent`, which `pages` is for in a process.
         """
 
     @abstractmethod

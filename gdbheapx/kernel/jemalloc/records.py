@@ -6,7 +6,7 @@ from gdbheapx.kernel.common.records import Residency
 
 IN_C = """
 BLOCK_* CACHED_* EXTENT_* LEAF_* STATE* UNUSED_NUMBERS MOST_PROBLEMS MOST_RANGES MOST_REGIONS MOST_EXTENT_BYTES EXTENT_CLASSES
-LayoutNumbers BinLayout BlockSizes StateTotals BinTotals LargeTotals ExtentProblem CachedProblem ExtentsSummary
+LayoutNumbers BinLayout BlockSizes StateTotals BinTotals LargeTotals AbsentTotals ExtentProblem CachedProblem ExtentsSummary
 NO_LINK LINKED_* LinkedList Linked
 """
 
@@ -260,6 +260,25 @@ class LargeTotals(NamedTuple):
     cached_bytes: int
 
 
+class AbsentTotals(NamedTuple):
+    """Bytes of one arena that are not in memory, by what they belong to: neither in RAM nor in swap, or not in the core."""
+
+    used: int
+    """Of blocks that the program holds, to the byte: other parts of their pages may lie in another one."""
+    cached: int
+    free: int
+    """Of free regions of slabs."""
+    rounding: int
+    """Of pages of active extents that no block has, but for the next."""
+    sampled: int
+    """The same of extents with one small block, which the heap profiler sampled."""
+    dirty: int
+    muzzy: int
+    retained: int
+    pinned: int
+    other: int
+
+
 ExtentRow = Tuple[int, ...]
 """(class, dirty extents, dirty bytes, muzzy extents, muzzy bytes, retained extents, retained bytes, pinned extents, pinned bytes), class by
 api.histogram_class of size and page."""
@@ -282,6 +301,8 @@ class ArenaExtents(NamedTuple):
     larges: Tuple[LargeTotals, ...]
     """By szind, those with an extent."""
     histogram: Tuple[ExtentRow, ...]
+    absent: Optional[AbsentTotals] = None
+    """None where nothing tells which pages are in memory."""
 
 
 class ExtentProblem(NamedTuple):

@@ -18,14 +18,15 @@ struct block_source *heapx_extent_blocks(const struct source *memory, const stru
     const uint64_t *size_classes, const uint64_t *cached, uint64_t cached_count, const struct block_wanted *wanted, uint64_t arena,
     const struct block_sizes *sizes);
 struct extents_job *heapx_extents_new(const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins,
-    const uint64_t *cached, uint64_t cached_count, const struct page_table *pages);
+    const uint64_t *size_classes, const struct block_sizes *sizes, const uint64_t *cached, uint64_t cached_count,
+    const struct page_table *pages, const uint64_t *runs, uint64_t run_count);
 int64_t heapx_extents_slice(struct extents_job *job, double seconds);
 void heapx_extents_summary(const struct extents_job *job, struct extents_summary *out);
 void heapx_extents_problems(const struct extents_job *job, uint64_t *counts, uint64_t *detail_counts, uint64_t *cached_counts,
     struct extent_problem *problems, struct extent_problem *details, struct cached_problem *cached);
 uint64_t heapx_extents_ranges(const struct extents_job *job, uint64_t room, uint64_t *out);
 int heapx_extents_arena(const struct extents_job *job, uint64_t index, struct state_totals *states, struct bin_totals *bins,
-    struct large_totals *larges, uint64_t *classes, uint64_t *counts);
+    struct large_totals *larges, uint64_t *classes, uint64_t *counts, struct absent_totals *absent);
 void heapx_extents_free(struct extents_job *job);
 struct linked_job *heapx_linked_new(const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins,
     const struct linked_list *lists, uint64_t count);
@@ -43,15 +44,18 @@ class CExtentWalker(ExtentWalker):
         self._library, self._opened, self._heap, self._budget = declared(kernel.library, PROTOTYPES), kernel.open(source), heap, budget
         self._numbers, self._bins = flat(layout_numbers(heap)), flat(heap.bins)
 
-    def walk(self, cached: Sequence[int], pages: Optional[PageTable] = None) -> api.ExtentsResult:
+    def walk(self, cached: Sequence[int], pages: Optional[PageTable] = None, runs: Optional[Sequence[int]] = None) -> api.ExtentsResult:
         """See ExtentWalker."""
         library, listed, table = self._library, as_array(cached), OpenPages(self._library, pages)
-        job = library.heapx_extents_new(self._opened.handle, at(self._numbers), at(self._bins), at(listed), len(listed), table.handle)
+        kept = [self._numbers, self._bins, as_array(self._heap.size_classes), flat(self._heap.sizes), listed]
+        present = as_array((0, 0) if runs is None else (*runs, 0, 0))  # not empty: its address says that there is one
+        known = (table.handle, at(present) if runs is not None else None, len(present) // 2 - 1)
+        job = library.heapx_extents_new(self._opened.handle, *map(at, kept), len(listed), *known)
         if not job:
             raise MemoryError()
         try:
             run(lambda seconds: library.heapx_extents_slice(job, seconds), self._opened, self._budget)
-            return _result(library, job, self._heap, table.handle is not None)
+            return _result(library, job, self._heap, table.handle is not None, runs is not None)
         finally:
             library.heapx_extents_free(job)
 
@@ -102,7 +106,7 @@ def layout_numbers(heap: api.HeapLayout) -> api.LayoutNumbers:
     )
 
 
-def _result(library: Any, job: int, heap: api.HeapLayout, has_pages: bool) -> api.ExtentsResult:
+def _result(library: Any, job: int, heap: api.HeapLayout, has_pages: bool, has_runs: bool) -> api.ExtentsResult:
     summaries = Rows(api.ExtentsSummary, 1)
     library.heapx_extents_summary(job, at(summaries.numbers))
     (summary,) = summaries.records(1)
@@ -115,7 +119,7 @@ def _result(library: Any, job: int, heap: api.HeapLayout, has_pages: bool) -> ap
     return api.ExtentsResult(
         stop=STOP_END if summary.done else STOP_TIME,
         at=summary.at,
-        arenas=tuple(_arenas(library, job, heap, has_pages)),
+        arenas=tuple(_arenas(library, job, heap, has_pages, has_runs)),
         ranges=tuple(zip(ranges[::2], ranges[1::2])),
         nodes=summary.nodes,
         leaf_nodes=summary.leaf_nodes,
@@ -132,7 +136,7 @@ def _result(library: Any, job: int, heap: api.HeapLayout, has_pages: bool) -> ap
     )
 
 
-def _arenas(library: Any, job: int, heap: api.HeapLayout, has_pages: bool) -> Iterator[api.ArenaExtents]:
+def _arenas(library: Any, job: int, heap: api.HeapLayout, has_pages: bool, has_runs: bool) -> Iterator[api.ArenaExtents]:
     states, bins, larges = (
         Rows(api.StateTotals, api.STATES),
         Rows(api.BinTotals, len(heap.bins)),
@@ -140,13 +144,14 @@ def _arenas(library: Any, job: int, heap: api.HeapLayout, has_pages: bool) -> It
     )
     numbers = 1 + api.UNUSED_NUMBERS
     classes, counts = array("Q", bytes(8 * numbers * api.EXTENT_CLASSES)), array("Q", bytes(8 * 3))
-    places = (at(states.numbers), at(bins.numbers), at(larges.numbers), at(classes), at(counts))
+    absent = Rows(api.AbsentTotals, 1)
+    places = (at(states.numbers), at(bins.numbers), at(larges.numbers), at(classes), at(counts), at(absent.numbers))
     for index in range(heap.narenas):
         if library.heapx_extents_arena(job, index, *places):
             totals: Any = [one if has_pages else one._replace(residency=None) for one in states.records(api.STATES)]
             histogram = [tuple(classes[place : place + numbers]) for place in range(0, numbers * counts[2], numbers)]
             rows = (tuple(bins.records(counts[0])), tuple(larges.records(counts[1])), tuple(histogram))
-            yield api.ArenaExtents._make([index, *totals, *rows])
+            yield api.ArenaExtents._make([index, *totals, *rows, absent.records(1)[0] if has_pages or has_runs else None])
 
 
 def extent_walker(kernel: Kernel, source: BulkSource, heap: api.HeapLayout, budget: Budget) -> ExtentWalker:

@@ -54,9 +54,9 @@ def cached_in(draw: Any, built: rtree.Built) -> List[int]:
 
 
 def walk(
-    kernel: Kernel, built: rtree.Built, cached: Any = (), source: Any = None, budget: Optional[Budget] = None, pages: Optional[PageTable] = None
+    kernel: Kernel, built: rtree.Built, cached: Any = (), source: Any = None, budget: Optional[Budget] = None, pages: Optional[PageTable] = None, runs: Any = None
 ) -> api.ExtentsResult:
-    return extent_walker(kernel, source or built.source, built.heap(), budget or Budget()).walk(array("Q", sorted(cached)), pages)
+    return extent_walker(kernel, source or built.source, built.heap(), budget or Budget()).walk(array("Q", sorted(cached)), pages, runs)
 
 
 def listed(

@@ -135,3 +135,32 @@ def blocks(built: Built, cached: Sequence[int], sizes: BlockSizes) -> List[Tuple
                 status = api.BLOCK_FREE if free else api.BLOCK_CACHED if address in held else api.BLOCK_USED
                 rows.append((address, built.bins[spec.szind].reg_size_bytes, status, spec.arena))
     return rows
+
+
+ABSENT = {api.BLOCK_USED: "used", api.BLOCK_CACHED: "cached", api.BLOCK_FREE: "free", api.BLOCK_DIRTY: "dirty", api.BLOCK_MUZZY: "muzzy", api.BLOCK_RETAINED: "retained"}
+ABSENT.update({api.BLOCK_PINNED: "pinned", api.BLOCK_OTHER: "other"})
+
+
+def absent(built: Built, cached: Sequence[int], runs: Sequence[int]) -> Dict[int, api.AbsentTotals]:
+    """By arena: what is not in memory where these runs of pages are all that is, a byte at a time."""
+    there = {byte for begin, end in zip(runs[::2], runs[1::2]) for byte in range(begin // UNIT, end // UNIT)}
+    sums: Dict[int, Dict[str, int]] = {}
+
+    def gone(begin: int, end: int) -> int:
+        return sum(min(end, (unit + 1) * UNIT) - max(begin, unit * UNIT) for unit in range(begin // UNIT, -(-end // UNIT)) if unit not in there)
+
+    rows = blocks(built, cached, built.heap().sizes)
+    for spec, begin, end in built.placed:
+        if spec.arena == UNASSOCIATED:
+            continue
+        parts = sums.setdefault(spec.arena, dict.fromkeys(api.AbsentTotals._fields, 0))
+        left = gone(begin, end)
+        for address, size, status, _ in (row for row in rows if begin <= row[0] < end):
+            part = gone(address, min(end, address + size))
+            parts[ABSENT[status]] += part
+            left -= part
+        parts["sampled" if spec.free is None and spec.szind < BINS else "rounding"] += left
+    return {arena: api.AbsentTotals(**parts) for arena, parts in sums.items()}
+
+
+UNIT = 256

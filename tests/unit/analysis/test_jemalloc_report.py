@@ -74,10 +74,10 @@ def told(report: TickerReport, conditions: Optional[JemallocConditions] = None, 
 
 
 def test_figures_add_up_to_active_unused_and_metadata() -> None:
-    """Every byte of active pages has a part; rounding is what no other part has."""
-    rows = [arena(0, allocated_bytes=70, used_bytes=60, cached_bytes=10, active_bytes=100, dirty_bytes=30, muzzy_bytes=5, metadata_bytes=7, retained_bytes=1000)]
+    """Every byte of active pages has a part, by its own count."""
+    rows = [arena(0, allocated_bytes=70, used_bytes=60, cached_bytes=10, active_bytes=100, rounding_bytes=10, sampled_rounding_bytes=4, dirty_bytes=30, muzzy_bytes=5, metadata_bytes=7, retained_bytes=1000)]
     found = jemalloc_verdict.sums(rows, [slabs(10, 20), slabs(4096, 500, "dirty")])
-    assert (found.used_bytes, found.cached_bytes, found.free_regions_bytes, found.rounding_bytes) == (60, 10, 20, 10)
+    assert (found.used_bytes, found.cached_bytes, found.free_regions_bytes, found.rounding_bytes, found.sampled_bytes) == (60, 10, 20, 6, 4)
     assert found.held_bytes == 100 + 35 + 7, "retained address space is no memory"
     assert sum(part.bytes or 0 for part in jemalloc_verdict.parts(found)) == found.held_bytes
 

@@ -351,7 +351,20 @@ JEMALLOC = {
     ),
     "purged before": Case(on_jemalloc(used_bytes=50 * MB, dirty_bytes=50 * MB, reclaimable_resident_bytes=0), [codes.IN_USE], ["50.0 MiB of 50.0 MiB (100 %)", "50.0 MiB more are not in RAM"]),
     "sampled blocks": Case(
-        on_jemalloc(used_bytes=22 * MB, rounding_bytes=92 * MB, is_profiled=True), [codes.PART_HELD, codes.SAMPLED_BLOCKS], ["92.0 MiB (81 %) is rounding: with opt.prof on, each sampled block takes whole pages"]
+        on_jemalloc(used_bytes=22 * MB, sampled_bytes=92 * MB), [codes.IN_USE, codes.SAMPLED_BLOCKS], ["92.0 MiB (81 %) is rounding: with opt.prof on, each sampled block takes whole pages"]
+    ),
+    "large blocks": Case(on_jemalloc(used_bytes=80 * MB, rounding_bytes=20 * MB), [codes.IN_USE, codes.LARGE_ROUNDING], ["20.0 MiB (20 %)", "a build with --disable-cache-oblivious"]),
+    "large blocks, with an option": Case(
+        on_jemalloc(used_bytes=80 * MB, rounding_bytes=20 * MB, has_oblivious_option=True), [codes.IN_USE, codes.LARGE_ROUNDING], ["MALLOC_CONF=cache_oblivious:false at the next start ends it"]
+    ),
+    "dirty pages in huge pages": Case(
+        on_jemalloc(used_bytes=20 * MB, huge_dirty_bytes=80 * MB, dirty_mult=-1), [codes.UNUSED_PAGES], ["80.0 MiB (80 %) are unused pages", "no purge reaches them; any number of them may stay: opt.hpa_dirty_mult is -1"]
+    ),
+    "dirty pages in huge pages, bounded": Case(
+        on_jemalloc(used_bytes=84 * MB, huge_dirty_bytes=20 * MB, dirty_mult=1 << 14), [codes.IN_USE, codes.UNUSED_PAGES], ["for each active page 0.25 of them may stay (opt.hpa_dirty_mult)"]
+    ),
+    "not all in RAM, by its pages": Case(
+        on_jemalloc(used_bytes=90 * MB, rounding_bytes=90 * MB, present={"used_bytes": 89 * MB, "rounding_bytes": MB}), [codes.IN_USE], ["89.0 MiB of 90.0 MiB (99 %)", "90.0 MiB more are not in RAM"]
     ),
     "small beside its metadata": Case(on_jemalloc(used_bytes=MB // 2, metadata_bytes=12 * MB), [codes.SMALL_HEAP], ["jemalloc holds 12.5 MiB, 12.0 MiB of it its own metadata"]),
     "small": Case(on_jemalloc(used_bytes=MB), [codes.SMALL_HEAP], ["jemalloc holds 1.0 MiB"]),
@@ -485,6 +498,9 @@ JEMALLOC = {
         steps(verdict.HOARDING, arenas=[ticker_arena(1, "never", MB)], dirty_bytes=50 * MB),
         ["decay", 'mallctl("arena.4096.purge", NULL, NULL, NULL, 0)', "MALLOC_CONF=background_thread:true,dirty_decay_ms:10000"],
         ["returns 50.0 MiB to the OS now"],
+    ),
+    "steps, dirty pages in huge pages": Case(
+        steps(verdict.HOARDING, used_bytes=20 * MB, huge_dirty_bytes=80 * MB, dirty_mult=-1), ["MALLOC_CONF=hpa_dirty_mult:0.25,background_thread:true"], ["bounds the dirty pages"]
     ),
     "steps, redis": Case(
         steps(verdict.MIXED, programs=["/usr/bin/redis-server"], state=conditions(background_running=1), dirty_bytes=50 * MB, free_regions_bytes=50 * MB),

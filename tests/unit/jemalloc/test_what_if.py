@@ -12,8 +12,8 @@ from gdbheapx.model import HistogramRow
 pytestmark = pytest.mark.once  # arithmetic
 
 
-def arena(used: Any, active: Any = 100, resident: Any = None) -> Any:
-    own = SimpleNamespace(active_bytes=active, dirty_bytes=20, muzzy_bytes=3, used_bytes=used, reclaimable_resident_bytes=resident)
+def arena(used: Any, active: Any = 100, resident: Any = None, rounding: Any = 0) -> Any:
+    own = SimpleNamespace(active_bytes=active, dirty_bytes=20, muzzy_bytes=3, used_bytes=used, reclaimable_resident_bytes=resident, rounding_bytes=rounding)
     own.kind, own.cached_bytes, own.dirty_decay_ms, own.muzzy_decay_ms = "auto", 5, 10000, 0
     return own
 
@@ -41,7 +41,8 @@ def test_what_the_variable_has_is_kept() -> None:
 
 
 def test_free_is_what_is_held_and_not_used() -> None:
-    """With dirty and muzzy pages; an unknown part makes it unknown."""
+    """With dirty and muzzy pages, without what blocks are rounded up by; an unknown part makes it unknown."""
+    assert what_if.free_bytes([arena(60, rounding=30), arena(100)]) == 56
     assert what_if.free_bytes([arena(60), arena(100)]) == 86
     assert what_if.free_bytes([arena(60), arena(None)]) is None
 

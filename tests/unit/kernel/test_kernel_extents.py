@@ -41,6 +41,19 @@ def test_a_walk_counts_what_was_built(kernel: Kernel, data: Any) -> None:
 
 @FAST
 @given(data=st.data())
+def test_what_is_not_in_memory_belongs_to_a_block(kernel: Kernel, data: Any) -> None:
+    """Pages that a core lacks are charged to what lies on them, to the byte: blocks in use, cached and free ones, and what no block has."""
+    built = data.draw(heaps())
+    cached, page = data.draw(cached_in(built)), 1 << built.rtree.lg_page
+    first, last = (built.placed[0][1] // page, built.placed[-1][2] // page) if built.placed else (0, 1)
+    edges = data.draw(st.lists(st.integers(first, min(last, first + 60)), max_size=8, unique=True))
+    runs = [page * edge for edge in sorted(edges)[: len(edges) // 2 * 2]]
+    found = walk(kernel, built, cached, runs=runs)
+    assert {arena.arena: arena.absent for arena in found.arenas} == rtree_truth.absent(built, cached, runs)
+
+
+@FAST
+@given(data=st.data())
 def test_a_listing_gives_the_blocks_that_were_built(kernel: Kernel, data: Any) -> None:
     """Regions, large allocations and unused extents in address order with their sizes and statuses; filters only leave out."""
     built = data.draw(heaps())

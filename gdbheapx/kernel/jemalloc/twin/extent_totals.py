@@ -1,14 +1,16 @@
 """What a walk over jemalloc's extents counts, in Python: what extent_totals.c does."""
 
+import os
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_END, STOP_TIME, Residency, histogram_class
-from gdbheapx.kernel.common.twin.pagemap import Pages
+from gdbheapx.kernel.common.twin.pagemap import RESIDENT_KIND, SWAPPED_KIND, UNSURE_KIND, Pages
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.twin.extents import Extent, Extents
 
 ACTIVE, DIRTY, MUZZY, RETAINED, PINNED, OTHER = range(api.STATES)
+IN_MEMORY = RESIDENT_KIND | UNSURE_KIND | SWAPPED_KIND
 
 
 class Arena:
@@ -19,14 +21,16 @@ class Arena:
         self.bins: Dict[int, List[int]] = {}
         self.larges: Dict[int, List[int]] = {}
         self.rows: Dict[int, List[int]] = {}
+        self.absent = dict.fromkeys(api.AbsentTotals._fields, 0)
 
-    def answer(self, index: int, has_pages: bool) -> api.ArenaExtents:
+    def answer(self, index: int, has_pages: bool, has_runs: bool) -> api.ArenaExtents:
         """As a record."""
         states = [api.StateTotals(row[0], row[1], Residency(*row[2:]) if has_pages else None) for row in self.states]
         bins = tuple(api.BinTotals(szind, *row) for szind, row in sorted(self.bins.items()))
         larges = tuple(api.LargeTotals(szind, *row) for szind, row in sorted(self.larges.items()))
         rows = tuple((place, *row) for place, row in sorted(self.rows.items()))
-        return api.ArenaExtents._make([index, *states, bins, larges, rows])
+        absent = api.AbsentTotals(**self.absent) if has_pages or has_runs else None
+        return api.ArenaExtents._make([index, *states, bins, larges, rows, absent])
 
 
 def place_of(extents: Extents, state: int) -> int:
@@ -38,11 +42,22 @@ def place_of(extents: Extents, state: int) -> int:
     return OTHER
 
 
+def large_size(heap: api.HeapLayout, extent: Extent) -> int:
+    """Usable bytes of the only block of an active extent."""
+    size, pad = extent.end - extent.begin, heap.sizes.large_pad_bytes
+    if not heap.sizes.from_extent or extent.szind < len(heap.bins):
+        return heap.size_classes[extent.szind]
+    return size - pad if size > pad else size
+
+
 class Totals:
     """One walk."""
 
-    def __init__(self, extents: Extents, page_bytes: int, cached: Sequence[int], pages: Optional[Pages]) -> None:
-        self._extents, self._page_bytes, self._cached, self._pages = extents, page_bytes, cached, pages
+    def __init__(
+        self, extents: Extents, heap: api.HeapLayout, cached: Sequence[int], pages: Optional[Pages], runs: Optional[Sequence[int]]
+    ) -> None:
+        self._extents, self._page_bytes, self._cached, self._pages = extents, 1 << heap.rtree.lg_page, cached, pages
+        self._heap, self._runs = heap, runs
         self._next_cached = self._counted = 0
         self._reasons = [0] * api.CACHED_REASONS
         self._misplaced: List[api.CachedProblem] = []
@@ -69,7 +84,7 @@ class Totals:
         return api.ExtentsResult(
             stop,
             extents.at,
-            tuple(arena.answer(index, self._pages is not None) for index, arena in sorted(self._arenas.items())),
+            tuple(arena.answer(index, self._pages is not None, self._runs is not None) for index, arena in sorted(self._arenas.items())),
             tuple(self._ranges),
             tree.nodes,
             tree.leaf_nodes,
@@ -128,12 +143,48 @@ class Totals:
         unknown = self._extents.unknown
         if unknown.begin < extent.end:  # what is known now
             unknown.begin = min(unknown.end, extent.end)
+        absent = self._absent(extent.begin, extent.end)
         if place != ACTIVE:
+            arena.absent[api.AbsentTotals._fields[4 + place]] += absent
             self._count_inactive(arena, place, extent)
-        elif extent.slab:
-            self._count_slab(arena.bins.setdefault(extent.szind, [0, 0, 0, 0]), extent)
+            return
+        if absent:
+            self._charge(arena.absent, extent, absent)
+        if extent.slab:
+            self._count_slab(arena.bins.setdefault(extent.szind, [0, 0, 0, 0]), extent, arena.absent)
         else:
-            self._count_large(arena.larges.setdefault(extent.szind, [0, 0, 0, 0]), extent)
+            self._count_large(arena.larges.setdefault(extent.szind, [0, 0, 0, 0]), extent, arena.absent)
+
+    def _absent(self, begin: int, end: int) -> int:
+        """Bytes of a range that are neither in RAM nor in swap, or not in the core."""
+        if self._runs is not None:
+            runs = zip(self._runs[::2], self._runs[1::2])
+            return end - begin - sum(max(0, min(end, last) - max(begin, first)) for first, last in runs)
+        if self._pages is None or begin >= end:
+            return 0
+        page = os.sysconf("SC_PAGESIZE")
+        first, there = begin // page * page, self._pages.kinds(begin // page * page, -(-end // page) * page)
+        edges = [(max(begin, first + page * place), min(end, first + page * (place + 1))) for place in range(-(-(end - first) // page))]
+        return sum(last - start for (start, last), kind in zip(edges, there) if not kind & IN_MEMORY)
+
+    def _charge(self, sums: Dict[str, int], extent: Extent, absent: int) -> None:
+        """What of an active extent is not in memory, by block; those in thread caches count as used here."""
+        if extent.slab:
+            shape = self._extents.bins[extent.szind]
+            starts = [extent.begin + region * shape.reg_size_bytes for region in range(shape.nregs)]
+            parts = [self._absent(start, start + shape.reg_size_bytes) for start in starts]
+            for region, part in enumerate(parts):
+                sums["free" if extent.free >> region & 1 else "used"] += part
+        else:
+            end = min(extent.end, extent.address + large_size(self._heap, extent))
+            parts = [absent - self._absent(extent.begin, extent.address) - self._absent(end, extent.end)]
+            sums["used"] += parts[0]
+        sums["rounding" if extent.slab or extent.szind >= len(self._heap.bins) else "sampled"] += absent - sum(parts)
+
+    def _charge_cached(self, sums: Dict[str, int], address: int, size: int) -> None:
+        part = self._absent(address, address + size)
+        sums["used"] -= part
+        sums["cached"] += part
 
     def _count_inactive(self, arena: Arena, place: int, extent: Extent) -> None:
         size = extent.end - extent.begin
@@ -143,7 +194,7 @@ class Totals:
             row[2 * (place - DIRTY) + 1] += size
         self._judge_outside(extent.end)
 
-    def _count_slab(self, row: List[int], extent: Extent) -> None:
+    def _count_slab(self, row: List[int], extent: Extent, absent: Dict[str, int]) -> None:
         shape = self._extents.bins[extent.szind]
         row[0] += 1
         row[1] += shape.nregs - extent.nfree
@@ -156,8 +207,9 @@ class Totals:
                 self._misplace(address, api.CACHED_FREE)
             else:
                 row[2] += 1
+                self._charge_cached(absent, address, shape.reg_size_bytes)
 
-    def _count_large(self, row: List[int], extent: Extent) -> None:
+    def _count_large(self, row: List[int], extent: Extent, absent: Dict[str, int]) -> None:
         size = extent.end - extent.begin
         row[0] += 1
         row[1] += size
@@ -167,3 +219,4 @@ class Totals:
             else:
                 row[2] += 1
                 row[3] += size
+                self._charge_cached(absent, address, min(extent.end - address, large_size(self._heap, extent)))

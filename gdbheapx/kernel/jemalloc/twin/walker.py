@@ -23,7 +23,7 @@ from gdbheapx.kernel.common.twin.source import Reader
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.interface import ExtentWalker, check_layout
 from gdbheapx.kernel.jemalloc.records import ExtentsResult, HeapLayout, Linked, LinkedList
-from gdbheapx.kernel.jemalloc.twin.extent_totals import ACTIVE, DIRTY, Totals, place_of
+from gdbheapx.kernel.jemalloc.twin.extent_totals import ACTIVE, DIRTY, Totals, large_size, place_of
 from gdbheapx.kernel.jemalloc.twin.extents import Extent, Extents
 from gdbheapx.kernel.jemalloc.twin.rtree import ADDRESSES, PAGE_BYTES
 
@@ -128,7 +128,7 @@ class ExtentBlocks(Source):
     stop = STOP_END
 
     def __init__(self, extents: Extents, heap: api.HeapLayout, cached: Sequence[int], arena: Optional[int], wanted: BlockFilter) -> None:
-        self._extents, self._size_classes, self._cached, self._sizes = extents, heap.size_classes, frozenset(cached), heap.sizes
+        self._extents, self._heap, self._cached = extents, heap, frozenset(cached)
         self._arena, self._wanted = arena, wanted
 
     @property
@@ -159,17 +159,11 @@ class ExtentBlocks(Source):
             self._add_regions(rows, extent)
         else:
             kind = api.BLOCK_CACHED if extent.address in self._cached else api.BLOCK_USED
-            self._add(rows, extent, extent.address, self._large_size(extent), kind)
+            self._add(rows, extent, extent.address, large_size(self._heap, extent), kind)
 
     def _add(self, rows: Rows, extent: Extent, address: int, size: int, kind: int) -> None:
         if self._wanted.has(kind, size) and address >= self._wanted.start:
             rows.add(address, size, CLASS_OF[kind], kind, extent.arena)
-
-    def _large_size(self, extent: Extent) -> int:
-        size = extent.end - extent.begin
-        if not self._sizes.from_extent or extent.szind < len(self._extents.bins):
-            return self._size_classes[extent.szind]
-        return size - self._sizes.large_pad_bytes if size > self._sizes.large_pad_bytes else size
 
     def _add_regions(self, rows: Rows, extent: Extent) -> None:
         shape = self._extents.bins[extent.szind]
@@ -193,10 +187,10 @@ class ExtentTwin(ExtentWalker):
         check_layout(heap)
         self._reader, self._heap, self._budget = reader, heap, budget
 
-    def walk(self, cached: Sequence[int], pages: Optional[PageTable] = None) -> ExtentsResult:
+    def walk(self, cached: Sequence[int], pages: Optional[PageTable] = None, runs: Optional[Sequence[int]] = None) -> ExtentsResult:
         """See ExtentWalker."""
         extents = Extents(self._reader, self._heap)
-        return Totals(extents, 1 << self._heap.rtree.lg_page, cached, open_pages(pages)).walk(self._budget)
+        return Totals(extents, self._heap, cached, open_pages(pages), runs).walk(self._budget)
 
     def blocks(
         self, cached: Sequence[int], wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None, apart: Optional[Blocks] = None
