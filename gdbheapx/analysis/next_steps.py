@@ -50,7 +50,7 @@ _BY_PROGRAM: Dict[str, Advice] = {
         (
             Step(
                 "memory.buffer.byteLength",
-                "in JavaScript shows how large a WebAssembly.Memory is; process.memoryUsage() has all of them in external, in node 26 nowhere",
+                "in JavaScript shows how large a WebAssembly.Memory is; process.memoryUsage() of node 26 counts none of them",
             ),
             "a memory grows and never shrinks: it goes with the last reference to it and to its instance",
         )

@@ -245,9 +245,9 @@ def paths_of(
         if node < blocks and tree.owners[node] == NO_NODE:
             begins[node] = begin(number(Frame(tallied.name(node))), False)
     for node, _ in tallied.tops(dominance.MOST_OWNERS) if tallied.has_starts else ():
-        path = tallied.path(node)
-        if node < blocks and path is not None:
-            begins[node] = begin(number(Frame(path.text)), True)
+        called = tallied.path(node)
+        if node < blocks and called is not None:
+            begins[node] = begin(number(Frame(called.text)), True)
     names = [Frame(NOT_NAMED), *(Frame(NOT_NAMED) if name is None else Frame(name.name, name.module) for name in told.names)]
     others = (number(Frame(tallied.name(node))) if tree.retained_blocks[node] else 0 for node in range(blocks, graph.nodes))
     ends = number(LEAKED_FRAME), number(SHARED_FRAME), MOST_FRAMES

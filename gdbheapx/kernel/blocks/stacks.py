@@ -61,8 +61,9 @@ def owner_stacks(library: Any, graph: Graph, tree: Tree, rule: FrameRule) -> Own
         raise MemoryError()
     try:
         count = kernel.heapx_stacks_take(handle, None, None, None, None)
-        made = OwnerStacks(*(array(kind, bytes(size * count)) for kind, size in (("I", 4), ("I", 4), ("Q", 8), ("Q", 8))), of_node)
-        kernel.heapx_stacks_take(handle, *map(at, made[:4]))
+        numbers, sums = [array("I", bytes(4 * count)) for _ in range(2)], [array("Q", bytes(8 * count)) for _ in range(2)]
+        made = OwnerStacks(*numbers, *sums, of_node)
+        kernel.heapx_stacks_take(handle, *map(at, (*numbers, *sums)))
     finally:
         kernel.heapx_stacks_free(handle)
     return made
