@@ -78,29 +78,97 @@ RATE = other("TCMALLOC_RELEASE_RATE", "10")
 TC = (M.AGGRESSIVE_DECOMMIT, RATE, M.CACHE_BYTES)
 PROGRAMS = (
     Program("glibc", "a queue that has drained, in a thread", "1 120000 112 632 0 1 queue", codes.UNMERGED, GLIBC),
-    Program("glibc", "3 tiles of 10.7 MiB in each of 4 threads, 300 bytes kept behind each", "4 6 300 11184810 2 1 queue after", codes.THREAD_TOPS, GLIBC),
+    Program(
+        "glibc",
+        "3 tiles of 10.7 MiB in each of 4 threads, 300 bytes kept behind each",
+        "4 6 300 11184810 2 1 queue after",
+        codes.THREAD_TOPS,
+        GLIBC,
+    ),
     Program("glibc", "blocks of 20 to 600 KiB in 8 threads", "8 30 20000 600000 0 4 after", codes.THREAD_TOPS, (*FIXED, *ARENAS)),
-    Program("glibc", "a burst of 31 MiB in the first thread, after a block of 24 MiB", "1 20000 100 3000 0 1 main after", codes.MAIN_TOP, (*FIXED, M.MXFAST, M.TCACHE_COUNT)),
+    Program(
+        "glibc",
+        "a burst of 31 MiB in the first thread, after a block of 24 MiB",
+        "1 20000 100 3000 0 1 main after",
+        codes.MAIN_TOP,
+        (*FIXED, M.MXFAST, M.TCACHE_COUNT),
+    ),
     Program("glibc", "16 threads keep every fourth block", "16 1500 64 4000 4 2", codes.MANY_ARENAS, GLIBC),
-    Program("glibc", "7 blocks of each size in 200 thread caches", "200 448 24 1032 0 1", codes.THREAD_CACHES, (M.TCACHE_COUNT, *ARENAS, M.MXFAST)),
-    Program("glibc", "threads that ended, blocks of 20 to 600 KiB", "8 30 20000 600000 0 4 ended after", codes.ARENAS_LEFT, (*FIXED, *ARENAS)),
+    Program(
+        "glibc",
+        "7 blocks of each size in 200 thread caches",
+        "200 448 24 1032 0 1",
+        codes.THREAD_CACHES,
+        (M.TCACHE_COUNT, *ARENAS, M.MXFAST),
+    ),
+    Program(
+        "glibc", "threads that ended, blocks of 20 to 600 KiB", "8 30 20000 600000 0 4 ended after", codes.ARENAS_LEFT, (*FIXED, *ARENAS)
+    ),
     Program("glibc", "threads that ended, every 50th block in use", "8 8000 32 2000 50 1 ended", codes.MANY_ARENAS, ARENAS),
-    Program("glibc", "every seventh small block in use", "1 120000 24 200 7 2", codes.FREE_BETWEEN, (M.MXFAST, M.TRIM_THRESHOLD, M.TCACHE_COUNT)),
+    Program(
+        "glibc", "every seventh small block in use", "1 120000 24 200 7 2", codes.FREE_BETWEEN, (M.MXFAST, M.TRIM_THRESHOLD, M.TCACHE_COUNT)
+    ),
     Program("glibc", "all blocks in use", "2 20000 16 2000 1 1", codes.IN_USE, (M.MXFAST, M.ARENA_ONE, M.TCACHE_COUNT, M.HUGETLB_ON)),
-    Program("glibc", "1,000 blocks of 20 to 40 KiB, of which a byte was written, freed", "1 1000 20000 40000 0 1 main after sparse", codes.BLOCKLESS, (M.HUGETLB_OFF,), HUGE),
+    Program(
+        "glibc",
+        "1,000 blocks of 20 to 40 KiB, of which a byte was written, freed",
+        "1 1000 20000 40000 0 1 main after sparse",
+        codes.BLOCKLESS,
+        (M.HUGETLB_OFF,),
+        HUGE,
+    ),
     Program("jemalloc", "8 threads idle after a burst", "8 12000 16 8000 0 1", codes.PURGED_BY_CALLS, (*JE, M.NO_HUGE)),
-    Program("jemalloc", "8 threads idle after a burst, decay off", "8 12000 16 8000 0 1", codes.PURGING_OFF, (*DECAYS, M.DECAY_USUAL), {"MALLOC_CONF": "dirty_decay_ms:-1"}),
-    Program("jemalloc", "muzzy pages, decay off", "8 12000 16 8000 0 1", codes.UNUSED_PAGES, (M.MUZZY_NONE, M.DECAY_NONE, M.BACKGROUND, M.ONE_ARENA), NEVER),
+    Program(
+        "jemalloc",
+        "8 threads idle after a burst, decay off",
+        "8 12000 16 8000 0 1",
+        codes.PURGING_OFF,
+        (*DECAYS, M.DECAY_USUAL),
+        {"MALLOC_CONF": "dirty_decay_ms:-1"},
+    ),
+    Program(
+        "jemalloc",
+        "muzzy pages, decay off",
+        "8 12000 16 8000 0 1",
+        codes.UNUSED_PAGES,
+        (M.MUZZY_NONE, M.DECAY_NONE, M.BACKGROUND, M.ONE_ARENA),
+        NEVER,
+    ),
     Program("jemalloc", "200 thread caches", "200 448 24 1032 0 1", codes.THREAD_CACHES, JE),
     Program("jemalloc", "16 threads keep every 16th block", "16 20000 24 300 16 1", codes.MANY_ARENAS, JE),
     Program("jemalloc", "every seventh small block in use", "1 120000 24 200 7 2", codes.FREE_REGIONS, JE),
     Program("jemalloc", "blocks of 16 KiB, all in use", "1 4000 16384 16384 1 1", codes.IN_USE, (M.NO_TCACHE, M.ONE_ARENA, M.DECAY_NONE)),
     Program("jemalloc", "little in use, huge pages", THIN, codes.PART_HELD, (M.NO_HUGE, M.DECAY_NONE), {"MALLOC_CONF": "thp:always"}),
-    Program("jemalloc", "many arenas, little in use", "32 20 100 3000 1 1", codes.SMALL_HEAP, (other("MALLOC_CONF", "metadata_thp:always"), M.ONE_ARENA)),
-    Program("mimalloc", "4 threads idle after a burst", "4 60000 64 1964 0 3", codes.FREED_AND_HELD, (M.PURGE_DELAY, DECOMMITS, EAGER, M.DECOMMIT_DELAY)),
+    Program(
+        "jemalloc",
+        "many arenas, little in use",
+        "32 20 100 3000 1 1",
+        codes.SMALL_HEAP,
+        (other("MALLOC_CONF", "metadata_thp:always"), M.ONE_ARENA),
+    ),
+    Program(
+        "mimalloc",
+        "4 threads idle after a burst",
+        "4 60000 64 1964 0 3",
+        codes.FREED_AND_HELD,
+        (M.PURGE_DELAY, DECOMMITS, EAGER, M.DECOMMIT_DELAY),
+    ),
     Program("mimalloc", "every seventh small block in use", "1 120000 24 200 7 2", codes.FREED_AND_HELD, (M.PURGE_DELAY, M.DECOMMIT_DELAY)),
-    Program("mimalloc", "threads that ended, every 50th block in use", "8 8000 32 2000 50 1 ended", codes.FREED_AND_HELD, (M.PURGE_DELAY, M.DECOMMIT_DELAY)),
-    Program("mimalloc", "4 threads idle, purged by MADV_FREE", "4 60000 64 1964 0 3", codes.GIVEN_BACK_IN_RAM, (M.PURGE_DECOMMITS, M.PURGE_DELAY), LAZY),
+    Program(
+        "mimalloc",
+        "threads that ended, every 50th block in use",
+        "8 8000 32 2000 50 1 ended",
+        codes.FREED_AND_HELD,
+        (M.PURGE_DELAY, M.DECOMMIT_DELAY),
+    ),
+    Program(
+        "mimalloc",
+        "4 threads idle, purged by MADV_FREE",
+        "4 60000 64 1964 0 3",
+        codes.GIVEN_BACK_IN_RAM,
+        (M.PURGE_DECOMMITS, M.PURGE_DELAY),
+        LAZY,
+    ),
     Program("tcmalloc", "4 threads idle after a burst", "4 12000 16 8000 0 1", codes.UNUSED_PAGES, TC),
     Program("tcmalloc", "large blocks freed", "1 200 100000 900000 0 2", codes.UNUSED_PAGES, TC),
     Program("tcmalloc", "60 thread caches", "60 1500 24 1032 0 8", codes.THREAD_CACHES, TC),
@@ -140,7 +208,10 @@ def measure(program: Program, made: str, library: str) -> Iterator[Row]:
     base = {**program.base, **({"LD_PRELOAD": library} if library else {})}
     tried = [one for one in program.settings if is_read(one, library)]
     with ExitStack() as stack:
-        pids = [stack.enter_context(standing([made, *program.words.split()], env, "")) for env in (base, *(with_setting(base, one) for one in tried))]
+        pids = [
+            stack.enter_context(standing([made, *program.words.split()], env, ""))
+            for env in (base, *(with_setting(base, one) for one in tried))
+        ]
         if program.allocator == "jemalloc":
             time.sleep(DECAYS_SECONDS)
         for pid in pids:
@@ -154,11 +225,31 @@ def measure(program: Program, made: str, library: str) -> Iterator[Row]:
         has = {one["code"] for one in (*looked["findings"], looked["verdict"])} if looked is not None else set()
         for setting, then in zip(tried, after):
             ours = setting in measured.SETTINGS
-            yield Row(program, release, setting.text, ours, before, then, _ends(said.get(setting.text)), setting.text in next_, program.cause in has)
+            yield Row(
+                program,
+                release,
+                setting.text,
+                ours,
+                before,
+                then,
+                _ends(said.get(setting.text)),
+                setting.text in next_,
+                program.cause in has,
+            )
         command = {"glibc": "trim", "jemalloc": "purge", "tcmalloc": "purge"}.get(program.allocator)
         if command is not None and ask(pids[0], command, "--yes") is not None:
             text = _ends(next((one for one in said.values() if one["code"] == command), None))
-            yield Row(program, release, "`gdbheapx %s --yes`" % command, False, before, rss_bytes(pids[0]), text, command in next_, program.cause in has)
+            yield Row(
+                program,
+                release,
+                "`gdbheapx %s --yes`" % command,
+                False,
+                before,
+                rss_bytes(pids[0]),
+                text,
+                command in next_,
+                program.cause in has,
+            )
 
 
 def _ends(one: Optional[Mapping[str, Any]]) -> str:
@@ -214,7 +305,20 @@ def main() -> None:
                 continue
             for library in libraries(program.allocator):
                 for row in measure(program, made, library):
-                    print("%-16s %-44s %s %-50s %8s %8s %18s %s" % (row.release, row.program.shape[:44], "" if row.is_found else "NOT FOUND", row.setting, _mib(row.before), _mib(row.after), row.said, "named" if row.is_named else ""), flush=True)
+                    print(
+                        "%-16s %-44s %s %-50s %8s %8s %18s %s"
+                        % (
+                            row.release,
+                            row.program.shape[:44],
+                            "" if row.is_found else "NOT FOUND",
+                            row.setting,
+                            _mib(row.before),
+                            _mib(row.after),
+                            row.said,
+                            "named" if row.is_named else "",
+                        ),
+                        flush=True,
+                    )
                     rows.append(row)
     if not sys.argv[1:]:
         put(TABLE, table(rows))

@@ -81,8 +81,8 @@ def four_to_a_doubling(size_bytes: int) -> int:
 
 
 def by_variable(by: Setting, value: Optional[str], acts_on_bytes: Optional[int], free_bytes: Optional[int], **words: str) -> Effect:
-    """A setting with a variable of its own, which saves at most all that is free. `value`: what the process was started with. `words`: code,
-    cause, why, cost."""
+    """A setting with a variable of its own, which saves at most all that is free. `value`: what the process was started with. `words`:
+    code, cause, why, cost."""
     if value is not None:
         return in_force(words["code"], by.text, "%s is %s" % (by.variable, value))
     code, why, cost, causes = words["code"], words["why"], words["cost"], (words["cause"],)

@@ -210,8 +210,8 @@ class Needed(NamedTuple):
 
 
 def take(types: TypeSet, needed: Needed, own: Optional[TypeSet], version: Optional[Version], shape: Shape) -> Optional[bool]:
-    """Add the struct to `types`: as the build's own types have it (True), else by the table's row for `version` (False), of which what these
-    types say is not there is left out, but for what is needed.
+    """Add the struct to `types`: as the build's own types have it (True), else by the table's row for `version` (False), of which what
+    these types say is not there is left out, but for what is needed.
 
     None if neither has what is needed.
     """

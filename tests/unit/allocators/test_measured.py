@@ -1,6 +1,6 @@
 """Settings that are advised, and what they were measured to do.
 
-Files: allocators/measured.py, docs/reference/advice.md, bench/advice.py.
+Files: allocators/measured.py. The table is docs/reference/advice.md.
 """
 
 import re
@@ -33,7 +33,13 @@ def rows() -> List[List[str]]:
 def test_what_saves_most_is_first_and_of_those_alike_what_harms_least(monkeypatch: pytest.MonkeyPatch) -> None:
     """What saves little, and what was not tried for the cause, is left out."""
     tops = findings.THREAD_TOPS
-    tried = [(ARENA_ONE, tops, 50), (MMAP_THRESHOLD, tops, 50), (TRIM_THRESHOLD, tops, 40), (NO_TCACHE, tops, 99), (MXFAST, findings.FASTBINS, 5)]
+    tried = [
+        (ARENA_ONE, tops, 50),
+        (MMAP_THRESHOLD, tops, 50),
+        (TRIM_THRESHOLD, tops, 40),
+        (NO_TCACHE, tops, 99),
+        (MXFAST, findings.FASTBINS, 5),
+    ]
     monkeypatch.setattr(measured, "CASES", [Case(setting.text, cause, 100, after) for setting, cause, after in tried])
     assert measured.helping([tops], SETTINGS) == [TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_ONE]
     assert measured.helping([findings.FASTBINS, tops], [ARENA_ONE, MXFAST]) == [MXFAST, ARENA_ONE]

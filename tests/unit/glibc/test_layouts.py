@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gdbheapx.glibc import detect, layouts
 from gdbheapx.glibc.layouts import align_chunk, bin_index, bin_range, default_alignment, make_geometry, min_large_size
-from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.inferior.base import Symbol, TypeSet
+from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.layout.view import Needed, Shape, Version, place, take
 
 LP64, I386 = Shape(8, 16), Shape(4, 16)
