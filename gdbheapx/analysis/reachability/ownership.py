@@ -150,9 +150,9 @@ def _by_path(tallied: Tallied, what: str) -> Optional[int]:
 def _shown(tallied: Tallied, what: str, limit: int) -> Optional[int]:
     """What has this name in the answer about all owners: a point where memory piles up lies far below the rows."""
     answer = find(tallied, 1, limit)
-    points = [suspect.accumulation for suspect in answer.suspects]
-    named = [(part.name, part.address) for point in points for part in (point, *point.parts)]
-    named += [(row.owner, row.address) for row in (*answer.owners, *answer.together)]
+    named = [(row.owner, row.address) for row in (*answer.owners, *answer.together)]
+    for point in (suspect.accumulation for suspect in answer.suspects):
+        named += [(point.name, point.address), *((part.name, part.address) for part in point.parts)]
     address = next((at for name, at in named if what in (name, name.split(" in ")[0])), None)
     place = tallied.graph.find(address) if address is not None else None
     return place[0] if place is not None else None

@@ -61,9 +61,9 @@ def owner_stacks(library: Any, graph: Graph, tree: Tree, rule: FrameRule) -> Own
         raise MemoryError()
     try:
         count = kernel.heapx_stacks_take(handle, None, None, None, None)
-        numbers, sums = [array("I", bytes(4 * count)) for _ in range(2)], [array("Q", bytes(8 * count)) for _ in range(2)]
-        made = OwnerStacks(*numbers, *sums, of_node)
-        kernel.heapx_stacks_take(handle, *map(at, (*numbers, *sums)))
+        above, frames = (array("I", bytes(4 * count)) for _ in range(2))
+        blocks_, bytes_ = (array("Q", bytes(8 * count)) for _ in range(2))
+        kernel.heapx_stacks_take(handle, *map(at, (above, frames, blocks_, bytes_)))
     finally:
         kernel.heapx_stacks_free(handle)
-    return made
+    return OwnerStacks(above, frames, blocks_, bytes_, of_node)
