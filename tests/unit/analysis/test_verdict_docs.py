@@ -139,3 +139,9 @@ def test_what_a_verdict_lacks_stands_there(section: str, module: Any) -> None:
     assert all(row["then"] for row in rows)
     found = lacking(module) | ({"which blocks are in RAM"} if module is verdict else set())
     assert {word for row in rows for word in quoted(row["called"])} == found
+
+
+def test_each_verdict_says_what_would_change_it() -> None:
+    """Also those of allocators whose tables are held by nothing else."""
+    rows = [row for section in (*SECTIONS, "tcmalloc", "musl") for row in tables(section, "verdict")]
+    assert len(rows) > 30 and not [row for row in rows if not row["what would change it"]]
