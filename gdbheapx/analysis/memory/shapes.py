@@ -33,7 +33,7 @@ def is_pool(data: bytes, pool_bytes: int) -> bool:
     size = 16 * (size_class + 1)
     cut = next_offset - HEADER.size
     return bool(
-        max_offset == pool_bytes - size and cut >= size and cut % size == 0 and next_offset <= pool_bytes and 0 < count <= cut // size
+        max_offset == pool_bytes - size and cut >= size and cut % size == 0 and next_offset <= pool_bytes and count <= cut // size
     )
 
 

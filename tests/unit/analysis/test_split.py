@@ -154,11 +154,12 @@ def header(count: int, size_class: int, next_offset: int, max_offset: int) -> by
     return shapes.HEADER.pack(count, 0, 0, 0, 0, 7, size_class, next_offset, max_offset)
 
 
+@pytest.mark.parametrize("blocks", [3, 0])
 @pytest.mark.parametrize("pool_bytes", [4096, 16384])
-def test_cpython_is_believed_by_its_pools(pool_bytes: int) -> None:
-    """A mapping is an arena's if pools begin where they would; without them it stays unclaimed, in a python process too."""
+def test_cpython_is_believed_by_its_pools(pool_bytes: int, blocks: int) -> None:
+    """A mapping is an arena's if pools begin where they would, in use or empty again; without them it stays unclaimed, in a python process too."""
     start, end = 0x7F0000000000, 0x7F0000100000
-    one = header(3, 5, 48 + 96 * 4, pool_bytes - 96).ljust(pool_bytes, b"\1")
+    one = header(blocks, 5, 48 + 96 * 4, pool_bytes - 96).ljust(pool_bytes, b"\1")
     memory = {start: one * ((end - start) // pool_bytes)}
     for content, kind in ((memory, kinds.RUNTIME), ({start: b"\5" * (end - start)}, kinds.ANONYMOUS), ({}, kinds.ANONYMOUS)):
         target = Recorded([use(start, end, resident=end - start)], modules=["/usr/bin/python3.11"], memory=content)
