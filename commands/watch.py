@@ -99,9 +99,10 @@ def watch(session: Session, options: Options) -> Answer:
     folder = options.snapshot_to
     if options.snapshot_when and not store.is_url(folder) and not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError("watch: %s is no folder that can be written to" % options.snapshot_to, "choose another with --snapshot-to FOLDER")
+    from gdbheapx.extras.watch.pools import find_meter
     from gdbheapx.extras.watch.samples import Sampler
 
-    sampler = Sampler(session, bool(options.exact))
+    sampler = Sampler(session, bool(options.exact), find_meter(session))
     return Answer(lambda: None, lambda style: lines(session, options, sampler, style), live=True, read=True, document=True)
 
 

@@ -6,6 +6,7 @@ from gdbheapx import findings, problems, verdict
 from gdbheapx.analysis import coverage, page_parts, pins, runtime_tables
 from gdbheapx.analysis.census import block, find, owned, slabs
 from gdbheapx.analysis.census.world import Recogniser, World
+from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.reachability import dominance, leaks, memory_budget, owners, ownership
 from gdbheapx.analysis.reachability.heap_graph import is_leak_unknown, lacks_holders
@@ -50,19 +51,34 @@ class Inside(NamedTuple):
     """What is called leaked may wait for its collector."""
 
 
+def is_much_leaked(inside: Optional[Inside]) -> bool:
+    """True if the look at all blocks proves that nothing points to much of what is in use."""
+    if inside is None or inside.leaked is None or inside.leaked_is_upper_bound or inside.may_be_garbage:
+        return False
+    return inside.leaked.bytes >= SMALL_BYTES and 100 * inside.leaked.bytes >= LEAKED_PERCENT * inside.used.bytes
+
+
 def with_leaked(judged: Verdict, inside: Optional[Inside]) -> Verdict:
     """The same; where the look at all blocks proves that much of what is in use is leaked, that first."""
-    if inside is None or inside.leaked is None or inside.leaked_is_upper_bound or inside.may_be_garbage:
+    if inside is None or inside.leaked is None or judged.kind not in HELD_BY_PROGRAM or not is_much_leaked(inside):
         return judged
     used, leaked = inside.used.bytes, inside.leaked
-    if judged.kind not in HELD_BY_PROGRAM or leaked.bytes < SMALL_BYTES or 100 * leaked.bytes < LEAKED_PERCENT * used:
-        return judged
     figures = Size(leaked.bytes), Size(used), share(leaked.bytes, used), plural(leaked.blocks, "block")
     evidence = say("%s of %s in use (%s) in %s", *figures)
     hint = "`gdbheapx leaks` shows them by size and content, and what they lead to"
     first = Finding("leaked: nothing points to part of the memory in use", evidence, hint, findings.LEAKED)
     held = judged.lines[0]._replace(what=verdict.IN_USE, hint=None) if judged.kind == verdict.LEAK_LIKE else judged.lines[0]
     return verdict.of_lines(verdict.LEAKED, [first, held, *judged.lines[1:]], verdict.less_sure(["hidden pointers"], judged.sure))
+
+
+def with_objects(judged: Verdict, program: Optional[str], tables: Optional[Sequence[RuntimeTable]]) -> Verdict:
+    """The same; where most of the memory is a runtime's whose pools were read, with what of them is in use by objects and what is free."""
+    rows = [row for table in tables or () if table.name == program for row in table.rows]
+    used, free = (next((row.bytes for row in rows if row.kind == kind), None) for kind in (runtime_tables.USED, runtime_tables.FREE))
+    if judged.code != findings.MOSTLY + kinds.RUNTIME or used is None or free is None:
+        return judged
+    evidence = say("%s; its objects have %s of it in use, %s are free", judged.evidence, Size(used), Size(free))
+    return verdict.of_lines(judged.kind, [judged.lines[0]._replace(evidence=evidence), *judged.lines[1:]], judged.sure)
 
 
 class Runtimes:

@@ -3,6 +3,7 @@
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import findings as codes
+from gdbheapx.analysis import next_steps
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.model import GUESS, SURENESS, Finding, MemoryPart
@@ -41,6 +42,7 @@ _HINTS = {
     kinds.STACK: "to reduce it, use fewer threads or smaller stacks",
     kinds.BSS: "the program's own variables: run `nm --size-sort` on its file to find the largest",
 }
+_OBJECTS_HINT = "no leak unless they grow: `gdbheapx owners` shows which variables keep the objects, `gdbheapx diff` what grew"
 _HUGE_STACKS_HINT = (
     "prctl(PR_SET_THP_DISABLE) before the program runs, madvise(MADV_NOHUGEPAGE) on each stack, or stacks without a whole aligned huge page"
 )
@@ -200,6 +202,8 @@ def _main_line(largest: Group, total: int, held: int, split: Split) -> Finding:
         owner = largest.parts[0].name
     if largest.kind == kinds.SHARED and largest.program is not None:
         owner += " of %s" % largest.program
+    if largest.kind == kinds.RUNTIME and next_steps.has_objects(largest.program):
+        owner += ", for the program's objects"
     if 2 * largest.bytes >= total:
         what = "most of the memory is not malloc's: it is %s" % owner
     else:
@@ -227,6 +231,8 @@ def _hint(largest: Group, split: Split) -> Optional[str]:
         return "that it belongs to %s is a guess: no other owner of such memory is known in a program like this" % largest.program
     if largest.kind == kinds.STACK and stack_cause(split) is not None:
         return None  # the finding's own
+    if largest.kind == kinds.RUNTIME and next_steps.is_seen(largest.program):
+        return _OBJECTS_HINT
     return _HINTS.get(largest.kind)
 
 
@@ -238,6 +244,12 @@ def stack_cause(split: Optional[Split]) -> Optional[Finding]:
     ended = memory.ended_threads
     are_unjoined = ended is not None and 2 * ended.unjoined_bytes >= memory.stack_bytes
     return next(_never_joined(memory) if are_unjoined else _huge_stacks(split, memory), None)
+
+
+def largest_program(split: Optional[Split]) -> Optional[str]:
+    """Return the program whose memory is the largest part."""
+    by_size = groups(split.parts) if split is not None else []
+    return by_size[0].program if by_size else None
 
 
 def behind_cache(split: Optional[Split]) -> Optional[str]:

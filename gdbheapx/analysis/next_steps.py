@@ -23,6 +23,8 @@ class Advice(NamedTuple):
     """What tells a process's blocks of malloc apart."""
     is_seen: bool = False
     """This tool knows its objects: `owners` and `census` come first."""
+    has_objects: bool = False
+    """Most of its memory is a heap of objects, of which a collector or the runtime itself frees some."""
     has_c_beside: bool = False
     """Its own tools do not see malloc's blocks, which cgo or JNI take."""
 
@@ -31,9 +33,10 @@ _NMT = Step(
     "jcmd PID VM.native_memory summary",
     "splits heap, metaspace, code and threads, and direct buffers as Other; requires -XX:NativeMemoryTracking=summary at the start",
 )
-_INSPECTOR = Step(
-    "kill -USR1 PID",
-    "opens node's inspector on 127.0.0.1:9229; chrome://inspect then takes a heap snapshot, which names what holds an object",
+_HEAP_SNAPSHOT = Step(
+    "v8.writeHeapSnapshot()",
+    "in the program writes what holds each object to a file, and stops it meanwhile; so does SIGUSR2 after a start with "
+    "--heapsnapshot-signal=SIGUSR2 (without that the signal ends node)",
 )
 _BY_PROGRAM: Dict[str, Advice] = {
     "JVM": Advice(
@@ -42,6 +45,7 @@ _BY_PROGRAM: Dict[str, Advice] = {
             Step("jcmd PID GC.class_histogram", "shows the objects in the Java heap by class, after a full collection"),
             _NMT,
         ),
+        has_objects=True,
         core=(Step("jhsdb jmap --histo --exe JAVA --core CORE", "of the same JDK shows the objects in the Java heap by class"),),
         in_malloc=(_NMT,),
         has_c_beside=True,
@@ -58,15 +62,15 @@ _BY_PROGRAM: Dict[str, Advice] = {
     "V8": Advice(
         (
             Step("process.memoryUsage()", "in the program shows heapUsed, heapTotal and external"),
-            _INSPECTOR,
-            Step("kill -USR2 PID", "writes a heap snapshot, if node was started with --heapsnapshot-signal=SIGUSR2"),
+            _HEAP_SNAPSHOT,
         ),
+        has_objects=True,
         in_malloc=(
             Step(
                 "process.memoryUsage()",
                 "in the program shows arrayBuffers, the memory of Buffers, and external, all that JavaScript keeps outside",
             ),
-            _INSPECTOR,
+            _HEAP_SNAPSHOT,
         ),
     ),
     "Go": Advice(
@@ -78,6 +82,7 @@ _BY_PROGRAM: Dict[str, Advice] = {
             Step("GOMEMLIMIT=SIZE", "at the next start makes the collector keep the heap below that"),
         ),
         has_c_beside=True,
+        has_objects=True,
     ),
     "BEAM": Advice(
         (
@@ -171,6 +176,17 @@ def steps(target: Target, code: Optional[str], program: Optional[str], has_heap:
         *_of(target, advice.live, advice.core),
         *(beside if advice.has_c_beside and has_heap else []),
     ]
+
+
+def is_seen(program: Optional[str]) -> bool:
+    """True if `owners` and `census` know the objects of the runtime."""
+    return _BY_PROGRAM.get(program or "", Advice()).is_seen
+
+
+def has_objects(program: Optional[str]) -> bool:
+    """True if most of the runtime's memory is for objects of the program."""
+    advice = _BY_PROGRAM.get(program or "", Advice())
+    return advice.is_seen or advice.has_objects
 
 
 def in_malloc(target: Target, programs: Sequence[str]) -> List[str]:

@@ -95,6 +95,7 @@ def overview(
     books = bind_books.find(session, sum(heap.used_bytes for heap in heap_sums))
     steps = [*steps, *known_runtimes.steps(), *_settings(session, main.kind, may)]
     looked = inside.find_inside(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
+    main = inside.with_objects(main, memory_verdict.largest_program(memory), looked.tables)
     main, judged, steps = _with_leaked(main, judged, steps, looked.inside)
     shown = [judgement for judgement in judged if judgement.allocator in {one.allocator for one in shown}]
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
@@ -167,7 +168,9 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
     if is_hidden and main.kind != verdict.UNREAD:
         main = main._replace(sure=verdict.less_sure(["whose malloc it is"], main.sure))
     programs = memory.runtimes() if memory is not None else []
-    steps = [*inside.steps(main.kind, session), *next_steps.in_malloc(target, programs), *_steps(target, shown or judged)]
+    of_programs, of_allocators = next_steps.in_malloc(target, programs), _steps(target, shown or judged)
+    is_free = main.kind in (verdict.HOARDING, verdict.FRAGMENTED)  # it is not the programs' to explain
+    steps = [*inside.steps(main.kind, session), *(of_allocators + of_programs if is_free else of_programs + of_allocators)]
     cause = memory_verdict.stack_cause(memory)
     if main.kind == verdict.SMALL and cause is not None:
         steps = next_steps.steps(target, None, None, cause=cause.code)
@@ -178,12 +181,11 @@ def _with_leaked(
     main: Verdict, judged: List[Judged], steps: Sequence[str], found: Optional[Inside]
 ) -> Tuple[Verdict, List[Judged], Sequence[str]]:
     """The verdict, that of the allocator if it is the only one, and the order of steps, by what the look at all blocks proves."""
-    leaked = inside.with_leaked(main, found)
-    if leaked is main:
+    if not inside.is_much_leaked(found):
         return main, judged, steps
     if len(judged) == 1:
         judged = [judged[0]._replace(verdict=inside.with_leaked(judged[0].verdict, found))]
-    return leaked, judged, sorted(steps, key=lambda step: not (isinstance(step, Step) and step.command == "leaks"))
+    return inside.with_leaked(main, found), judged, [Step("leaks", "shows what nothing points to any more"), *steps]
 
 
 def _settings(session: Session, kind: str, may: Mapping[str, FrozenSet[str]]) -> Sequence[Step]:

@@ -566,6 +566,9 @@ class Counting(Protocol):
     def pages(self) -> Optional[ProcessPages]:
         """Under a lock of the process: to be asked rarely."""
 
+    def memory_use(self) -> Optional["MemoryUse"]:
+        """The same by mapping; None where the kernel does not say."""
+
     def pressure(self, percent: float) -> Optional[str]:
         """What was felt of a lack of memory since it was asked last: the kernel reclaimed for its cgroup, a limit is close, or tasks waited
         for memory in so much of the last ten seconds; None: nothing."""

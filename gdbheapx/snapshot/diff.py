@@ -7,9 +7,10 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 from gdbheapx.allocators.records import HeapArenas
 from gdbheapx.analysis.census.bind import books as bind_books
 from gdbheapx.analysis.census.bind.books import Books
-from gdbheapx.analysis.census.find import Census
+from gdbheapx.analysis.census.find import Census, Managed
 from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.analysis.reachability.owners import Owners
+from gdbheapx.analysis.runtime_tables import WORDS
 from gdbheapx.snapshot import owned
 from gdbheapx.snapshot.growth import DUMPED, Growth, growth
 from gdbheapx.snapshot.record import Outcome, Record
@@ -26,6 +27,8 @@ RSS = "RSS"
 WITHOUT_NAMES = "it was taken with --no-names, and numbers mean nothing elsewhere"
 NO_GRAPH = owned.Made(None, "its graph was not looked at")
 IN_USE, KEPT = "in use", "kept by the allocator"
+OBJECTS, POOLS_FREE = "in use by objects", "free in pools"
+"""States of runtimes that cut up memory themselves, beside malloc's blocks: `whose` is `CPython`."""
 
 
 class Change(NamedTuple):
@@ -120,6 +123,12 @@ class WithBooks(NamedTuple):
     books: Optional[Books] = None
 
 
+class WithPools(NamedTuple):
+    """Of what `census` found, the pools of runtimes."""
+
+    managed: Sequence[Managed] = ()
+
+
 HELD = (
     Next("new", "owners", "shows which variables, threads and blocks keep what is in use alive"),
     Next("new", "census", "shows what it is, by class, type and content"),
@@ -165,7 +174,7 @@ def diff(
         owners=_owners(old, new, graphs) if named else None,
         leaks=_of_models(old, new, "leaks", Leaks, _leaks),
         missing=[*_missing("old", old, graphs[0]), *_missing("new", new, graphs[1])],
-        next=NEXT[judged.code],
+        next=_next(judged.code, states, grown),
         contexts=_contexts(old, new) if named else None,
         held=_held(graphs) if named else None,
         between_s=_between_s(sides[0].taken, sides[1].taken),
@@ -223,6 +232,8 @@ def _states(old: Record, new: Record) -> List[Change]:
         changes += _changes({(RSS, ""): (old.head.rss_bytes, None)}, {(RSS, ""): (new.head.rss_bytes, None)})
     sums = [_sums(record) for record in (old, new)]
     changes += _changes(*sums)
+    pools = [_pools(record) for record in (old, new)]
+    changes += _changes(*pools) if all(pools) else []
     changes += _known(_parts(old), _parts(new))
     return [change for change in changes if change.old_bytes or change.new_bytes or not change.whose]
 
@@ -235,6 +246,16 @@ def changed(rows: Sequence[Change]) -> List[Change]:
 def _sums(record: Record) -> Sums:
     heaps = record.head.heaps
     return {(IN_USE, ""): (sum(heap.used_bytes for heap in heaps), None), (KEPT, ""): (sum(heap.kept_bytes for heap in heaps), None)}
+
+
+def _pools(record: Record) -> Sums:
+    """What runtimes have handed out of pools of their own and keep there, if their objects were looked at."""
+    sums: Sums = {}
+    for managed in record.model("census", WithPools).managed if "census" in record.models else ():
+        whose = WORDS[managed.module].name if managed.module in WORDS else managed.module
+        for what, size in ((OBJECTS, managed.used_bytes), (POOLS_FREE, managed.free_bytes)):
+            sums[what, whose] = (sums.get((what, whose), (0, None))[0] + size, None)
+    return sums
 
 
 def _known(old: Unsure, new: Unsure) -> List[Change]:
@@ -342,13 +363,13 @@ def _verdict(states: Sequence[Change], grown: Growth) -> Verdict:
     least = LEAST_SHARE * max(1, used.old_bytes + kept.old_bytes)
     grew = used.diff_bytes > least, kept.diff_bytes > least
     parts = say("in use: %s before, %s now; kept: %s before, %s now", *(Size(value) for change in (used, kept) for value in change[3:5]))
-    elsewhere = sum(part.grown_bytes for part in grown.parts if part.allocator is None)
+    elsewhere, objects = _elsewhere(states, grown), list(map(_of_objects, _objects(states)))
     total = next((state.old_bytes for state in states if state.what == RSS), used.old_bytes + kept.old_bytes)
     is_elsewhere = elsewhere > LEAST_SHARE * total and elsewhere > max(used.diff_bytes, kept.diff_bytes)
     whole = _whole(grown) if is_elsewhere or any(grew) else []
     if is_elsewhere:
         heaps = say("in allocators: %s", parts)
-        return Verdict(ELSEWHERE_GREW, join_sentences("; ", [*whole, heaps]))
+        return Verdict(ELSEWHERE_GREW, join_sentences("; ", [*whole, *objects, heaps]))
     if all(grew):
         code, what = BOTH_GREW, say("both grew in allocators: what the program has in use, and what the allocator keeps (%s)", parts)
     elif grew[0]:
@@ -359,7 +380,28 @@ def _verdict(states: Sequence[Change], grown: Growth) -> Verdict:
         code, what = FELL, say("nothing grew, and something fell (%s)", parts)
     else:
         code, what = SAME, say("nothing changed by more than 1 %% (%s)", parts)
-    return Verdict(code, join_sentences("; ", [*whole, what]))
+    return Verdict(code, join_sentences("; ", [*whole, what, *objects]))
+
+
+def _objects(states: Sequence[Change]) -> List[Change]:
+    """By runtime what its objects have in use in its own pools."""
+    return [state for state in states if state.what == OBJECTS]
+
+
+def _elsewhere(states: Sequence[Change], grown: Growth) -> int:
+    """By how much grew what is no allocator's; objects may grow where their pools had room."""
+    parts = sum(part.grown_bytes for part in grown.parts if part.allocator is None)
+    return max(parts, sum(state.diff_bytes for state in _objects(states)))
+
+
+def _of_objects(state: Change) -> Said:
+    return say("%s's objects: %s before, %s now", state.whose, Size(state.old_bytes), Size(state.new_bytes))
+
+
+def _next(code: str, states: Sequence[Change], grown: Growth) -> Sequence[Next]:
+    """What goes on from the verdict: where objects in pools grew by half of what grew outside allocators, who keeps them."""
+    objects = sum(state.diff_bytes for state in _objects(states))
+    return HELD if code == ELSEWHERE_GREW and 2 * objects >= _elsewhere(states, grown) else NEXT[code]
 
 
 def _whole(grown: Growth) -> List[Said]:

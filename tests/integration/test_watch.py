@@ -15,7 +15,11 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence
 import pytest
 
 from gdbheapx.errors import HeapxError
+from gdbheapx.extras.watch.pools import find_meter
+from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.live.stopper import Stopper
+from gdbheapx.inferior.target import ElfTarget
+from gdbheapx.session import Session
 from tests.support import jemallocs, programs
 from tests.support.processes import Process, Stage
 from tests.support.tool import alone, heapx, in_gdb, tool_command, tool_environment
@@ -396,6 +400,33 @@ def test_a_program_without_malloc(stage: Stage, live: str) -> None:
     process.wait_ready()
     told = lines(heapx(process.target(live), "watch", "--every", "0.05", "--times", "2", "--allocator", "glibc", "--json").stdout)
     assert told[1]["rss_bytes"] > 0 and told[1]["threads"] == 1
+
+
+ADDING = """
+import itertools, sys
+kept = {}
+for line in itertools.chain([None], sys.stdin):
+    for number in range(len(kept), len(kept) + 100000):
+        kept[number] = "order %d" % number
+    print("ready", flush=True)
+"""
+
+
+@pytest.mark.skipif("t" in sys.abiflags, reason="free-threaded builds have other pools")
+def test_a_runtimes_pools_are_measured(stage: Stage) -> None:
+    """While the process runs, named as in the split of `report`; they grow with its objects. A program without a runtime is not asked."""
+    process = stage.spawn([sys.executable, "-c", ADDING])
+    process.wait_ready()
+    meter = find_meter(Session(ElfTarget(LiveSource(process.pid, "", None), ())))
+    assert meter is not None and process.popen.stdin is not None
+    before = meter.read() or {}
+    process.popen.stdin.write(b"\n")
+    process.popen.stdin.flush()
+    process.wait_ready()
+    grown = {name: size - before.get(name, 0) for name, size in (meter.read() or {}).items()}
+    assert list(grown) == ["CPython: object arenas (obmalloc)"] and 4 * MB < grown["CPython: object arenas (obmalloc)"] < 40 * MB
+    other = stage.start("recorder", "1", "100", "3")
+    assert find_meter(Session(ElfTarget(LiveSource(other.pid, "", None), ()))) is None
 
 
 SPIKING = """

@@ -73,6 +73,7 @@ class _Sample(NamedTuple):
     peak_bytes: Optional[int] = None
     group_peak_bytes: Optional[int] = None
     stopped_ms: Optional[float] = None
+    pools: Optional[Mapping[str, int]] = None
 
 
 class _End(NamedTuple):
@@ -153,7 +154,8 @@ class Recorded:
         readings = [_reading(watched, line.allocators.get(watched.info.id, {})) for watched in self.source.watched]
         others = line.swapped_bytes, line.threads, line.virtual_bytes, line.peak_bytes, line.group_peak_bytes
         made = ProcessCounters(counters[0], counters[1], *map(_figure, others))
-        return Sample(unix_s(line.time), line.elapsed_s, made, None, readings, line.stopped_ms)
+        pools = None if line.pools is None else {name: size for name, size in line.pools.items() if _figure(size) is not None}
+        return Sample(unix_s(line.time), line.elapsed_s, made, None, readings, line.stopped_ms, pools)
 
 
 def _watched(allocator: Mapping[str, Any]) -> Watched:

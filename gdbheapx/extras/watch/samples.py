@@ -2,7 +2,7 @@
 
 import gc
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 from gdbheapx.allocators.metering import Figure, Meter, Reading, nothing
 from gdbheapx.budget import Budget
@@ -11,6 +11,9 @@ from gdbheapx.inferior.base import InContainer, ProcessCounters, ProcessPages
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import NO_COUNTERS, NOT_LIVE
 from gdbheapx.session import Session
+
+if TYPE_CHECKING:
+    from gdbheapx.extras.watch.pools import PoolMeter
 
 PAGES_EVERY_S = 30.0
 """At most so often the kernel is asked to count pages: that holds a lock which the process needs for mmap and page faults."""
@@ -49,6 +52,8 @@ class Sample(NamedTuple):
     """One for each allocator that is watched."""
     stopped_ms: Optional[float]
     """How long the process stood still for it; None: it ran."""
+    pools: Optional[Mapping[str, int]] = None
+    """What runtimes have in RAM beside the allocators, by name; only now and then."""
 
     @property
     def used_bytes(self) -> Optional[int]:
@@ -99,8 +104,8 @@ def total(parts: Sequence[Optional[int]]) -> Optional[int]:
 class Sampler:
     """Everything that stays the same between two samples is looked up when it is made."""
 
-    def __init__(self, session: Session, is_exact: bool) -> None:
-        self.session, self.is_exact = session, is_exact
+    def __init__(self, session: Session, is_exact: bool, pool_meter: "Optional[PoolMeter]" = None) -> None:
+        self.session, self.is_exact, self._pool_meter = session, is_exact, pool_meter
         target = session.target
         counting = target.counters()
         if counting is None or target.pid is None:
@@ -119,8 +124,8 @@ class Sampler:
         self._meters: List[Meter] = [heap.capabilities["meter"]() for heap in heaps]
         self.watched = [Watched(meter.info, meter.figures, session.heaps.dry_run(heap)) for meter, heap in zip(self._meters, heaps)]
         self._began: Optional[float] = None
-        self._pages_at = self._walk_at = float("-inf")
-        self._cost_s = 0.0
+        self._pages_at = self._walk_at = self._pools_at = float("-inf")
+        self._cost_s = self._pools_cost_s = 0.0
         self._anonymous: Optional[int] = None
         """Of the sample before."""
         self._stops = 0
@@ -150,17 +155,31 @@ class Sampler:
         else:
             readings = self._running(now, is_step(self._anonymous, counters))
         self._anonymous = counters.anonymous_bytes
+        pools = self._pools()
         after = self._counting.read()
         if self.session.target.has_ended() or after is None:
             return None
         if not self.is_exact and (is_step(counters.anonymous_bytes, after) or is_step(after.anonymous_bytes, counters)):
             readings = [reading._replace(used_bytes=None, kept_bytes=None) for reading in readings]  # they may be of either moment
-        return Sample(unix, round(now - self._began, 3), counters, pages, readings, stopped_ms)
+        return Sample(unix, round(now - self._began, 3), counters, pages, readings, stopped_ms, pools)
 
     @property
     def runs_another_program(self) -> bool:
         """There is such a process, but not the memory that was looked at: it called execve."""
         return self._counting.read() is not None and self.session.target.has_ended()
+
+    def _pools(self) -> Optional[Mapping[str, int]]:
+        """Counted by the kernel mapping by mapping, so as rarely as walks are made."""
+        now = time.monotonic()
+        if self._pool_meter is None or now - self._pools_at < self._pools_cost_s * REST:
+            return None
+        self._pools_at = now
+        try:
+            return self._pool_meter.read()
+        except (HeapxError, OSError):  # it ends
+            return None
+        finally:
+            self._pools_cost_s = time.monotonic() - now
 
     def _running(self, now: float, is_hurried: bool) -> List[Reading]:
         """From counters, while it runs."""

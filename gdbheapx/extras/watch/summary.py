@@ -1,7 +1,7 @@
 """The loop of a watch, and what it has shown: growth per hour, whether it is in use or kept, what came back of what was returned."""
 
 import time
-from typing import Callable, Iterator, NamedTuple, Optional, Sequence, Union
+from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from gdbheapx.allocators.metering import Reading
 from gdbheapx.budget import Budget
@@ -15,7 +15,7 @@ ENDED, EXECUTED, STOPPED, TIMES, OPEN = "process-ended", "other-program", "stopp
 """Why it is over: the process ended, or runs another program; Ctrl-C, a signal or --max-seconds; --times. `open`: a file of samples has no
 end, so that the watch goes on, or was killed."""
 
-UNKNOWN, STEADY, SWINGS, SHRANK, IN_USE, RETURNED, KEPT, HELD, TOUCHED, ELSEWHERE, GREW = (
+UNKNOWN, STEADY, SWINGS, SHRANK, IN_USE, RETURNED, KEPT, HELD, POOLS, TOUCHED, ELSEWHERE, GREW = (
     "too-short",
     "steady",
     "swings",
@@ -24,17 +24,33 @@ UNKNOWN, STEADY, SWINGS, SHRANK, IN_USE, RETURNED, KEPT, HELD, TOUCHED, ELSEWHER
     "returned-meanwhile",
     "grew-kept",
     "grew-in-allocator",
+    "grew-in-runtime",
     "grew-touched",
     "grew-elsewhere",
     "grew",
 )
 """What became of RSS. `swings`: it goes up and down by more than it grew or fell.
 `returned-meanwhile`: it grew back after memory was returned to the OS. `grew-in-allocator`: it is not known whether
-in use or kept. `grew-touched`: what the allocators held before, and was not in RAM then. `grew`: no allocator could be read."""
+in use or kept. `grew-in-runtime`: in memory that a runtime cuts up itself, like CPython's arenas.
+`grew-touched`: what the allocators held before, and was not in RAM then. `grew`: no allocator could be read."""
 MOSTLY_KEPT_PERCENT, LEAST_KEPT_BYTES = 50, 10 << 20
 """Of anonymous memory: from here on what is kept in RAM is worth a word, though it does not grow."""
 NAP_S = 0.2
 """How soon Ctrl-C is heeded."""
+
+
+class PoolGrowth(NamedTuple):
+    """Memory of a runtime that grew."""
+
+    name: str
+    """As in the split of `report`: `CPython: object arenas (obmalloc)`."""
+    bytes: int
+    """At least: what allocators grew by meanwhile may lie in the same mappings, and is taken off."""
+
+    @property
+    def program(self) -> str:
+        """The runtime."""
+        return self.name.partition(": ")[0]
 
 
 class Summary(NamedTuple):
@@ -67,6 +83,8 @@ class Summary(NamedTuple):
     """The highest RSS that the kernel saw (VmHWM), also between samples and before the watch."""
     seen_peak_bytes: int = 0
     """The highest of the samples."""
+    pool: Optional[PoolGrowth] = None
+    """The part of a runtime's memory that grew most; None: none did, or it is unknown."""
 
 
 def _returns_by(watched: Sequence[Watched], readings: Sequence[Reading]) -> Sequence[str]:
@@ -86,6 +104,8 @@ class History:
         self._last: Optional[Sample] = None
         self._in_use: Optional[Sample] = None
         """The last of which it is known what is in use."""
+        self._first_pools: Optional[Sample] = None
+        self._last_pools: Optional[Sample] = None
 
     def add(self, sample: Sample) -> Optional[Step]:
         """One more. Gives the step that begins with it, if memory was returned."""
@@ -93,6 +113,8 @@ class History:
         self._first, self._last = self._first or sample, sample
         if sample.used_bytes is not None:
             self._in_use = sample
+        if sample.pools is not None:
+            self._first_pools, self._last_pools = self._first_pools or sample, sample
         self.rss.add(sample.elapsed_s, sample.counters.resident_bytes)
         self._used.add(sample.elapsed_s, sample.used_bytes)
         self._kept.add(sample.elapsed_s, sample.kept_bytes)
@@ -105,7 +127,7 @@ class History:
         if self._first is None or self._last is None:
             return None
         rss, used, kept, held = (series.change() for series in (self.rss, self._used, self._kept, self._held))
-        known = self._in_use
+        known, pool = self._in_use, _pool_growth(self._first_pools, self._last_pools)
         return Summary(
             why=why,
             samples=self._count,
@@ -116,7 +138,7 @@ class History:
             used=used,
             kept=kept,
             held=held,
-            code=judge(rss, used, kept, held, sum(step.back_bytes for step in self.steps.kept), _untouched(self._first)),
+            code=judge(rss, used, kept, held, sum(step.back_bytes for step in self.steps.kept), _untouched(self._first), pool),
             kept_resident_bytes=min(known.kept_bytes, known.counters.anonymous_bytes) if known and known.kept_bytes is not None else None,
             is_mostly_kept=known is not None and _mostly_kept(known),
             returns_by=_returns_by(self._watched, known.readings if known is not None else ()),
@@ -127,6 +149,7 @@ class History:
             spikes=self.spikes.spikes(),
             peak_bytes=self._last.counters.peak_bytes,
             seen_peak_bytes=self.rss.highest or 0,
+            pool=pool,
         )
 
 
@@ -137,6 +160,7 @@ def judge(
     held: Optional[Change],
     back_bytes: int,
     untouched_bytes: int = 0,
+    pool: Optional[PoolGrowth] = None,
 ) -> str:
     """Where the growth of RSS is: at least half of it must be accounted for, by growth that is no swing. `back_bytes`: what came back of
     memory that was returned to the OS meanwhile; `untouched_bytes`: what allocators held at first and was not in RAM."""
@@ -155,16 +179,28 @@ def judge(
         return RETURNED
     if kept is not None and kept.lasting >= half:
         return KEPT
+    if held is not None and held.lasting >= half:
+        return HELD
+    if pool is not None and pool.bytes >= half:
+        return POOLS
     if held is None:
         return GREW
-    if held.lasting >= half:
-        return HELD
     return TOUCHED if untouched_bytes >= half else ELSEWHERE
 
 
 def _untouched(first: Sample) -> int:
     """At least so much of what allocators hold is not in RAM: all anonymous memory may be theirs."""
     return max(0, (first.held_bytes or 0) - first.counters.anonymous_bytes)
+
+
+def _pool_growth(first: Optional[Sample], last: Optional[Sample]) -> Optional[PoolGrowth]:
+    if first is None or last is None:
+        return None
+    held_bytes = max(0, (last.held_bytes or 0) - (first.held_bytes or 0))
+    before: Mapping[str, int] = first.pools or {}
+    parts = [PoolGrowth(name, size - before.get(name, 0) - held_bytes) for name, size in (last.pools or {}).items()]
+    most = max(parts, key=lambda part: part.bytes, default=None)
+    return most if most is not None and most.bytes > 0 else None
 
 
 def _mostly_kept(sample: Sample) -> bool:

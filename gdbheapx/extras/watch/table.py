@@ -193,7 +193,7 @@ class Lines:
         told = {"kind": "sample", "time": when(sample.unix_s), "elapsed_s": sample.elapsed_s, "stopped_ms": sample.stopped_ms}
         figures = process_figures(sample)
         figures.update({key: getattr(sample.counters, key) for key in ("virtual_bytes", "peak_bytes", "group_peak_bytes")})
-        return encode({**told, **figures, "allocators": own})
+        return encode({**told, **figures, "allocators": own, "pools": sample.pools})
 
     def returned(self, step: Step) -> str:
         """A step at which memory was returned."""
@@ -214,6 +214,7 @@ class Lines:
             told["growth"] = growth
             told.update(steps=summary.steps, last_steps=[step_figures(step) for step in summary.last_steps], worth=summary.worth)
             told.update(peak_bytes=summary.peak_bytes, group_peak_bytes=summary.last.counters.group_peak_bytes, spikes=summary.spikes)
+            told["pool"] = summary.pool
         return encode(told)
 
 

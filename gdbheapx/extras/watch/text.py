@@ -5,6 +5,7 @@ import time
 from collections import deque
 from typing import Deque, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from gdbheapx.analysis.next_steps import has_objects, is_seen
 from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.command import Style
 from gdbheapx.extras.watch import spikes
@@ -229,6 +230,7 @@ VERDICTS = {
     codes.KEPT: "RSS grew, and at least half of that is what the program freed and the allocator keeps",
     codes.HELD: "RSS grew, and what the allocator holds with it; how much of that is in use is unknown: try --exact",
     codes.TOUCHED: "RSS grew by memory that the allocator held before and that came into RAM meanwhile: no growth of what it holds",
+    codes.POOLS: "RSS grew in memory that a runtime in the process manages itself",
     codes.ELSEWHERE: "RSS grew, and not in an allocator that was watched: look at mappings, stacks and files",
     codes.GREW: "RSS grew, and no allocator can be read here",
 }
@@ -282,10 +284,15 @@ def of_spikes(found: Spikes) -> Said:
     return say("%s of +%s%s%s: %s", plural(found.number, "spike"), Size(found.bytes), most, often, WHOSE[found.whose])
 
 
-def verdict(summary: Summary) -> str:
+def verdict(summary: Summary) -> Said:
     """What became of RSS."""
+    if summary.code == codes.POOLS and summary.pool is not None:
+        program = summary.pool.program
+        what, is_slow = "objects" if has_objects(program) else "own memory", not is_seen(program)
+        figures = program, what, Size(summary.pool.bytes), summary.pool.name, ", or its collector lets it grow" * is_slow
+        return say("RSS grew in %s's %s (+%s in %s): a leak, or a cache that still fills%s", *figures)
     is_all = summary.code == codes.KEPT and summary.used is not None and (summary.used.is_noise or summary.used.drift < 0)
-    return VERDICTS[summary.code] + "; what is in use did not grow" * is_all
+    return say("%s%s", VERDICTS[summary.code], "; what is in use did not grow" * is_all)
 
 
 def standing(summary: Summary) -> Iterator[Said]:
@@ -352,7 +359,9 @@ def next_commands(summary: Summary) -> List[str]:
     commands: List[str] = []
     if summary.code in (codes.IN_USE, codes.HELD):
         commands += ["leaks", "owners", "census"]
-    if summary.code in (codes.ELSEWHERE, codes.GREW):
+    if summary.code == codes.POOLS and summary.pool is not None and is_seen(summary.pool.program):
+        commands += ["owners", "census"]
+    if summary.code in (codes.POOLS, codes.ELSEWHERE, codes.GREW):
         commands += ["report"]
     pays = summary.worth is None or summary.worth.code != "does-not-pay"
     if pays and (summary.code == codes.KEPT or summary.is_mostly_kept):

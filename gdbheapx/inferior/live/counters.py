@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Dict, Optional
 
-from gdbheapx.inferior.base import InContainer, ProcessCounters, ProcessPages
+from gdbheapx.inferior.base import InContainer, MemoryUse, ProcessCounters, ProcessPages
 from gdbheapx.inferior.live import group, headroom, procfs
 
 if TYPE_CHECKING:
@@ -98,6 +98,12 @@ class Counters:
         fields = _fields(self._slurp("smaps_rollup") or b"", (b"Rss", b"Pss", b"Anonymous", b"AnonHugePages"))
         values = [_bytes(fields.get(key)) for key in (b"Rss", b"Pss", b"Anonymous", b"AnonHugePages")]
         return None if values[0] is None else ProcessPages(*values)
+
+    def memory_use(self) -> Optional[MemoryUse]:
+        """Counted by mapping, as pages() are: to be asked rarely."""
+        from gdbheapx.inferior.live import smaps
+
+        return smaps.usage(smaps.texts(self._pid))
 
     def _group_peak(self) -> Optional[int]:
         """None where it has no group of its own with such a counter."""

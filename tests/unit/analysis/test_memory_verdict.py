@@ -5,17 +5,23 @@ Files: analysis/memory/kinds.py, analysis/memory/runtimes.py, analysis/runtime_t
 
 import ast
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, List, Optional
 
 import pytest
 
 from gdbheapx import findings as codes
-from gdbheapx.analysis import memory_verdict, next_steps
+from gdbheapx import verdict
+from gdbheapx.allocators.records import Judged
+from gdbheapx.analysis import inside, memory_verdict, next_steps, runtime_tables
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.depths import ThreadStacks
+from gdbheapx.analysis.overview import _verdict, _with_leaked
+from gdbheapx.analysis.runtime_tables import RuntimeRow, RuntimeTable
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.inferior.base import Module
+from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.model import Address, MemoryPart, Step, UnclaimedMapping
 
 MB = 1 << 20
@@ -98,7 +104,7 @@ def test_the_sentence_names_owner_share_and_malloc() -> None:
     found = memory_verdict.judge(memory([*parts, part(kinds.ALLOCATOR, 10 * MB)]))
     assert found is not None and found.verdict.sure == "likely" and not found.may_be_mallocs
     line = found.verdict.lines[0]
-    assert line.what == "most of the memory is not malloc's: it is JVM's own"
+    assert line.what == "most of the memory is not malloc's: it is JVM's own, for the program's objects"
     assert line.evidence == found.verdict.evidence == "90.0 MiB of 100.0 MiB (90 %), malloc holds 10.0 MiB (10 %)"
 
 
@@ -177,6 +183,52 @@ def test_steps_by_program_then_by_kind() -> None:
     jvm = next_steps.steps(Live(), "mostly-runtime", "JVM")  # type: ignore[arg-type]
     assert isinstance(jvm[0], Step) and jvm[0].command == "jcmd 77 GC.heap_info" and jvm[0].startswith("jcmd 77")
     assert next_steps.steps(Live(), "mostly-anonymous", None)[0].startswith(".NET")  # type: ignore[arg-type]
+
+
+def test_objects_of_a_runtime_are_in_use() -> None:
+    """Whether they are a leak is the question: the verdict says who knows, and of pools that were read what is in use."""
+    parts = [part(kinds.ALLOCATOR, 5 * MB), part(kinds.RUNTIME, 45 * MB, program="CPython")]
+    found = memory_verdict.judge(memory(parts))
+    assert found is not None and found.verdict.lines[0].what.endswith("CPython's own, for the program's objects")
+    assert "`gdbheapx owners`" in (found.verdict.lines[0].hint or "")
+    rows = [RuntimeRow(runtime_tables.USED, "", 40 * MB), RuntimeRow(runtime_tables.FREE, "", 3 * MB)]
+    tables = [RuntimeTable("CPython", rows, 0, 0)]
+    assert memory_verdict.largest_program(memory(parts)) == "CPython"
+    read = inside.with_objects(found.verdict, "CPython", tables)
+    assert read.evidence == read.lines[0].evidence and "its objects have 40.0 MiB of it in use, 3.0 MiB are free" in str(read.evidence)
+    assert inside.with_objects(found.verdict, "JVM", tables) == inside.with_objects(found.verdict, "CPython", None) == found.verdict
+
+
+def test_no_step_opens_a_port_or_may_end_the_process() -> None:
+    """SIGUSR1 opens node's inspector; SIGUSR2 ends a node that was not started for it."""
+    steps = [*next_steps.steps(Live(), "mostly-runtime", "V8"), *next_steps.in_malloc(Live(), ["V8"])]  # type: ignore[arg-type]
+    assert steps and not [step for step in steps if isinstance(step, Step) and step.command.startswith("kill")]
+
+
+@pytest.mark.parametrize("kind, first", [(verdict.HOARDING, "trim"), (verdict.FRAGMENTED, "trim"), (verdict.LEAK_LIKE, "owners")])
+def test_what_explains_the_verdict_comes_first(kind: str, first: str) -> None:
+    """Of a node whose memory is free in malloc the trim, before what node says of its Buffers; of one in use owners and census."""
+    target: Any = Live()
+    judged = Judged("glibc", ["glibc"], 90 * MB, verdict.Verdict(kind, [], "x"), [], [Step("trim --dry-run", "")])
+    session: Any = SimpleNamespace(
+        target=SimpleNamespace(kind="live", pid=77, modules=target.modules, lost_bytes=lambda: 0),
+        discovery=SimpleNamespace(may_be_hidden=lambda: False, foreign_owner=lambda: None, unread=list),
+        stands_still=lambda reads: "",
+    )
+    split = memory([part(kinds.ALLOCATOR, 90 * MB)])
+    with_v8 = split._replace(attribution=SimpleNamespace(here=[SimpleNamespace(name="V8")]))  # type: ignore[arg-type]
+    commands = [step.command.split()[0] for step in _verdict(session, with_v8, [judged], [judged])[1] if isinstance(step, Step)]
+    order = [command for command in commands if command in (first, "process.memoryUsage()")]
+    assert order == [first, "process.memoryUsage()"], commands
+
+
+def test_leaks_comes_first_where_much_is_leaked() -> None:
+    """Also where most of the memory is a runtime's."""
+    main = verdict.Verdict(verdict.NOT_MALLOC, [], codes.MOSTLY + kinds.RUNTIME)
+    for leaked, first in ((92, "leaks"), (3, "owners")):
+        found = inside.Inside(Sum(9, 100 * MB), Sum(3, leaked * MB), None, ())
+        kept, _, steps = _with_leaked(main, [], [Step("owners", ""), Step("leaks", "")], found)
+        assert kept is main and isinstance(steps[0], Step) and steps[0].command == first
 
 
 def test_every_verdict_and_finding_has_a_code() -> None:

@@ -1,6 +1,6 @@
 """What `watch` makes of samples: growth, steps at which memory was returned, the verdict; and its loop over a process that ends.
 
-Files: allocators/metering.py, extras/watch/returned.py, extras/watch/summary.py, extras/watch/samples.py.
+Files: allocators/metering.py, extras/watch/returned.py, extras/watch/summary.py, extras/watch/samples.py, extras/watch/pools.py.
 """
 
 from typing import Any, Iterable, List, Optional, Tuple
@@ -95,6 +95,31 @@ def test_growth_is_put_where_it_is(code: str, rows: List[Tuple[int, Optional[int
         watched_.add(sample(step * 5.0, rss, used, kept))
     found = watched_.summary(codes.TIMES, 0)
     assert found is not None and found.code == code
+
+
+ARENAS, HEAP = "CPython: object arenas (obmalloc)", "V8: JavaScript heap"
+
+
+def in_pools(name: str, each: int, held_each: int = 0) -> Any:
+    """The summary where RSS grows by 5 MiB a sample, of them so many in a runtime's memory and so many held by the allocator."""
+    kept = History([WATCHED])
+    for step in range(20):
+        made = sample(step * 5.0, 100 + 5 * step, None if held_each else 50, None if held_each else 40)
+        made = made._replace(readings=[made.readings[0]._replace(held_bytes=(90 + held_each * step) * MB)])
+        kept.add(made._replace(pools={name: (30 + each * step) * MB, "JVM: Java heap": MB} if step % 3 == 0 else None))
+    return kept.summary(codes.TIMES, 0)
+
+
+def test_growth_in_the_memory_of_a_runtime() -> None:
+    """It is said so, with what to ask; where an allocator grew in the same mappings, that is no growth of the runtime."""
+    found = in_pools(ARENAS, 4)
+    assert (found.code, found.pool.name, found.pool.bytes) == (codes.POOLS, ARENAS, 72 * MB)
+    assert text.verdict(found).startswith("RSS grew in CPython's objects (+72.0 MiB in %s)" % ARENAS)
+    assert text.next_commands(found) == ["owners", "census", "report"]
+    other = in_pools(HEAP, 4)
+    assert text.verdict(other).startswith("RSS grew in V8's objects") and text.next_commands(other) == ["report"]
+    assert in_pools(ARENAS, 1).code == in_pools(ARENAS, 4, 2).code == codes.ELSEWHERE
+    assert in_pools(ARENAS, 0).pool is None
 
 
 def test_held_without_a_split() -> None:

@@ -228,5 +228,5 @@ def test_sentences() -> None:
     from gdbheapx.extras.watch import summary
 
     every = (summary.UNKNOWN, summary.STEADY, summary.SWINGS, summary.SHRANK, summary.IN_USE, summary.RETURNED)
-    every += (summary.KEPT, summary.HELD, summary.TOUCHED, summary.ELSEWHERE, summary.GREW)
+    every += (summary.KEPT, summary.HELD, summary.POOLS, summary.TOUCHED, summary.ELSEWHERE, summary.GREW)
     assert set(every) == set(text.VERDICTS) and {summary.ENDED, summary.EXECUTED, summary.STOPPED, summary.OPEN, TIMES} == set(text.ENDS)

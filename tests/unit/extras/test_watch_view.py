@@ -57,12 +57,23 @@ def test_a_file_tells_what_its_watch_told(tmp_path: Path) -> None:
     told = lines()[-1]
     for change in end["growth"].values():
         change.pop("lasting")  # a release that wrote such files did not tell it
-    spikes, *peaks = [end.pop(key) for key in ("spikes", "peak_bytes", "group_peak_bytes")]
-    assert (spikes["number"], peaks) == (1, [None, None])
+    spikes, *others = [end.pop(key) for key in ("spikes", "peak_bytes", "group_peak_bytes", "pool")]
+    assert (spikes["number"], others) == (1, [None, None, None])
     assert end.pop("time") and told.pop("time") and end == told and found.left_out == 0
     assert end["steps"] == 1 and end["samples"] == 150 and found.over.why == TIMES
     shown = "\n".join(text.Text(kept.source, Style(False, False)).end(found.over, History([])))
     assert "were returned to the OS" in shown and "in use (estimated)" in shown
+
+
+def test_what_runtimes_have_is_kept(tmp_path: Path) -> None:
+    """What grew in a runtime's memory is the headline of the page; a wrong figure there is none."""
+    start, *rest = lines()
+    shown = [one for one in rest if one["kind"] == "sample"]
+    told = [{**one, "rss_bytes": (200 + n) * MB, "pools": {"CPython: object arenas (obmalloc)": n * MB, "x": -1}} for n, one in enumerate(shown)]
+    kept, _, found, page = read(written(tmp_path, [start, *told]), tmp_path)
+    assert found.over.summary is not None and found.over.summary.code == "grew-in-runtime" and found.left_out == 0
+    assert json.loads(table.Lines(kept.source).end(found.over))["pool"]["name"] == "CPython: object arenas (obmalloc)"
+    assert "RSS grew in CPython" in page
 
 
 def test_figures_are_those_of_the_lines(tmp_path: Path) -> None:

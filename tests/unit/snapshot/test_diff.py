@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gdbheapx.allocators.records import HeapArenas
 from gdbheapx.analysis.census.bind.books import Books, MemoryContext
-from gdbheapx.analysis.census.find import Census, CensusRow
+from gdbheapx.analysis.census.find import Census, CensusRow, Managed
 from gdbheapx.analysis.reachability.owners import Owned, Owners
 from gdbheapx.command import Style
 from gdbheapx.glibc.records import ArenaTotals
@@ -73,6 +73,22 @@ def test_states_come_first(used: int, kept: int, code: str) -> None:
     assert found.verdict.code == code and found.growth_bytes == used - 100 * MB
     assert next(one for one in found.states if one.what == IN_USE)[2:5] == (used - 100 * MB, 100 * MB, used)
     assert not [one for one in found.states if "largest" in one.what or "resident" in one.what]
+
+
+def pooled(record: Record, used: int, free: int) -> Record:
+    """The same, of a Python whose pools have so much."""
+    pools = Managed("python", "pools", used + free, used, free, 0)
+    return record._replace(models={**record.models, "census": codec.encoded(Census([], 1, 0, 0, 0, [pools], False))})
+
+
+def test_objects_in_pools_are_in_use() -> None:
+    """They have lines of their own and a part in the sentence, and who keeps them is next; also where the pools had room."""
+    old, new = looked(5 * MB, MB, {}), looked(5 * MB, MB, {})
+    found = diff(pooled(old, 45 * MB, 15 * MB), pooled(new, 58 * MB, 2 * MB), ("a", "b"))
+    assert "CPython's objects: 45.0 MiB before, 58.0 MiB now" in found.verdict.what and found.verdict.code == ELSEWHERE_GREW
+    assert [one[1:5] for one in found.states if one.whose == "CPython"] == [("CPython", 13 * MB, 45 * MB, 58 * MB), ("CPython", -13 * MB, 15 * MB, 2 * MB)]
+    assert [step.command for step in found.next] == ["owners", "census", "leaks"] and found.growth_bytes == 0
+    assert "CPython" not in diff(pooled(old, 45 * MB, 0), new, ("a", "b")).verdict.what, "one side did not look at them"
 
 
 def test_classes_and_owners_are_matched_by_name() -> None:
