@@ -299,7 +299,7 @@ int signer_sign(struct signer *signer, uint64_t address, uint64_t usable, const 
 void signer_hint(struct signer *signer, uint64_t address, uint64_t bytes, unsigned kind)
 {
     if (signer->hint_count == signer->hint_room) {
-        const uint64_t room = signer->hint_room ? signer->hint_room + signer->hint_room / 2 : 4096;
+        const uint64_t room = signer->hint_room + signer->hint_room / 2 + 4096;    /* parts may have left room for one */
         struct hint *more = dense_grow(signer->hints, (size_t) signer->hint_room * sizeof *more, (size_t) room * sizeof *more);
         if (!more) {
             signer->lost_hints = 1;
