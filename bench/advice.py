@@ -1,7 +1,8 @@
 """What each setting that is advised does to programs of known shapes: `make advice` measures, and writes docs/reference/advice.md and the cases
 of gdbheapx/allocators/measured.py.
 
-One program runs without and with each setting at the same time; RSS is taken when all are idle. GDBHEAPX_MIMALLOCS names further builds.
+One program runs without and with each setting at the same time; RSS is taken when all are idle. GDBHEAPX_JEMALLOCS and
+GDBHEAPX_MIMALLOCS name further builds.
 """
 
 import os
@@ -134,10 +135,25 @@ PROGRAMS = (
         (M.MUZZY_NONE, M.DECAY_NONE, M.BACKGROUND, M.ONE_ARENA),
         NEVER,
     ),
+    Program(
+        "jemalloc",
+        "dirty pages in huge pages (HPA)",
+        "8 12000 16 8000 0 1",
+        codes.UNUSED_PAGES,
+        (M.HPA_BOUND, M.BACKGROUND, M.DECAY_NONE),
+        {"MALLOC_CONF": "hpa:true,hpa_dirty_mult:-1"},
+    ),
     Program("jemalloc", "200 thread caches", "200 448 24 1032 0 1", codes.THREAD_CACHES, JE),
     Program("jemalloc", "16 threads keep every 16th block", "16 20000 24 300 16 1", codes.MANY_ARENAS, JE),
     Program("jemalloc", "every seventh small block in use", "1 120000 24 200 7 2", codes.FREE_REGIONS, JE),
     Program("jemalloc", "blocks of 16 KiB, all in use", "1 4000 16384 16384 1 1", codes.IN_USE, (M.NO_TCACHE, M.ONE_ARENA, M.DECAY_NONE)),
+    Program(
+        "jemalloc",
+        "blocks of 16 KiB, all in use, and a page more for each",
+        "1 4000 16384 16384 1 1",
+        codes.LARGE_ROUNDING,
+        (M.NO_OBLIVIOUS,),
+    ),
     Program("jemalloc", "little in use, huge pages", THIN, codes.PART_HELD, (M.NO_HUGE, M.DECAY_NONE), {"MALLOC_CONF": "thp:always"}),
     Program(
         "jemalloc",
@@ -181,7 +197,7 @@ def libraries(allocator: str) -> Iterator[str]:
     if allocator == "glibc":
         yield ""
     elif allocator == "jemalloc":
-        yield JEMALLOC
+        yield from (JEMALLOC, *filter(None, os.environ.get("GDBHEAPX_JEMALLOCS", "").split(":")))
     elif allocator == "tcmalloc":
         yield DIRECTORY + "libtcmalloc_minimal.so.4"
     else:

@@ -58,6 +58,10 @@ BACKGROUND = Setting("MALLOC_CONF", "background_thread:true", 0)
 ONE_ARENA = Setting("MALLOC_CONF", "narenas:1", 1)
 NO_TCACHE = Setting("MALLOC_CONF", "tcache:false", 1)
 NO_HUGE = Setting("MALLOC_CONF", "thp:never", 0)
+HPA_BOUND = Setting("MALLOC_CONF", "hpa_dirty_mult:0.25", 0)
+"""jemalloc's own value."""
+NO_OBLIVIOUS = Setting("MALLOC_CONF", "cache_oblivious:false", 0)
+"""From 5.3.1; 5.3.0 refuses it."""
 PURGE_DELAY = Setting("MIMALLOC_PURGE_DELAY", "0", 0)
 DECOMMIT_DELAY = Setting("MIMALLOC_DECOMMIT_DELAY", "0", 0)
 """As release 2.0 calls it."""
@@ -125,6 +129,9 @@ CASES = (
     Case(DECAY_NONE.text, codes.UNUSED_PAGES, 411.2, 18.8),
     Case(BACKGROUND.text, codes.UNUSED_PAGES, 411.2, 411.2),
     Case(ONE_ARENA.text, codes.UNUSED_PAGES, 411.2, 214.5),
+    Case(HPA_BOUND.text, codes.UNUSED_PAGES, 411.3, 22.4),
+    Case(BACKGROUND.text, codes.UNUSED_PAGES, 411.3, 411.3),
+    Case(DECAY_NONE.text, codes.UNUSED_PAGES, 411.3, 411.2),
     Case(BACKGROUND.text, codes.THREAD_CACHES, 61.8, 61.8),
     Case(DECAY_NONE.text, codes.THREAD_CACHES, 61.8, 61.6),
     Case(ONE_ARENA.text, codes.THREAD_CACHES, 61.8, 60.6),
@@ -140,6 +147,8 @@ CASES = (
     Case(NO_TCACHE.text, codes.IN_USE, 82.3, 82.2),
     Case(ONE_ARENA.text, codes.IN_USE, 82.3, 82.1),
     Case(DECAY_NONE.text, codes.IN_USE, 82.3, 82.3),
+    Case(NO_OBLIVIOUS.text, codes.LARGE_ROUNDING, 82.2, 82.3),
+    Case(NO_OBLIVIOUS.text, codes.LARGE_ROUNDING, 83.2, 67.7),
     Case(NO_HUGE.text, codes.PART_HELD, 44.4, 35.4),
     Case(DECAY_NONE.text, codes.PART_HELD, 44.4, 30.0),
     Case(ONE_ARENA.text, codes.SMALL_HEAP, 7.3, 6.7),

@@ -4,6 +4,7 @@ from typing import List, Optional, Sequence
 
 from gdbheapx import findings as codes
 from gdbheapx import verdict
+from gdbheapx.allocators.measured import BACKGROUND, DECAY_USUAL, HPA_BOUND, MUZZY_NONE
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc.messages import programs
 from gdbheapx.jemalloc.messages.verdict import Figures
@@ -14,6 +15,8 @@ from gdbheapx.verdict import SMALL_BYTES
 
 PURGE = '"arena.4096.purge", NULL, NULL, NULL, 0'
 """4096 is MALLCTL_ARENAS_ALL in every release of 5."""
+USUAL_DECAY = DECAY_USUAL.value.split(",")[1]
+"""Beside background threads, which may run already."""
 
 
 def findings(
@@ -101,7 +104,7 @@ def _blind(version: Optional[str], tickers: TickerReport, state: JemallocConditi
         where = [arena for arena in tickers.arenas if arena.blind_threads]
         hint = "these arenas are still purged; gdbheapx tickers names the blind threads and shows who purges"
         if any(arena.verdict not in ("purged", "at-once") for arena in where):
-            around = state.names.call('"background_thread"') + " with true" if state.background_asked else "background_thread:true"
+            around = state.names.call('"background_thread"') + " with true" if state.background_asked else BACKGROUND.value
             hint = "gdbheapx tickers names the threads; fixed in jemalloc 5.3.0; workaround: " + around
         lines.append(Finding(what % (*words[:2], release, words[2]), _held_by_blind(where), hint, codes.BLIND_THREADS))
     if unknown:
@@ -146,7 +149,7 @@ def _never_purged(found: Figures, tickers: TickerReport, state: JemallocConditio
     """Decay switched off."""
     lines, off = [], [arena for arena in tickers.arenas if arena.verdict == "never"]
     if off:
-        hint = "jemalloc's default is dirty_decay_ms:10000"
+        hint = "jemalloc's default is %s" % USUAL_DECAY
         if _is_overridden(state):
             hint = "opt.dirty_decay_ms is %s: the program changed it with mallctl" % state.dirty_decay_asked_ms
         lines.append(Finding("purging is switched off: dirty_decay_ms is -1", _hold(off), hint, codes.PURGING_OFF))
@@ -206,7 +209,7 @@ def _background(found: Figures, state: JemallocConditions, tickers: TickerReport
         return []
     what = "jemalloc returns pages only while threads call it: an idle thread returns nothing, whatever the decay time"
     off = "background threads are off" if state.background_enabled is False else "no background thread purges them"
-    hint = off + "; with background_thread:true pages are returned on time"
+    hint = "%s; with %s pages are returned on time" % (off, BACKGROUND.value)
     hint = off if programs.background_hint(state.names) else hint
     return [Finding(what, _hold(waiting, ", whose threads are idle," if idle else ""), hint, codes.PURGED_BY_CALLS)]
 
@@ -237,11 +240,9 @@ def next_steps(kind: str, found: Figures, tickers: TickerReport, state: Jemalloc
         call = Step(names.call(PURGE), say("in the program returns %s to the OS now%s", Size(found.purgeable_bytes), outside))
         steps.append(programs.purge_hint(modules) or call)
         steps += _against_hoarding(tickers, state)
-    if kind in (verdict.HOARDING, verdict.MIXED) and 4 * found.huge_dirty_bytes > found.in_memory.held_bytes:
-        bounds = ["hpa_dirty_mult:0.25"] * (found.dirty_mult is not None and found.dirty_mult < 0)
-        bounds += ["background_thread:true"] * (not state.background_running and not state.background_asked)
-        if bounds:
-            steps.append(Step(names.setting(",".join(bounds)), "at the next start bounds the dirty pages in huge pages"))
+    is_much = kind in (verdict.HOARDING, verdict.MIXED) and 4 * found.huge_dirty_bytes > found.in_memory.held_bytes
+    if is_much and found.dirty_mult is not None and found.dirty_mult < 0:
+        steps.append(Step(names.setting(HPA_BOUND.value), "at the next start bounds the dirty pages in huge pages"))
     if kind == verdict.FRAGMENTED or (kind == verdict.MIXED and 10 * found.free_regions_bytes > found.held_bytes):
         steps.append(Step("bins", "shows for each size class how many regions are free in slabs that are still in use"))
         steps += [hint for hint in [programs.defragment_hint(modules)] if hint]
@@ -268,11 +269,11 @@ def _against_hoarding(tickers: TickerReport, state: JemallocConditions) -> List[
         switch = state.names.call('"background_thread"')
         steps.append(own or Step(switch, "with true in this process turns background threads on: they were requested, and are off"))
     elif is_off:
-        settings.append("background_thread:true")
+        settings.append(BACKGROUND.value)
     if any(arena.verdict == "never" for arena in kept) and not _is_overridden(state):
-        settings.append("dirty_decay_ms:10000")
+        settings.append(USUAL_DECAY)
     if any(arena.muzzy_bytes and (arena.muzzy_decay_ms or 0) < 0 for arena in kept):
-        settings.append("muzzy_decay_ms:0")
+        settings.append(MUZZY_NONE.value)
     if settings:
         steps.append(Step(state.names.setting(",".join(settings)), "at the next start prevents it from happening again"))
     return steps

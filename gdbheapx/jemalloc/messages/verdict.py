@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from gdbheapx import findings as codes
 from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
+from gdbheapx.allocators.measured import NO_HUGE, NO_OBLIVIOUS
 from gdbheapx.allocators.records import Part, Surroundings
 from gdbheapx.columns import add
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocFacts, PublicNames
@@ -413,7 +414,8 @@ def _main(kind: str, found: Figures, bins: Sequence[JemallocBin]) -> Tuple[str, 
     if kind == verdict.LEAK_LIKE:
         return verdict.HELD, GROWING
     if kind == verdict.HOARDING:
-        hint = huge_dirty_hint(found) if found.huge_dirty_bytes > found.unused_pages_bytes else purge_hint(found)
+        is_huge = found.huge_dirty_bytes > found.unused_pages_bytes
+        hint = huge_dirty_hint(found.huge_dirty_bytes, found.dirty_mult) if is_huge else purge_hint(found)
         what = "hoarding: jemalloc holds whole pages that the program has freed"
         if 2 * (found.muzzy_bytes or 0) > found.unused_pages_bytes:
             what += ", most of them muzzy (MADV_FREE): the kernel takes those when memory is short"
@@ -426,12 +428,13 @@ def _main(kind: str, found: Figures, bins: Sequence[JemallocBin]) -> Tuple[str, 
     return what, purge_hint(found) if found.worth_purging else None
 
 
-def huge_dirty_hint(found: Figures) -> Said:
+def huge_dirty_hint(dirty_bytes: int, dirty_mult: Optional[int]) -> Said:
     """What bounds the dirty pages of the huge page allocator (hpa.c: hpa_ndirty_max)."""
-    most = "any number of them may stay: opt.hpa_dirty_mult is -1"
-    if found.dirty_mult is not None and found.dirty_mult >= 0:
-        most = "for each active page %.2f of them may stay (opt.hpa_dirty_mult)" % (found.dirty_mult / 65536)
-    return say("%s are dirty pages in huge pages (opt.hpa): no purge reaches them; %s", Size(found.huge_dirty_bytes), most)
+    most = "opt.hpa_dirty_mult bounds them"
+    if dirty_mult is not None:
+        most = "for each active page %.2f of them may stay (opt.hpa_dirty_mult)" % (dirty_mult / 65536)
+        most = most if dirty_mult >= 0 else "any number of them may stay: opt.hpa_dirty_mult is -1"
+    return say("%s are dirty pages in huge pages (opt.hpa): no purge reaches them; %s", Size(dirty_bytes), most)
 
 
 def purge_hint(found: Figures) -> Said:
@@ -446,7 +449,7 @@ def huge_pages_cure(names: PublicNames, thp: Optional[str]) -> Optional[Step]:
     """thp:never has it ask the kernel for small pages (pages.c: pages_set_thp_state); None where it is set, or there is none."""
     if thp in ("never", "not supported"):
         return None
-    return Step(names.setting("thp:never"), "at the next start disables huge pages for jemalloc's memory")
+    return Step(names.setting(NO_HUGE.value), "at the next start disables huge pages for jemalloc's memory")
 
 
 def _fragmentation_hint(bins: Sequence[JemallocBin]) -> Said:
@@ -475,10 +478,11 @@ def _side_lines(found: Figures, case: Case, bins: Sequence[JemallocBin], kind: s
         what = "much memory is a page more for each large block (opt.cache_oblivious)"
         hint = "this release has no option against it: it takes a build with --disable-cache-oblivious"
         if found.has_oblivious_option:
-            hint = "%s at the next start ends it" % names.setting("cache_oblivious:false")
+            hint = "%s at the next start ends it" % names.setting(NO_OBLIVIOUS.value)
         add_line(what, here.rounding_bytes, hint, codes.LARGE_ROUNDING)
     if kind != verdict.HOARDING and here.huge_dirty_bytes > much and 10 * here.huge_dirty_bytes > held:
-        add_line("much memory is dirty pages in huge pages", here.huge_dirty_bytes, huge_dirty_hint(found), codes.UNUSED_PAGES)
+        hint = huge_dirty_hint(found.huge_dirty_bytes, found.dirty_mult)
+        add_line("much memory is dirty pages in huge pages", here.huge_dirty_bytes, hint, codes.UNUSED_PAGES)
     if kind != verdict.FRAGMENTED and here.free_regions_bytes > much and 4 * here.free_regions_bytes > held:
         what = "much memory is free regions in slabs that are still in use"
         add_line(what, here.free_regions_bytes, _fragmentation_hint(bins), codes.FREE_REGIONS)

@@ -2,6 +2,7 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.allocators.measured import BACKGROUND
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import layouts
 from gdbheapx.jemalloc.purging import tickers
@@ -175,7 +176,7 @@ def advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names
     late = "too late for the %s blind or at risk now" % (plural(count, "thread") + (" that is" if count == 1 else " that are"))
     add("make each thread allocate before it frees: free(malloc(1)) through a volatile pointer as its first call", late)
     if any(row.background_thread is None for row in arenas):
-        ways = (names.setting("background_thread:true"), names.call('"background_thread"'))
+        ways = (names.setting(BACKGROUND.value), names.call('"background_thread"'))
         hint = "%s at the next start, or %s in the running process" % ways
         add("turn background threads on", "they purge whatever the program's threads do", hint)
     if any(row.dirty_decay_ms for row in arenas):

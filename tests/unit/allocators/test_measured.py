@@ -17,8 +17,8 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.once  # reads the sources
 
 TEXTS = {setting.text: setting for setting in SETTINGS}
-NOT_FOR_MEMORY = {"prof:true", "MIMALLOC_SHOW_STATS=1"}
-"""What shows more, and is advised for that."""
+NOT_FOR_MEMORY = {"prof:true", "MIMALLOC_SHOW_STATS=1", "MIMALLOC_VERBOSE=1", "MIMALLOC_NAME=VALUE"}
+"""What shows more, and is advised for that; and how any option is set."""
 VARIABLE = re.compile(r"\b(?:MALLOC|MIMALLOC|TCMALLOC|GLIBC)_[A-Z_]+=[\w.:=,-]*\w")
 OPTION = re.compile(r"\b(?:%s):(?:true|false|never|N|-?\d+)\b" % "|".join(option.name for option in OPTIONS))
 

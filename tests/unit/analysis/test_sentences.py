@@ -500,7 +500,7 @@ JEMALLOC = {
         ["returns 50.0 MiB to the OS now"],
     ),
     "steps, dirty pages in huge pages": Case(
-        steps(verdict.HOARDING, used_bytes=20 * MB, huge_dirty_bytes=80 * MB, dirty_mult=-1), ["MALLOC_CONF=hpa_dirty_mult:0.25,background_thread:true"], ["bounds the dirty pages"]
+        steps(verdict.HOARDING, used_bytes=20 * MB, huge_dirty_bytes=80 * MB, dirty_mult=-1), ["MALLOC_CONF=hpa_dirty_mult:0.25"], ["bounds the dirty pages"]
     ),
     "steps, redis": Case(
         steps(verdict.MIXED, programs=["/usr/bin/redis-server"], state=conditions(background_running=1), dirty_bytes=50 * MB, free_regions_bytes=50 * MB),
