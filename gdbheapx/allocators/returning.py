@@ -72,6 +72,8 @@ class DryRun(NamedTuple):
     """What a real run tells besides."""
     is_refused: bool = False
     """The call would be refused: a note says why."""
+    unreached: Optional[Said] = None
+    """What is unused and no call reaches, and why."""
 
     @property
     def data(self) -> Dict[str, Any]:
@@ -90,14 +92,18 @@ class DryRun(NamedTuple):
 
     @property
     def page(self) -> Page:
-        """Arena by arena, and what a call would gain."""
+        """Arena by arena, what a call would gain, and what it would not."""
         if self.table is not None:
             yield self.table
+        yield self._gained()
+        if self.unreached is not None:
+            yield self.unreached
+
+    def _gained(self) -> Said:
         predicted, what = self.predicted, self.returning.call
         if predicted.resident_bytes == 0 and predicted.bytes:
             gained = "%s would gain nothing: the %s that it would return are not in RAM now; nothing was called"
-            yield cells(gained, what, Size(predicted.bytes))
-            return
+            return cells(gained, what, Size(predicted.bytes))
         worth = predicted.bytes if predicted.resident_bytes is None else predicted.resident_bytes
         end = "nothing was called"
         if self.is_refused:
@@ -106,7 +112,7 @@ class DryRun(NamedTuple):
             end = "nothing was called; `gdbheapx %s` does it" if self.is_live else "on the live process, `gdbheapx %s` would do it"
             end %= self.returning.command
         more = in_ram(predicted.resident_bytes, predicted.exclusive_bytes)
-        yield cells("%s would return %s to the OS%s; %s", what, Size(predicted.bytes), more, end)
+        return cells("%s would return %s to the OS%s; %s", what, Size(predicted.bytes), more, end)
 
 
 class Returns(Protocol):

@@ -105,7 +105,8 @@ class JemallocMalloc(Heap):
         """What a purge of one arena or of all would give back."""
         from gdbheapx.jemalloc.plan import plans
 
-        return plans.dry_run(self.arenas(), portion.arena, self.context.geometry.page_bytes, self.context.target.kind == "live")
+        is_live, page_bytes = self.context.target.kind == "live", self.context.geometry.page_bytes
+        return plans.dry_run(self.arenas(), portion.arena, page_bytes, is_live, self._huge().dirty_mult)
 
     def what_if(self) -> "List[Effect]":
         """What its options would change."""

@@ -110,6 +110,10 @@ def test_dirty_pages_in_huge_pages(stage: Stage, kind: str) -> None:
     assert totals["huge_dirty_bytes"] > 32 << 20 and split["anonymous_bytes"] < 4 << 20
     assert (data["verdict"]["kind"], data["verdict"]["code"]) == ("hoarding", "unused-pages")
     assert "opt.hpa_dirty_mult is -1" in data["verdict"]["lines"][0]["hint"] and "hpa_dirty_mult:0.25" in str(steps_of(data))
+    foreseen = heapx(process.target(kind), "purge", "--dry-run", "--json").data["arenas"]
+    assert sum(row["huge_dirty_bytes"] for row in foreseen) == totals["huge_dirty_bytes"]
+    last = heapx(process.target(kind), "purge", "--dry-run").stdout.decode().strip().split("\n")[-1]
+    assert "no purge reaches them; any number of them may stay: opt.hpa_dirty_mult is -1" in last
     counters = heapx(process.target(kind), "malloc-stats", "--json").data
     assert totals["huge_dirty_bytes"] == 4096 * sum(dirty_pages(counters, False))
 

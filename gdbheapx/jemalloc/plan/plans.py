@@ -15,6 +15,7 @@ from gdbheapx.jemalloc.detection.traces import BACKGROUND_NAME
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.help import PURGE
 from gdbheapx.jemalloc.messages.tickers import TickersAnswer
+from gdbheapx.jemalloc.messages.verdict import huge_dirty_hint
 from gdbheapx.jemalloc.plan import code, locks
 from gdbheapx.jemalloc.purging.tickers import BLIND, UNKNOWN
 from gdbheapx.jemalloc.records import JemallocArena, TickerReport
@@ -22,7 +23,7 @@ from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import NOT_FOUND, Report
 
 KEYS = (
-    *("allocator", "index", "dirty_bytes", "muzzy_bytes"),
+    *("allocator", "index", "huge_dirty_bytes", "dirty_bytes", "muzzy_bytes"),
     *("reclaimable_bytes", "reclaimable_resident_bytes", "reclaimable_exclusive_bytes"),
 )
 _COLUMNS = (
@@ -56,19 +57,24 @@ Open = Callable[[Report], Any]
 """Gives a JemallocMalloc that has read nothing yet: the process ran meanwhile."""
 
 
-def dry_run(rows: Sequence[JemallocArena], arena: Optional[int], page_bytes: int, is_live: bool) -> DryRun:
-    """What a purge of one arena, or of all, would give back; HeapxError where there is no such arena."""
+def dry_run(
+    rows: Sequence[JemallocArena], arena: Optional[int], page_bytes: int, is_live: bool, dirty_mult: Optional[int] = None
+) -> DryRun:
+    """What a purge of one arena, or of all, would give back; HeapxError where there is no such arena. `dirty_mult`: of the huge page
+    allocator."""
     purged = [row for row in rows if arena in (None, row.index)]
     if not purged:
         raise HeapxError("arena %s not found" % arena, "see `gdbheapx arenas`", code=NOT_FOUND)
     shown = [row for row in purged if row.reclaimable_bytes or row.reclaimable_bytes is None]
     table = Table(_COLUMNS, shown) if shown else None
-    return DryRun(PURGE, unused(purged, page_bytes), [{key: getattr(row, key) for key in KEYS} for row in purged], table, is_live)
+    made = DryRun(PURGE, unused(purged, page_bytes), [{key: getattr(row, key) for key in KEYS} for row in purged], table, is_live)
+    huge = sum(row.huge_dirty_bytes or 0 for row in purged)
+    return made._replace(unreached=huge_dirty_hint(huge, dirty_mult) if huge else None)
 
 
 def unused(rows: Sequence[JemallocArena], page_bytes: int) -> Predicted:
     """The unused pages of these arenas, dirty and muzzy ones, which a purge gives back."""
-    dirty, muzzy, size, resident, exclusive = (add(getattr(row, name) for row in rows) for name in KEYS[2:])
+    dirty, muzzy, size, resident, exclusive = (add(getattr(row, name) for row in rows) for name in KEYS[3:])
     dirty_pages, muzzy_pages = (None if part is None else part // page_bytes for part in (dirty, muzzy))
     return Predicted(size, resident, exclusive, {"dirty_pages": dirty_pages, "muzzy_pages": muzzy_pages})
 
