@@ -55,11 +55,12 @@ class ThreadLists(NamedTuple):
 
 
 class ControlBlocks:
-    """Reads struct pthread, each once."""
+    """Reads struct pthread, each once, and of one that may be no thread's, or lie among copied pages alone, no more than is asked for."""
 
     def __init__(self, places: Places, read: Optional[Read], page_bytes: int, list_at: int = 0) -> None:
         self._places, self._read, self._page, self.list_at = places, read, page_bytes, list_at
         self._words: Dict[int, Tuple[int, ...]] = {}
+        self._is_one: Dict[int, bool] = {}
         self._stacks: Dict[int, Optional[Tuple[Range, int]]] = {}
         self._at: Optional[int] = None
         """The word of it that tells where a stack begins, once it was found."""
@@ -67,18 +68,25 @@ class ControlBlocks:
     def words(self, pointer: int) -> Tuple[int, ...]:
         """The words of a control block; none where it cannot be read."""
         if pointer not in self._words:
-            data = self._read(pointer, LEAST_PTHREAD_BYTES) if self._read is not None else b""
-            self._words[pointer] = struct.unpack("<%dQ" % (len(data) // WORD), data[: len(data) & -WORD])
+            self._words[pointer] = self._words_at(pointer, LEAST_PTHREAD_BYTES)
         return self._words[pointer]
+
+    def _words_at(self, address: int, size_bytes: int) -> Tuple[int, ...]:
+        data = self._read(address, size_bytes) if self._read is not None else b""
+        return struct.unpack("<%dQ" % (len(data) // WORD), data[: len(data) & -WORD])
 
     def is_one(self, pointer: int) -> bool:
         """A struct pthread (nptl's tls.h: tcbhead_t): tcb and self both hold its own address."""
-        words = self.words(pointer)
-        return len(words) > self.list_at // WORD + 2 and words[0] == pointer == words[2]
+        if pointer not in self._is_one:
+            place = self._places.at(pointer)
+            is_memory = place is not None and self._places.uses[place].mapping.writable
+            self._is_one[pointer] = is_memory and self._words_at(pointer, 3 * WORD)[::2] == (pointer, pointer)
+        return self._is_one[pointer]
 
     def was_joined(self, pointer: int) -> bool:
         """Somebody has joined the thread."""
-        return self.words(pointer)[self.list_at // WORD + 2] & JOINED == JOINED
+        tid = self._words_at(pointer + self.list_at + HEAD_BYTES, WORD)
+        return bool(tid) and tid[0] & JOINED == JOINED
 
     def stack(self, pointer: int) -> Optional[Tuple[Range, int]]:
         """(the stack that this control block tells of, without its guard, in the mapping where both lie; bytes of the guard).
@@ -127,10 +135,10 @@ class ControlBlocks:
         """The other nodes of the list_t (include/list.h) that this one is of, a head among them; none if its links do not agree, or there
         are more than MOST_NODES."""
         nodes: List[int] = []
-        links = self._links(node)
+        links = self.links(node)
         while links is not None and len(nodes) < MOST_NODES:
             before, after = (nodes[-1] if nodes else node), links[0]
-            links = self._links(after)
+            links = self.links(after)
             if links is None or links[1] != before:
                 break
             if after == node:
@@ -138,13 +146,10 @@ class ControlBlocks:
             nodes.append(after)
         return []
 
-    def _links(self, node: int) -> Optional[Tuple[int, int]]:
-        block = node - self.list_at
-        if block > 0 and self.is_one(block):
-            at = self.list_at // WORD
-            return self.words(block)[at], self.words(block)[at + 1]
-        data = self._read(node, HEAD_BYTES) if self._read is not None else b""
-        return struct.unpack("<2Q", data) if len(data) == HEAD_BYTES else None
+    def links(self, node: int) -> Optional[Tuple[int, int]]:
+        """The words of a list_t: the next node, and the one before."""
+        words = self._words_at(node, HEAD_BYTES)
+        return (words[0], words[1]) if len(words) == 2 else None
 
 
 class Objects(NamedTuple):
@@ -218,5 +223,6 @@ def _heads(blocks: ControlBlocks, words: Dict[int, int], own: int) -> Iterator[i
         last, node = words.get(at + WORD, 0), first - blocks.list_at
         if at == own or first <= SMALL or last <= SMALL or (first | last) % HEAD_BYTES or node % TCB_ALIGN or not blocks.is_one(node):
             continue
-        if blocks.words(node)[blocks.list_at // WORD + 1] == at:
+        links = blocks.links(first)
+        if links is not None and links[1] == at:
             yield at
