@@ -10,7 +10,6 @@ import re
 from functools import cache
 from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.measured import MXFAST
 from gdbheapx.arch import named
 from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.layout.view import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version, has
@@ -188,6 +187,8 @@ def is_within(release: Version, first: Version, last: Version) -> bool:
 
 def no_fastbins(version: Optional[Tuple[int, int]]) -> str:
     """What makes a malloc keep none at its next start: a tunable from 2.31 on."""
+    from gdbheapx.allocators.measured import MXFAST
+
     return "mallopt(M_MXFAST, 0)" if version is not None and version < (2, 31) else MXFAST.text
 
 

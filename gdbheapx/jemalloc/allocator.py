@@ -210,7 +210,7 @@ class JemallocMalloc(Heap):
         """Its options, where they were set, and its background threads."""
         from gdbheapx.jemalloc.stats import tunables
 
-        return tunables.read(self.context, self.has_stats())
+        return tunables.read(self.context, self.has_stats)
 
     def profile(self) -> "ProfileAnswer":
         """The live heap profile; HeapxError where nothing was sampled."""

@@ -1,7 +1,7 @@
 """jemalloc's options with the values in force, where they were set, and what each important one means here (jemalloc(3), `opt.*`)."""
 
 import re
-from typing import Any, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Union
 
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.purging import background
@@ -58,8 +58,9 @@ class Tunables(NamedTuple):
     """In the environment, with options for some jemalloc; this build does not read them."""
 
 
-def read(context: Context, has_stats: Optional[bool]) -> Tunables:
-    """Every option of this build, those that its malloc_stats_print does not show too. `has_stats`: it counts background threads' runs."""
+def read(context: Context, has_stats: Callable[[], Optional[bool]]) -> Tunables:
+    """Every option of this build, those that its malloc_stats_print does not show too. `has_stats`: it counts background threads' runs, which
+    is asked where there are such threads."""
     given = sources(context)
     unheeded = refused(context, given)
     given_in = {(one.source, one.option.partition(":")[0]) for one in unheeded}
@@ -79,13 +80,13 @@ def read(context: Context, has_stats: Optional[bool]) -> Tunables:
     unread = ["opt." + name[4:] for name in context.symbols.option_names if "opt." + name[4:] not in told]
     rows += [Tunable(name, None, None, _unit(name[4:]), set_in(name[4:]), MEANINGS.get(name[4:], "")) for name in unread]
     threads, is_unknown = background.read(context), context.symbols.by_structure
-    interval_ns = threads.run_interval_ns
+    interval_ns, counts_none = threads.run_interval_ns, is_unknown or (bool(threads.enabled) and not has_stats())
     known = BackgroundThreads(
         enabled=threads.enabled,
         max=context.variable("max_background_threads"),
         running=(threads.named or len(threads.running)) if threads.enabled else None if is_unknown else 0,
-        runs=None if is_unknown or not has_stats else threads.runs,
-        run_interval_ms=None if is_unknown or not has_stats or interval_ns is None else interval_ns / 1e6,
+        runs=None if counts_none else threads.runs,
+        run_interval_ms=None if counts_none or interval_ns is None else interval_ns / 1e6,
     )
     unread = options.unread_variables(context)
     if not rows and is_unknown:

@@ -324,7 +324,7 @@ def test_options_that_nothing_names_are_null():
         types = TypeSet()
         variable = staticmethod(lambda name, size_bytes=0, signed=False: None)
 
-    found = tunables.read(Context, None)
+    found = tunables.read(Context, lambda: None)
     assert (found.tunables, found.sources) == (None, None)
     assert list(tunables_page.page(found)) == [
         "what options were set is unknown",
