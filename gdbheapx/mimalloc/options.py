@@ -41,14 +41,10 @@ class MimallocTunables(NamedTuple):
 
 def find(target: Target, words: "Iterable[Tuple[int, array[int]]]") -> Optional[int]:
     """Where the array begins in an object's data."""
+    keys = {(PROVEN - 1) << 32 | state for state in range(STATES)}
     for base, data in words:
-        for state in range(STATES):
-            key, at = (PROVEN - 1) << 32 | state, -1
-            while True:
-                try:
-                    at = data.index(key, at + 1)
-                except ValueError:
-                    break
+        if not keys.isdisjoint(data):
+            for at in [at for at, word in enumerate(data) if word in keys]:
                 first = at - 1 - (PROVEN - 1) * WORDS
                 seconds = data[first + 1 : at + 1 : WORDS] if first >= 0 else ()
                 is_one = seconds and all(word >> 32 == place and word & 0xFFFFFFFF < STATES for place, word in enumerate(seconds))

@@ -59,8 +59,8 @@ class Tunables(NamedTuple):
 
 
 def read(context: Context, has_stats: Callable[[], Optional[bool]]) -> Tunables:
-    """Every option of this build, those that its malloc_stats_print does not show too. `has_stats`: it counts background threads' runs, which
-    is asked where there are such threads."""
+    """Every option of this build, those that its malloc_stats_print does not show too. `has_stats`: it counts background threads' runs,
+    asked where there are such threads."""
     given = sources(context)
     unheeded = refused(context, given)
     given_in = {(one.source, one.option.partition(":")[0]) for one in unheeded}
