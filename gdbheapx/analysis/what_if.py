@@ -1,6 +1,8 @@
 """What a setting would change before anybody restarts: of each allocator its own, and what is the same for all (huge pages, the size of
 pages, a restart)."""
 
+import importlib
+import importlib.util
 from typing import Annotated, Any, Collection, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import allocators
@@ -81,6 +83,15 @@ class WhatIf(NamedTuple):
     """By so much two runs differ without any setting, as a rule: both ends have room for it. None: RSS is not known."""
     ignores_environment: Optional[bool] = None
     """It was started with other rights than its caller's: no variable is heeded, and none is here. None: not known."""
+
+
+def prepare() -> None:
+    """Import what every allocator's answer needs, so that nothing is while a process stands still."""
+    for known in allocators.every():
+        if known.preload:
+            known.preload_bytes(1)
+        if importlib.util.find_spec("gdbheapx.%s.what_if" % known.name) is not None:
+            importlib.import_module("gdbheapx.%s.what_if" % known.name)
 
 
 def what_if(session: Session) -> WhatIf:
