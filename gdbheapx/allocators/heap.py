@@ -293,6 +293,9 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
     def warm(self) -> None:
         """Import what nearly every look at it needs, while gdb reads files."""
 
+    def prepare_what_if(self) -> None:
+        """Import what Heap.what_if() of its heaps needs."""
+
     def prepare(self, target: Target, located: OneLocated) -> None:
         """Look up, while the process still runs, what does not need it stopped."""
 

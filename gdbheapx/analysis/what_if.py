@@ -1,8 +1,6 @@
 """What a setting would change before anybody restarts: of each allocator its own, and what is the same for all (huge pages, the size of
 pages, a restart)."""
 
-import importlib
-import importlib.util
 from typing import Annotated, Any, Collection, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import allocators
@@ -88,10 +86,9 @@ class WhatIf(NamedTuple):
 def prepare() -> None:
     """Import what every allocator's answer needs, so that nothing is while a process stands still."""
     for known in allocators.every():
+        known.prepare_what_if()
         if known.preload:
             known.preload_bytes(1)
-        if importlib.util.find_spec("gdbheapx.%s.what_if" % known.name) is not None:
-            importlib.import_module("gdbheapx.%s.what_if" % known.name)
 
 
 def what_if(session: Session) -> WhatIf:

@@ -61,6 +61,10 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
         """Nearly every process has it."""
         from gdbheapx.glibc import allocator  # noqa: F401
 
+    def prepare_what_if(self) -> None:
+        """What GlibcHeap.what_if() imports."""
+        from gdbheapx.glibc import blockless, what_if  # noqa: F401
+
     def confirm(self, target: Target, located: "Glibc") -> "Optional[Glibc]":
         """What was found by structure is proved again."""
         from gdbheapx.glibc import detect

@@ -45,6 +45,10 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
         return four_to_a_doubling(request_bytes)
 
+    def prepare_what_if(self) -> None:
+        """What JemallocHeap.what_if() imports."""
+        from gdbheapx.jemalloc import what_if  # noqa: F401
+
     def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
         """Every one of them, calibrated before it is believed."""
         from gdbheapx.jemalloc.detection import traces
