@@ -17,19 +17,21 @@ from tests.support import kernelcore
 
 ROOT = Path(__file__).resolve().parent.parent
 
-CASES = {"recorder": ("5", "300", "3"), "accounts": ("seven",)}
 COMMANDS = (
     *("arenas", "chunks", "chunks --histogram", "bins", "tcache", "malloc-info", "malloc-stats", "tunables", "trim --dry-run"),
     *("report", "check", "leaks --list", "census", "owners --limit 1000", "pins", "export --format folded", "whatis 4096"),
 )
 """Every one that reads, but `doctor`, which is about the machine that it runs on, and those that repeat."""
+WITHOUT_FILES = ("arenas", "malloc-info")
+CASES = {"recorder": (("5", "300", "3"), COMMANDS), "accounts": (("seven",), (*WITHOUT_FILES, "chunks", "bins", "tcache", "report"))}
+"""By program, its arguments and what is asked: of the second one, whose lists alone are others, those commands that read them."""
 DEBUG = "/usr/lib/debug"
 
 
 def leave(folder: Path) -> None:
     """Run each program, keep its core and what this image says about it."""
     tree = folder / "tree"
-    for name, arguments in CASES.items():
+    for name, (arguments, commands) in CASES.items():
         program = tree / "srv" / name
         program.parent.mkdir(parents=True, exist_ok=True)
         source = ROOT / "tests" / "programs" / (name + ".c")
@@ -42,7 +44,7 @@ def leave(folder: Path) -> None:
             raise SystemExit("%s is not ready: %r" % (name, said))
         keep_files(process.pid, "/srv/" + name, tree)
         core = kernelcore.take(process, str(folder / (name + ".core")))
-        (folder / (name + ".json")).write_text(json.dumps(answers(["--core", core])))
+        (folder / (name + ".json")).write_text(json.dumps(answers(["--core", core], commands)))
 
 
 def keep_files(pid: int, program: str, tree: Path) -> None:
@@ -79,7 +81,7 @@ def keep(path: str, tree: Path) -> None:
         shutil.copy2(str(place), str(copy))
 
 
-def answers(target: Sequence[str], commands: Sequence[str] = COMMANDS) -> Dict[str, Any]:
+def answers(target: Sequence[str], commands: Sequence[str]) -> Dict[str, Any]:
     """For each command: exit code, data, and everything that was told beside them."""
     by_words = {}  # type: Dict[str, Any]
     for command in commands:
@@ -97,9 +99,10 @@ def read(folder: Path, how: str) -> Dict[str, Any]:
     """What this image says about the cores that another one left; with the wrong files two commands show it."""
     if how == "tree":
         tree = folder / "tree"
-        return {name: answers(["--core", str(folder / (name + ".core")), "--sysroot", str(tree), "--debug-dir", str(tree) + DEBUG]) for name in CASES}
+        files = ["--sysroot", str(tree), "--debug-dir", str(tree) + DEBUG]
+        return {name: answers(["--core", str(folder / (name + ".core")), *files], commands) for name, (_, commands) in CASES.items()}
     other = [] if how == "none" else ["--sysroot", how + "/tree", "--debug-dir", how + "/tree" + DEBUG]
-    return {name: answers(["--core", str(folder / (name + ".core")), *other], ("arenas", "malloc-info")) for name in CASES}
+    return {name: answers(["--core", str(folder / (name + ".core")), *other], WITHOUT_FILES) for name in CASES}
 
 
 def main(words: Sequence[str]) -> int:

@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 ROOT = Path(__file__).resolve().parent.parent
 WANTED = ("gdbheapx", "commands", "docker", "tests/__init__.py", "tests/programs", "tests/support")
 """What the images need of the checkout."""
+KERNEL = "gdbheapx/kernel/_kernel.so"
 
 Say = Callable[[str], None]
 
@@ -27,6 +28,8 @@ class Image(NamedTuple):
     name: str
     """How tables name it."""
     tag: str
+    library: Optional[bytes] = None
+    """The kernel, as it was compiled there; None: it is compiled first."""
 
 
 class Outcome(NamedTuple):
@@ -52,12 +55,11 @@ def cross(client: Any, images: Sequence[Image], say: Say) -> List[Outcome]:
     try:
         with contextlib.ExitStack() as stack:
             running = {image.name: stack.enter_context(container(client, image, volume.name)) for image in images}
-            packed = checkout()
-
             def leave(image: Image) -> None:
                 say("%s leaves cores" % image.name)
-                running[image.name].put_archive("/", packed)
-                must(running[image.name], ["python3", "-m", "gdbheapx.kernel.build"], "/src")
+                running[image.name].put_archive("/", checkout(image.library))
+                if image.library is None:
+                    must(running[image.name], ["python3", "-m", "gdbheapx.kernel.build"], "/src")
                 inside(running[image.name], ["leave", "/exchange/" + image.name], "/exchange/" + image.name)
 
             def read(reader: Image) -> List[Outcome]:
@@ -144,8 +146,8 @@ def read_files(made: Any, folder: str) -> Dict[str, str]:
     return {name[: -len(".json")]: made.exec_run(["cat", "%s/%s" % (folder, name)])[1].decode() for name in output.decode().split()}
 
 
-def checkout() -> bytes:
-    """The tool's sources as a tar file, without what was built here: each image builds its own kernel."""
+def checkout(library: Optional[bytes] = None) -> bytes:
+    """The tool's sources as a tar file, with an image's own kernel in place of what was built here."""
 
     def chosen(entry: tarfile.TarInfo) -> Optional[tarfile.TarInfo]:
         skip = entry.name.endswith((".so", ".pyc")) or "__pycache__" in entry.name
@@ -156,6 +158,10 @@ def checkout() -> bytes:
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for name in WANTED:
             archive.add(str(ROOT / name), "src/" + name, filter=chosen)
+        if library is not None:
+            entry = tarfile.TarInfo("src/" + KERNEL)
+            entry.size, entry.mode = len(library), 0o755
+            archive.addfile(entry, io.BytesIO(library))
     return packed.getvalue()
 
 

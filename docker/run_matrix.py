@@ -31,10 +31,11 @@ LOGS = ROOT / "build" / "matrix"
 MARKED = ("-m", "image and not once and not wild")
 """What depends on an image's libc, libjemalloc, gdb or Python; the nearest mark decides (pyproject.toml)."""
 TESTS = (*MARKED, "tests")
+BETWEEN = (*MARKED, "tests/integration", "tests/real")
+"""For a release between the first and the last, whose Pythons and compilers bound what unit tests and packaging depend on."""
 REPORT = "/var/tmp/junit.xml"
 """In the container; what ran once more is reported beside it (tools/run_tests.py)."""
-AGAIN = (*MARKED, "tests/test_packaging.py")
-"""Of a release that this machine is itself, and has just run all tests on."""
+KERNEL = cross_cores.KERNEL
 LEFT_OUT = {".git", ".venv", ".cache", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"}
 """Folders of a checkout that are not copied; nor is anything compiled."""
 SECONDS = 3000
@@ -75,6 +76,8 @@ class Result(NamedTuple):
     notes: List[str]
     """What the reader should see at the end: failures above all."""
     bad: bool
+    library: Optional[bytes] = None
+    """The kernel, as it was compiled there."""
 
 
 def say(row: matrix.Row, line: str) -> None:
@@ -108,11 +111,12 @@ def pack() -> io.BytesIO:
 
 
 def run_rows(client: Any, rows: Sequence[matrix.Row], checkout: bytes, asked: argparse.Namespace) -> List[Result]:
-    """Every row, several at a time, the short one last. An interrupt takes the containers away, which ends what runs in them."""
+    """Every row, several at a time, the short ones last. An interrupt takes the containers away, which ends what runs in them."""
     pool = ThreadPoolExecutor(asked.jobs)
-    order = sorted(rows, key=lambda row: row.suite == asked.tested)
+    options = {row.suite: asked.pytest or options_of(row, rows, asked.tested) for row in rows}
+    order = sorted(rows, key=lambda row: (not options[row.suite], options[row.suite] == BETWEEN))
     try:
-        results = pool.map(lambda row: run_row(client, row, checkout, asked.pytest or (AGAIN if row.suite == asked.tested else TESTS)), order)
+        results = pool.map(lambda row: run_row(client, row, checkout, options[row.suite]), order)
         return sorted(results, key=lambda result: rows.index(result.row))
     except KeyboardInterrupt:
         STOPPING.set()
@@ -124,16 +128,33 @@ def run_rows(client: Any, rows: Sequence[matrix.Row], checkout: bytes, asked: ar
         pool.shutdown()
 
 
+def options_of(row: matrix.Row, rows: Sequence[matrix.Row], tested: Optional[str]) -> Sequence[str]:
+    """What pytest is asked for in a row's image; nothing if this machine is that release, and has just run all tests."""
+    if row.suite == tested:
+        return ()
+    return TESTS if row in (rows[0], rows[-1]) else BETWEEN
+
+
 def run_row(client: Any, row: matrix.Row, checkout: bytes, options: Sequence[str]) -> Result:
     """Build what is missing and run the tests; never raises."""
     begun = time.monotonic()
     try:
         images.ensure(client, row, lambda line: step(row, line))
-        step(row, "testing")
+        step(row, "testing" if options else "no tests: this machine, of the same release, has run all")
         return in_container(client, row, checkout, options, begun)
     except Exception as error:
         text = str(error) if isinstance(error, images.CannotBuild) else traceback.format_exc()
         return Result(row, {}, 0, 0, {}, time.monotonic() - begun, [text], True)
+
+
+def make_image(client: Any, row: matrix.Row) -> int:
+    """Only that; 1, and the reason, if it cannot be made."""
+    try:
+        images.ensure(client, row, lambda line: step(row, line))
+    except images.CannotBuild as error:
+        say(row, str(error))
+        return 1
+    return 0
 
 
 def in_container(client: Any, row: matrix.Row, checkout: bytes, options: Sequence[str], begun: float) -> Result:
@@ -152,16 +173,19 @@ def in_container(client: Any, row: matrix.Row, checkout: bytes, options: Sequenc
     try:
         container.put_archive("/src", checkout)
         versions = json.loads(cross_cores.must(container, ["python", "-c", PROBE]))
+        differing = compare(row, versions)
+        if not options:
+            return Result(row, versions, 0, 0, {}, time.monotonic() - begun, differing, bool(differing) and not row.moves)
         cross_cores.must(container, ["pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-build-isolation", "--no-deps", "-e", "."])
-        cross_cores.must(container, ["test", "-e", "gdbheapx/kernel/_kernel.so"])
+        cross_cores.must(container, ["test", "-e", KERNEL])
         words = ["timeout", str(SECONDS), "python", "-m", "tools.run_tests", "-q", "--junitxml=" + REPORT, "--durations=10"]
         code, output = container.exec_run([*words, *options], environment={"GDBHEAPX_TEST_IMAGE": row.suite})
         log = LOGS / (row.suite + ".log")
         log.write_bytes(output)
         report, notes = read_reports(container, code, output)
+        library = read_file(container, "/src/" + KERNEL)
     finally:
         container.remove(force=True, v=True)
-    differing = compare(row, versions)
     result = Result(
         row,
         versions,
@@ -171,6 +195,7 @@ def in_container(client: Any, row: matrix.Row, checkout: bytes, options: Sequenc
         time.monotonic() - begun,
         differing + notes,
         code != 0 or (bool(differing) and not row.moves),
+        library,
     )
     say(row, "%d passed, %d failed, %d skipped; %s" % (result.passed, result.failed, sum(result.skipped.values()), log.relative_to(ROOT)))
     return result
@@ -186,13 +211,18 @@ class Report(NamedTuple):
     """How many, by reason."""
 
 
-def read_report(container: Any, path: str) -> Report:
-    """pytest's report at this path in the container; NotFound if there is none."""
+def read_file(container: Any, path: str) -> bytes:
+    """What is in a file of the container; NotFound if there is none."""
     stream, _ = container.get_archive(path)
     with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
         file = archive.extractfile(archive.getmembers()[0])
         assert file
-        suite = next(ElementTree.parse(file).iter("testsuite"))
+        return file.read()
+
+
+def read_report(container: Any, path: str) -> Report:
+    """pytest's report at this path in the container; NotFound if there is none."""
+    suite = next(ElementTree.fromstring(read_file(container, path)).iter("testsuite"))
     report = Report(int(suite.get("tests", 0)), {}, {})
     for case in suite.iter("testcase"):
         name = "%s::%s" % (case.get("classname"), case.get("name"))
@@ -228,9 +258,9 @@ def compare(row: matrix.Row, found: Dict[str, Any]) -> List[str]:
     return differing
 
 
-def exchange(client: Any, rows: Sequence[matrix.Row]) -> List[cross_cores.Outcome]:
+def exchange(client: Any, results: Sequence[Result]) -> List[cross_cores.Outcome]:
     """Each image's cores read in each of them, with its files, without, and with the wrong ones."""
-    found = cross_cores.cross(client, [cross_cores.Image(row.suite, row.image) for row in rows], lambda line: print(line, file=sys.stderr, flush=True))
+    found = cross_cores.cross(client, [cross_cores.Image(one.row.suite, one.row.image, one.library) for one in results], lambda line: print(line, file=sys.stderr, flush=True))
     return list(found)
 
 
@@ -263,7 +293,8 @@ def main() -> int:
     parser.add_argument("--clean", action="store_true", help="remove the images instead")
     parser.add_argument("--jobs", type=int, default=min((os.cpu_count() or 1) + 1, len(matrix.ROWS)), help="images at a time (default: one for each CPU and one more: tests wait)")
     parser.add_argument("--suite", action="append", choices=[row.suite for row in matrix.ROWS], help="only this one (may be given several times)")
-    parser.add_argument("--tested", metavar="SUITE", help="this machine's own release, where all tests have just run: its image runs few, and exchanges cores")
+    parser.add_argument("--tested", metavar="SUITE", help="this machine's own release, where all tests have just run: its image only exchanges cores")
+    parser.add_argument("--images", action="store_true", help="make the images that are missing, and run nothing in them")
     parser.add_argument("pytest", nargs="*", help="what to run instead of all tests: files and options of pytest, behind --")
     asked = parser.parse_args()
     rows = [row for row in matrix.ROWS if not asked.suite or row.suite in asked.suite]
@@ -276,9 +307,12 @@ def main() -> int:
                 for row in rows:
                     images.remove(engine.client, row, lambda line, row=row: say(row, line))  # type: ignore[misc]
                 return 0
+            if asked.images:
+                with ThreadPoolExecutor(asked.jobs) as pool:
+                    return max(pool.map(lambda row: make_image(engine.client, row), rows))
             checkout = pack().getvalue()
             results = run_rows(engine.client, rows, checkout, asked)
-            whole = [result.row for result in results if result.found]
+            whole = [result for result in results if result.found]
             exchanged = [] if asked.pytest or len(whole) < 2 else exchange(engine.client, whole)
     except NoEngine as error:
         print("matrix: %s" % error, file=sys.stderr)
@@ -286,8 +320,6 @@ def main() -> int:
     except KeyboardInterrupt:
         print("matrix: interrupted", file=sys.stderr)
         return 1
-    if not asked.pytest and any(one.row.suite == asked.tested for one in results):
-        print("%s is this machine's own release, where all tests have just run: its image ran %s" % (asked.tested, AGAIN[-1]))
     bad = any(one.bad for one in results) or not all(outcome.good for outcome in exchanged)
     show(results, exchanged, bad, time.monotonic() - begun)
     return 1 if bad else 0

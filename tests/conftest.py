@@ -41,7 +41,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
-    """A unit test depends on Python at least: the images of the matrix run it, unless it says `once`, or searches at random, which once is enough.
+    """A unit test depends on Python at least: the matrix's images of the oldest and the newest run it, unless it says `once`, or searches at random, which once is enough.
 
     The images have no cargo, and a Rust program brings its jemalloc with it: none runs a test of one.
     """
