@@ -218,6 +218,7 @@ setup(
             "polars>=0.20; python_version >= '3.10'",  # reads Arrow's streams
             "nbclient>=0.7",  # runs the notebook of docs/
             "ipykernel>=6",
+            "docker>=7",  # as matrix
         ],
         "dist": [
             "docker>=7",

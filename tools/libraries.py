@@ -1,6 +1,7 @@
 """The C kernel for each machine whose compiler is here: libraries that need no libc by name, for wheels and the single file."""
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import platform
@@ -13,7 +14,7 @@ from typing import Dict, Tuple
 from gdbheapx.kernel import build
 
 KEPT = Path(__file__).resolve().parent.parent / "build" / "libraries"
-"""What was compiled before: one takes ten seconds, and tests of four modules need it."""
+"""What was compiled before: one takes 18 s of a processor, and tests of four modules need it."""
 
 
 def compilers() -> Dict[str, str]:
@@ -34,7 +35,15 @@ def left_out() -> Tuple[str, ...]:
 
 
 def compiled() -> Dict[str, bytes]:
-    """By machine; what this compiler has made of the same files is not made again."""
+    """By machine; what this compiler has made of the same files is not made again, nor by two at a time."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a checkout that cannot be written
+            KEPT.mkdir(parents=True, exist_ok=True)
+            fcntl.flock(stack.enter_context(open(KEPT / "lock", "w")), fcntl.LOCK_EX)
+        return _compiled()
+
+
+def _compiled() -> Dict[str, bytes]:
     sources, checksum = build.sources(), build.source_id() or 0
     libraries = {}
     for machine, compiler in compilers().items():
@@ -48,8 +57,7 @@ def compiled() -> Dict[str, bytes]:
             target = Path(folder) / build.LIBRARY
             build.compile_into(str(target), [compiler], sources, checksum, machine).check_returncode()
             libraries[machine] = target.read_bytes()
-            with contextlib.suppress(OSError):  # a checkout that cannot be written
-                KEPT.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(OSError):
                 unfinished = kept.with_suffix(".%d" % os.getpid())
                 shutil.copy(target, unfinished)
                 os.replace(unfinished, kept)

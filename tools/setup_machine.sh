@@ -100,6 +100,8 @@ if [ "$what" = test ] || [ "$what" = arm64 ]; then
   build=(setuptools wheel) # the tests of packaging build without isolation
 fi
 stamp=.venv/installed-$what
+# [dev] has what [matrix] has: nothing changes in a venv while tests run.
+[ "$what" = matrix ] && [ -e .venv/installed-test ] && stamp=.venv/installed-test
 # A venv that belongs to another interpreter, or half a venv, is made anew.
 if ! .venv/bin/python -c 'import pip' 2>/dev/null; then
   rm -rf .venv
@@ -115,18 +117,26 @@ if [ ! -e $kernel ] || [ -n "$(find gdbheapx/kernel -name '*.[ch]' -newer $kerne
   .venv/bin/python gdbheapx/kernel/build.py >/dev/null
 fi
 if [ "$what" = test ]; then
-  if ! command -v named >/dev/null && [ ! -x .cache/named/usr/sbin/named ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    sh tools/named.sh .cache/named || echo "tests of named will be skipped" >&2
-  fi
-  if ! command -v promtool >/dev/null && [ ! -x .cache/promtool/usr/bin/promtool ] && command -v apt-get >/dev/null; then
-    sh tools/unpack_program.sh prometheus usr/bin/promtool .cache/promtool || echo "tests of alert rules will be skipped" >&2
-  fi
-  if ! command -v inferno-flamegraph >/dev/null && [ ! -x .cache/inferno/bin/inferno-flamegraph ] && command -v cargo >/dev/null; then
-    # One test draws a few lines with it: optimising takes two thirds of the time that building does.
-    CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off cargo install -q inferno --version 0.11.21 --locked --no-default-features --features cli --root .cache/inferno </dev/null 2>/dev/null ||
-      echo "a test of folded stacks will be skipped" >&2
-  fi
+  # Each waits for a server, or for one compiler: all at once.
+  {
+    if ! command -v named >/dev/null && [ ! -x .cache/named/usr/sbin/named ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+      sh tools/named.sh .cache/named || echo "tests of named will be skipped" >&2
+    fi
+  } &
+  {
+    if ! command -v promtool >/dev/null && [ ! -x .cache/promtool/usr/bin/promtool ] && command -v apt-get >/dev/null; then
+      sh tools/unpack_program.sh prometheus usr/bin/promtool .cache/promtool || echo "tests of alert rules will be skipped" >&2
+    fi
+  } &
+  {
+    if ! command -v inferno-flamegraph >/dev/null && [ ! -x .cache/inferno/bin/inferno-flamegraph ] && command -v cargo >/dev/null; then
+      # One test draws a few lines with it: optimising takes two thirds of the time that building does.
+      CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off cargo install -q inferno --version 0.11.21 --locked --no-default-features --features cli --root .cache/inferno </dev/null 2>/dev/null ||
+        echo "a test of folded stacks will be skipped" >&2
+    fi
+  } &
   for architecture in i386 arm64; do
-    bash tools/foreign_libc.sh $architecture .cache/foreign/$architecture || echo "tests of $architecture programs will be skipped" >&2
+    bash tools/foreign_libc.sh $architecture .cache/foreign/$architecture || echo "tests of $architecture programs will be skipped" >&2 &
   done
+  wait
 fi
