@@ -111,6 +111,7 @@ def test_an_sdist_is_the_same_each_time(made: Made, tmp_path: Path, monkeypatch:
     assert (name, number) == ("", 0) and make_dist.pack_again(sdist).read_bytes() == made.sdist.read_bytes()
 
 
+@pytest.mark.once  # the images run the same tests from the checkout
 def test_the_sdist_runs_its_tests(made: Made, tmp_path: Path) -> None:
     """Unpacked elsewhere, tests run with the sources beside them: some that start nothing, as all would."""
     tree = make_dist.unpack(made.sdist, tmp_path)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.damaged_jemalloc import Living, Patient
 from tests.support.gcores import gcore
-from tests.support.jemallocs import WAYS, start
+from tests.support.jemallocs import WAYS, pairs, start
 from tests.support.paths import GDB
 from tests.support.plants_jemalloc import LINKS, PLANTS, Plant, stack_of
 from tests.support.processes import Builder, Stage
@@ -86,7 +86,7 @@ def test_inside_gdb_and_without(stage: Stage, kind: str) -> None:
         assert (outcome.code, outcome.data) == (0, {"findings": []}), outcome.stderr
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind, way", pairs(WAYS), indirect=["kind"])
 def test_no_release_breaks_a_rule(stage: Stage, kind: str, way: str) -> None:
     """What is sound is found sound, whatever the release names its links, counters and bits."""
     outcome = alone(start(stage, way, "recorder", "park", "4", "2").target(kind), "check", "--json")

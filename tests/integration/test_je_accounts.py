@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.hidden import hidden
 from tests.support.jemalloc_record import Record, read
-from tests.support.jemallocs import C_WAYS, EVERY_WAY, WAYS, has_names, has_stats, start, version
+from tests.support.jemallocs import C_WAYS, EVERY_PAIR, WAYS, has_names, has_stats, pairs, start, version
 from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import heapx, told
 
@@ -85,7 +85,7 @@ def is_nameless(way: str, why: str) -> bool:
     return not has_names(way) or hidden("symbols", why)
 
 
-@pytest.mark.parametrize("way", EVERY_WAY)
+@pytest.mark.parametrize("kind, way", EVERY_PAIR, indirect=["kind"])
 def test_every_figure(lasting: Lasting, kind: str, way: str) -> None:
     """Per arena, per bin, per class of large blocks and of extents: each figure that jemalloc printed is the one that memory gives."""
     check_figures(lasting.of(kind, recorder, way), kind, way)
@@ -144,7 +144,7 @@ def test_how_it_was_built_and_set(lasting: Lasting, core: str, way: str, conf: s
         assert not wrong, wrong[:8]
 
 
-@pytest.mark.parametrize("way", ["preload", "rust-0.4", "rust-0.6-stats"])
+@pytest.mark.parametrize("kind, way", pairs(["preload", "rust-0.4", "rust-0.6-stats"]), indirect=["kind"])
 def test_after_the_print(stage: Stage, kind: str, way: str) -> None:
     """At rest after the print too; from 5.3 on its 64 KiB buffer, of arena 0, is then freed: that arena differs by it, no other does."""
     process = recorder(stage, way, rest="after")
@@ -162,7 +162,7 @@ def test_after_the_print(stage: Stage, kind: str, way: str) -> None:
         assert not differing, (index, differing[:8])
 
 
-@pytest.mark.parametrize("way", EVERY_WAY)
+@pytest.mark.parametrize("kind, way", EVERY_PAIR, indirect=["kind"])
 def test_arenas_columns(lasting: Lasting, kind: str, way: str) -> None:
     """The columns of `arenas` are jemalloc's own figures, with and without its counters; the totals are its six words."""
     process = lasting.of(kind, recorder, way)
@@ -207,7 +207,7 @@ def test_arenas_columns(lasting: Lasting, kind: str, way: str) -> None:
         assert totals["cached_bytes"] == record.json["stats.arenas"]["merged"]["tcache_bytes"]
 
 
-@pytest.mark.parametrize("way", ["preload", "rust-0.4", "rust-0.6-stats"])
+@pytest.mark.parametrize("kind, way", pairs(["preload", "rust-0.4", "rust-0.6-stats"]), indirect=["kind"])
 def test_text_has_its_words(lasting: Lasting, kind: str, way: str) -> None:
     """The text is in malloc_stats_print's own words, with its table of decay."""
     process = lasting.of(kind, recorder, way)
@@ -228,7 +228,7 @@ def test_text_has_its_words(lasting: Lasting, kind: str, way: str) -> None:
             assert "dirty: " + shown in words, (index, shown)
 
 
-@pytest.mark.parametrize("way", ["preload", "rust-0.5", "rust-0.6"])
+@pytest.mark.parametrize("kind, way", pairs(["preload", "rust-0.6-stats", "rust-0.6"]), indirect=["kind"])
 def test_no_counter_is_zero_where_none_is_kept(lasting: Lasting, kind: str, way: str) -> None:
     """A build without statistics has null for its counters, and totals from the walk over the extents."""
     process = lasting.of(kind, recorder, way)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.hidden import hidden
 from tests.support.jemalloc_record import read
-from tests.support.jemallocs import EVERY_WAY, UNKNOWN_LAYOUT, has_stats, start
+from tests.support.jemallocs import EVERY_PAIR, UNKNOWN_LAYOUT, has_stats, start
 from tests.support.processes import Lasting, Process, Stage
 from tests.support.sameness import check_twin_agrees
 from tests.support.tool import heapx, told
@@ -46,7 +46,7 @@ def blocks_by_address(chunks: List[Dict[str, Any]]) -> Dict[int, Dict[str, Any]]
     return by_address
 
 
-@pytest.mark.parametrize("way", EVERY_WAY)
+@pytest.mark.parametrize("kind, way", EVERY_PAIR, indirect=["kind"])
 def test_every_recorded_block(lasting: Lasting, kind: str, way: str) -> None:
     """Each live block is `used`, each that a thread's or an explicit cache holds `cached`, with its usable size and arena; no freed one is either."""
     check_blocks(lasting.of(kind, recorder, way), kind)
@@ -82,7 +82,7 @@ def check_blocks(process: Process, kind: str, caches: bool = True, late: int = 0
     assert len(wrong) <= late, "%d of %d freed blocks are not free: %s" % (len(wrong), len(record.freed), wrong[:3])
 
 
-@pytest.mark.parametrize("way", EVERY_WAY)
+@pytest.mark.parametrize("kind, way", EVERY_PAIR, indirect=["kind"])
 def test_sums(lasting: Lasting, kind: str, way: str) -> None:
     """Per arena, the listing adds up to the columns of `arenas`, those to the totals, and `bins`, `tcache` and the histogram say the same."""
     check_sums(lasting.of(kind, recorder, way), kind, has_stats(way))

@@ -5,7 +5,7 @@ from typing import Any, Dict, Iterator, List
 
 import pytest
 
-from tests.support.jemallocs import C_WAYS, forget_bases, has_stats, has_ticker_bug, start, unknown_library, version
+from tests.support.jemallocs import C_WAYS, forget_bases, has_stats, has_ticker_bug, pairs, start, unknown_library, version
 from tests.support.paths import ROOT
 from tests.support.processes import Process, Stage
 from tests.support.sums import check_sums
@@ -153,7 +153,7 @@ def test_purging_switched_off(stage: Stage, kind: str) -> None:
         assert data["totals"]["jemalloc"]["reclaimable_resident_bytes"] > 64 << 20
 
 
-@pytest.mark.parametrize("way", FEW_WAYS)
+@pytest.mark.parametrize("kind, way", pairs(FEW_WAYS), indirect=["kind"])
 def test_blind_threads_are_counted_in_one_sentence(stage: Stage, kind: str, way: str) -> None:
     """Where the fault struck the report says so with the number of threads and the bytes; elsewhere the word is not used."""
     process = start(stage, way, "tickers", "600", "healthy", "frees-first", "frees-first", conf="dirty_decay_ms:300")
@@ -171,7 +171,7 @@ def test_blind_threads_are_counted_in_one_sentence(stage: Stage, kind: str, way:
     assert data["verdict"]["kind"] == "hoarding"
 
 
-@pytest.mark.parametrize("way", FEW_WAYS)
+@pytest.mark.parametrize("kind, way", pairs(FEW_WAYS), indirect=["kind"])
 def test_settings_are_named_as_the_build_has_them(stage: Stage, kind: str, way: str) -> None:
     """Calls and environment variables carry the build's own prefix; a build without counters is said to be one."""
     data = report(start(stage, way, "tickers", "10", "healthy", conf="dirty_decay_ms:-1"), kind).data

@@ -182,7 +182,7 @@ def test_it_is_found_in_time_and_confirmed(stage: Stage, live: str) -> None:
 
 
 @pytest.mark.rust
-@pytest.mark.parametrize("kind, name", [("live", "rust-0.4"), ("core", "rust-0.5"), ("live", "rust-0.6"), ("core", UNKNOWN_LAYOUT.name)], indirect=["kind"])
+@pytest.mark.parametrize("kind, name", [("live", "rust-0.4"), ("core", "rust-0.6-stats"), ("live", "rust-0.6"), ("core", UNKNOWN_LAYOUT.name)], indirect=["kind"])
 def test_a_stripped_rust_program(stage: Stage, kind: str, name: str) -> None:
     """tikv-jemallocator as a release build has it: what the unstripped program says of itself."""
     whole, folder = build_rust(RUST.get(name, UNKNOWN_LAYOUT)), stage.folder()
@@ -206,7 +206,7 @@ def test_two_in_one_process(stage: Stage, kind: str) -> None:
     """One that is preloaded and one inside the program, neither with names: each has its own arenas."""
     folder = stage.folder()
     program = folder / "je_rust"
-    subprocess.run(["strip", "-s", "-o", str(program), str(build_rust(RUST["rust-0.5"]))], check=True)
+    subprocess.run(["strip", "-s", "-o", str(program), str(build_rust(RUST["rust-0.6-stats"]))], check=True)
     env = {"LD_PRELOAD": str(unknown_library(folder))}
     process = stage.spawn([str(program), "recorder", str(folder / "record"), "after", "2", "2"], folder, env, folder / "record")
     process.wait_ready()

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 import pytest
 
 from tests.support.hidden import hidden
-from tests.support.jemallocs import C_WAYS, RUST, WAYS, has_ticker_bug, start
+from tests.support.jemallocs import C_WAYS, RUST, WAYS, has_ticker_bug, pairs, start
 from tests.support.processes import Process, Stage
 from tests.support.tool import Outcome, heapx
 
@@ -197,7 +197,7 @@ def test_long_overdue_is_a_finding(stage: Stage, live: str, way: str) -> None:
     assert len(blind) == 1 and "long overdue" in blind[0]["evidence"]
 
 
-@pytest.mark.parametrize("way", FEW_WAYS)
+@pytest.mark.parametrize("kind, way", pairs(FEW_WAYS), indirect=["kind"])
 def test_the_background_thread_is_not_accused(stage: Stage, kind: str, way: str) -> None:
     """jemalloc's own thread frees and allocates in no arena: it is no finding, and by it the blind thread's pages went."""
     process = start(stage, way, "tickers", WORK_MS, *ROLES, conf=DECAY + ",background_thread:true")
@@ -224,7 +224,7 @@ def test_blind_threads_column(stage: Stage, kind: str, way: str) -> None:
         assert row["blind_threads"] == (None if expected and is_doubtful(kind, way) else expected), row
 
 
-@pytest.mark.parametrize("way", FEW_WAYS)
+@pytest.mark.parametrize("kind, way", pairs(FEW_WAYS), indirect=["kind"])
 def test_text_names_the_thread_and_what_to_do(stage: Stage, kind: str, way: str) -> None:
     """The table names the blind thread and the ways out; an unaffected build is said to be one."""
     process = start(stage, way, "tickers", "100", "healthy", "frees-first", conf=DECAY)

@@ -54,6 +54,12 @@ COMMANDS = (
     "export --format csv",
     "export --format csv --of census",
 )
+PAIRS = [
+    (command, program, ("text", "json")[(number + turn) % 2])
+    for number, command in enumerate(COMMANDS)
+    for turn, program in enumerate(("glibc", "jemalloc"))
+]
+"""Each command of each allocator and in each form; both allocators have both forms."""
 LOOKUPS = ((elf.ElfFile, "symbols"), (elf.ElfFile, "names_ending"), (elf.ElfFile, "names_starting"), (elf.ElfFile, "every_symbol"), (link_map.Loaded, "lookup"))
 """Every way into a symbol table."""
 
@@ -171,9 +177,7 @@ def test_nor_in_a_second_stop(lasting: Lasting, watch: Watch, live: str, monkeyp
     assert watch.seen == [] and 2 in stops
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("program", ["glibc", "jemalloc"])
+@pytest.mark.parametrize("command, program, form", PAIRS)
 def test_nothing_is_looked_for_in_a_stop(lasting: Lasting, watch: Watch, live: str, tmp_path: Path, program: str, command: str, form: str) -> None:
     """No file but those of processes and threads in /proc is opened, no module imported, no symbol looked up."""
     process = lasting.of(live, start, "preload", "shapes", "leak") if program == "jemalloc" else lasting.of(live, Stage.start, "recorder", "9", "20000", "3")

@@ -452,7 +452,7 @@ int main(int argc, char **argv)
     else if (!strcmp(state, "busy") || !strcmp(state, "inline")) {
         start_thread(!strcmp(state, "busy") ? busy : in_inlined);
         while (!atomic_load(&parked))
-            ;
+            usleep(1000);
         stage_ready(1);
         if (!strcmp(state, "busy"))
             busy(NULL);

@@ -19,7 +19,7 @@ from tests.support import kernelcore
 from tests.support.hidden import STRIPPED
 from tests.support.paths import PROGRAMS
 
-READY_SECONDS = 60
+READY_SECONDS = 180
 """A program that is not ready by then has failed."""
 
 
