@@ -157,6 +157,7 @@ def pod(container: Dict[str, Any], folder: Path, **more: str) -> "subprocess.Com
     return subprocess.run(container["command"], env=tool_environment(variables), capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.once  # who takes which core goes by names
 def test_the_job_looks_at_each_core_once(cores: List[str], tmp_path: Path) -> None:
     """The manifest's own line with two indexes, at the same time: no core twice, none left out, ruined ones fail no pod; then the table."""
     job, table = manifest("fleet-job.yaml"), manifest("fleet-table-job.yaml")

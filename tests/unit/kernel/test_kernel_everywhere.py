@@ -17,6 +17,7 @@ import pytest
 
 from gdbheapx.kernel import binding, build
 from gdbheapx.kernel.common import embedded, library
+from tests.support import compilers
 from tools import libraries
 
 pytestmark = pytest.mark.image  # its libc and Python load it
@@ -127,10 +128,7 @@ def test_else_from_a_private_file(single: None, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 def test_else_it_is_compiled(single: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine for which there is no library; without a compiler one line says what was looked for."""
-    quick = tmp_path / "cc"  # optimising takes two thirds of the time, and is what pip did here
-    quick.write_text('#!/bin/sh\nexec %s "$@" -O0\n' % " ".join(build.compiler() or ()))
-    quick.chmod(0o755)
-    monkeypatch.setenv("CC", str(quick))
+    monkeypatch.setenv("CC", *compilers.with_last(build.compiler() or (), tmp_path, "-O0"))  # optimising is what pip did here
     packed = embedded.packed(json.dumps(build.sources()).encode())
     monkeypatch.setattr(embedded, "PACKED", {embedded.C_FILES: packed, embedded.SOURCE_ID: str(build.source_id())})
     assert binding.open_kernel("/nowhere").library.heapx_abi() == library.HEAPX_ABI
