@@ -293,7 +293,8 @@ class TickerArena(NamedTuple):
     evidence: Optional[str]
     """What in the arena itself shows that nobody drives its decay."""
     costs_memory: bool = False
-    """A finding: `unpurged`; or `degraded`, overdue by more than twice its decay time, with more than 1 MiB of unused pages."""
+    """A finding: `unpurged`; or `degraded`, overdue by more than twice its decay time, with more than 1 MiB or 1 % of what jemalloc holds
+    in unused pages."""
 
     @property
     def unused_bytes(self) -> int:

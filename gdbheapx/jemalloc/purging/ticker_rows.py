@@ -5,6 +5,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.allocators.measured import BACKGROUND
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import layouts
+from gdbheapx.jemalloc.heap.arenas import held_bytes
 from gdbheapx.jemalloc.purging import tickers
 from gdbheapx.jemalloc.purging.background import Background
 from gdbheapx.jemalloc.purging.decay import ArenaDecay, Decay, Now, now, overdue_ns
@@ -15,8 +16,9 @@ from gdbheapx.jemalloc.threads.tsd import Tsd, Tsds
 from gdbheapx.model import Address, Finding
 from gdbheapx.units import Size, named, plural, say
 
-OVERDUE_TIMES, COSTLY_BYTES = 2, 1 << 20
-"""From when on an arena that some of its threads could purge is a finding all the same: times of its decay time, and unused bytes."""
+OVERDUE_TIMES, COSTLY_BYTES, COSTLY_SHARE = 2, 1 << 20, 100
+"""From when on an arena that some of its threads could purge is a finding all the same: times of its decay time, and unused bytes, so many
+or one in COSTLY_SHARE of what jemalloc holds, whichever is less."""
 PERCPU_ENABLED = 3
 """percpu_arena_mode_enabled_base, in every release of 5."""
 
@@ -92,8 +94,10 @@ def ticker_report(context: Context, seen: TickerReading) -> TickerReport:
     name = context.jemalloc.id
     affected = layouts.has_ticker_bug(context.types, context.jemalloc.version)
     threads = [_thread(name, tsd, judgement, affected) for tsd, judgement in zip(seen.tsds.records, seen.judgements)]
-    page = context.geometry.page_bytes
-    arenas = [_arena(name, one, who, view, page, seen.tsds.complete) for one, who, view in zip(seen.decays, seen.drivers, seen.outlooks)]
+    page, complete = context.geometry.page_bytes, seen.tsds.complete
+    held = held_bytes(context, [one.arena for one in seen.decays])
+    costly = COSTLY_BYTES if held is None else min(COSTLY_BYTES, held // COSTLY_SHARE)
+    arenas = [_arena(name, one, who, view, page, complete, costly) for one, who, view in zip(seen.decays, seen.drivers, seen.outlooks)]
     return TickerReport(affected, threads, arenas, advice(threads, arenas, context.symbols.public_names))
 
 
@@ -116,7 +120,7 @@ def _thread(name: str, tsd: Tsd, judgement: Judgement, affected: bool) -> Ticker
     )
 
 
-def _arena(name: str, decays: ArenaDecay, who: Drivers, view: Outlook, page: int, complete: bool) -> TickerArena:
+def _arena(name: str, decays: ArenaDecay, who: Drivers, view: Outlook, page: int, complete: bool, costly: int) -> TickerArena:
     return TickerArena(
         allocator=name,
         index=decays.arena.index,
@@ -137,14 +141,14 @@ def _arena(name: str, decays: ArenaDecay, who: Drivers, view: Outlook, page: int
         sweeps=decays.dirty.sweeps,
         late_ms=None if view.late_ms is None else round(view.late_ms, 3),
         evidence=view.evidence,
-        costs_memory=view.verdict == UNPURGED or (view.verdict == DEGRADED and _is_long_overdue(decays, view, page)),
+        costs_memory=view.verdict == UNPURGED or (view.verdict == DEGRADED and _is_long_overdue(decays, view, costly // page)),
     )
 
 
-def _is_long_overdue(decays: ArenaDecay, view: Outlook, page: int) -> bool:
+def _is_long_overdue(decays: ArenaDecay, view: Outlook, costly_pages: int) -> bool:
     """Its healthy threads may still purge it, and did not in twice the time that the program allows: that much memory it costs now."""
     kept, allowed_ms = (decays.dirty.pages or 0) + (decays.muzzy.pages or 0), decays.dirty.time_ms
-    return (view.late_ms or 0) > OVERDUE_TIMES * (allowed_ms or 0) and kept * page > COSTLY_BYTES
+    return (view.late_ms or 0) > OVERDUE_TIMES * (allowed_ms or 0) and kept > costly_pages
 
 
 def _times(pages: Optional[int], page: int) -> Optional[int]:

@@ -237,16 +237,28 @@ def test_background_threads_without_a_switch(names: Any, names_threads: bool, en
     assert background.read(context).enabled is enabled
 
 
+@pytest.mark.parametrize("version", [(5, 2, 1), (5, 3, 0)])
 @pytest.mark.parametrize(
-    "changes, late_ms, finding",
-    [({}, 20001.0, True), ({}, 19999.0, False), ({"pages": 256}, 20001.0, False), ({"verdict": "idle"}, 20001.0, False), ({"verdict": "unpurged"}, 0.0, True), ({}, None, False)],
+    "changes, late_ms, active, finding",
+    [
+        ({}, 20001.0, 1 << 20, True),
+        ({}, 19999.0, 1 << 20, False),
+        ({"pages": 256}, 20001.0, 1 << 20, False),
+        ({"pages": 256}, 20001.0, 20_000, True),
+        ({"pages": 256}, 20001.0, 30_000, False),
+        ({"verdict": "idle"}, 20001.0, 0, False),
+        ({"verdict": "unpurged"}, 0.0, 1 << 20, True),
+        ({}, None, 0, False),
+    ],
 )
-def test_what_costs_memory(changes: Dict[str, Any], late_ms: Optional[float], finding: bool) -> None:
-    """An arena that some of its threads could purge is a finding once it is late by twice its decay time and keeps more than 1 MiB."""
-    verdict, pages = changes.get("verdict", "degraded"), changes.get("pages", 257)
-    listed: Any = SimpleNamespace(index=0, address=0x1000, kind="auto")
-    decays = arena(pages=pages)._replace(arena=listed)
-    row = ticker_rows._arena("jemalloc", decays, DRIVEN, Outlook(verdict, "", True, late_ms, None), 4096, True)
+def test_what_costs_memory(version: Any, changes: Dict[str, Any], late_ms: Optional[float], active: int, finding: bool) -> None:
+    """An arena that some of its threads could purge is a finding once it is late by twice its decay time and keeps more than 1 MiB or 1 %."""
+    world = World(version)
+    world.put_path("arena_s", world.arenas[0].address, "nactive" if version < (5, 3, 0) else "pa_shard.nactive", active)
+    decays = arena(pages=changes.get("pages", 257))._replace(arena=world.arenas[0])
+    view = Outlook(changes.get("verdict", "degraded"), "", True, late_ms, None)
+    seen = ticker_rows.TickerReading(SimpleNamespace(records=(), complete=True), (), [decays], AT, [view], [DRIVEN])  # type: ignore[arg-type]
+    (row,) = ticker_rows.ticker_report(world.context, seen).arenas
     assert row.costs_memory is finding
 
 
