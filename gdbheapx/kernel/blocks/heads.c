@@ -150,10 +150,40 @@ static int is_string(const uint64_t *words, uint64_t size, unsigned word)
     return capacity && length <= capacity && capacity < size && size - (capacity + 3 * word + 1) < 2 * SLACK;
 }
 
+/* An instance's attributes in CPython 3.11 and 3.12: the byte before the first says how far it is from the begin, the one before that how
+   many are set, and those before, backwards, in which order. `place`: of the first, in words. */
+static int is_values(const uint64_t *words, uint64_t size, unsigned place)
+{
+    const unsigned prefix = place * 8;
+    const uint64_t room = size / 8 - place;
+    uint32_t seen = 0;
+    uint8_t bytes[8 * HEAD_WORDS];
+    for (unsigned i = 0; i < prefix; i++)
+        bytes[i] = (uint8_t) (words[i / 8] >> i % 8 * 8);
+    const unsigned count = bytes[prefix - 2];
+    if (bytes[prefix - 1] != prefix || !count || count > prefix - 2 || count > room)
+        return 0;
+    for (unsigned i = 3; i < 3 + count; i++) {
+        const unsigned number = bytes[prefix - i];
+        if (number >= room || number >= 32 || seen >> number & 1)
+            return 0;
+        seen |= 1u << number;
+    }
+    return 1;
+}
+
+static unsigned values_bits(const struct heads *heads, const uint64_t *words, uint64_t size)
+{
+    for (unsigned place = 1; place <= HEAD_WORDS && heads->word == 8 && size > 8 * place; place++)
+        if (is_values(words, size, place))
+            return HEAD_AT_1 << (place - 1);
+    return 0;
+}
+
 unsigned heads_containers(const struct heads *heads, const uint64_t *words, uint64_t size)
 {
     const uint64_t word = heads->word;
-    unsigned bits = 0;
+    unsigned bits = values_bits(heads, words, size);
     if (size < 2 * word)
         return 0;
     if (is_array(words[0], size - word, heads->word) || is_counted(words[0], size, word))
@@ -264,6 +294,7 @@ static int is_base(const struct heads *heads, uint32_t id, uint64_t offset)
 unsigned heads_tell(const struct heads *heads, uint32_t id, uint64_t offset)
 {
     const unsigned bits = id >> 1 < heads->bit_bytes ? heads->bits[id >> 1] >> (id & 1) * 4 & 15u : 0;
+    offset += offset % heads->word == heads->word - 1;      /* CPython 3.12 tags a pointer to values so */
     if (!bits || offset % heads->word)
         return HEAD_TELLS_NOTHING;
     const uint64_t place = offset / heads->word;

@@ -6,6 +6,7 @@
 #include "../common/heapx.h"
 
 #define HEAD_CLUSTERS 8u            /* parts of the address space where images lie close together */
+#define HEAD_WORDS 3u
 #define HEAD_BITS 16u
 #define HEAD_VALUES (1u << HEAD_BITS)    /* places for what first words were; */
 #define MOST_HEAD_VALUES (1u << 15) /* more are not looked at */
@@ -59,7 +60,7 @@ struct heads {
 
 /* What was seen of the block that is read. */
 struct head {
-    uint64_t words[2];
+    uint64_t words[HEAD_WORDS];
     uint32_t found;                 /* vtables that stand where its class has them */
     uint16_t number;                /* of the class, where has_class */
     uint16_t has_class;
@@ -121,7 +122,7 @@ static inline uint16_t head_class_of(struct heads *heads, uint64_t value)
 static inline void head_look(struct heads *heads, struct head *head, uint64_t slot, const uint8_t *bytes, uint64_t size)
 {
     const uint64_t words = size / heads->word;
-    for (uint64_t i = slot; i < 2 && i - slot < words; i++)
+    for (uint64_t i = slot; i < HEAD_WORDS && i - slot < words; i++)
         head->words[i] = load_word(bytes + (i - slot) * heads->word, heads->word, heads->swap);
     if (!slot && words) {
         head->number = head_class_of(heads, head->words[0]);
@@ -131,10 +132,10 @@ static inline void head_look(struct heads *heads, struct head *head, uint64_t sl
         head->found += heads_find_bases(heads, head->number, slot, bytes, words);
 }
 
-/* One of these is no larger than the block: it may be a number of elements, or a length. */
+/* One of these is no larger than the block: it may be a number of elements, or a length; or its last byte is how many bytes they are. */
 static inline int heads_may_count(const uint64_t *words, uint64_t size)
 {
-    return words[0] - 1 < size || words[1] - 1 < size;
+    return words[0] - 1 < size || words[1] - 1 < size || words[0] >> 56 == 8 || words[1] >> 56 == 16 || words[2] >> 56 == 24;
 }
 
 /* The block is read. 0: no memory. */
@@ -149,8 +150,8 @@ static inline int head_end(struct heads *heads, const struct head *head, uint64_
 /* The same of a whole block, of words of eight bytes in this machine's order. */
 static inline int head_whole(struct heads *heads, const uint8_t *bytes, uint64_t id, uint64_t size)
 {
-    uint64_t words[2] = {0, 0};
-    memcpy(words, bytes, size < 16 ? size & ~7ull : 16);
+    uint64_t words[HEAD_WORDS] = {0};
+    memcpy(words, bytes, size < sizeof words ? size & ~7ull : sizeof words);
     const uint16_t number = head_class_of(heads, words[0]);
     unsigned bits = heads_may_count(words, size) ? heads_containers(heads, words, size) : 0;
     if (number != NO_CLASS && heads_find_bases(heads, number, 0, bytes, size / 8) == heads->classes[number].count)

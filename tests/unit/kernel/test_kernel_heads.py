@@ -73,6 +73,26 @@ def test_second_bases(c_kernel: CKernel) -> None:
     assert [none.evidence(node) for node in range(5)] == [RULE_INSIDE] * 5
 
 
+def values(places: int, order: Sequence[int], prefix: Optional[int] = None) -> List[int]:
+    """An instance's attributes as CPython 3.11 and 3.12 keep them, set in that order."""
+    own = 8 * (1 + (len(order) + 1) // 8)
+    head = bytes(own - 2 - len(order)) + bytes(reversed(order)) + bytes((len(order), own if prefix is None else prefix))
+    return [int.from_bytes(head[i : i + 8], "little") for i in range(0, own, 8)] + [1 << 50] * places
+
+
+def test_attributes_of_instances(c_kernel: CKernel) -> None:
+    """Behind what an instance's attributes say of themselves, also by 3.12's tag; nothing where an order is none, or tells another place."""
+    good = [values(5, (1, 0)), values(10, tuple(range(9))), values(21, tuple(range(20, 0, -1)))]
+    bad = [values(5, (1, 1)), values(5, (1, 7)), values(5, (1, 0), prefix=16), values(5, ()), values(2, (1, 2, 0))]
+    blocks = [*good, *good, *bad]
+    pointers = [place(blocks, i) + at for i, at in enumerate((8, 16, 24, 7, 15, 23, 8, 8, 8, 8, 8))]
+    graph = graph_of(c_kernel, blocks, pointers, bytes(0x1000), images=())
+    found = [graph.evidence(node) for node in range(len(blocks))]
+    assert found == [RULE_HABIT] * 3 + [RULE_TAG, RULE_HABIT, RULE_HABIT] + [RULE_INSIDE] * 5
+    beside = graph_of(c_kernel, good, [place(good, i) + at for i, at in enumerate((16, 8, 16))], bytes(0x1000), images=())
+    assert [beside.evidence(node) for node in range(3)] == [RULE_INSIDE] * 3
+
+
 def test_arrays_lengths_and_strings(c_kernel: CKernel) -> None:
     """Behind the number of elements, behind a length, behind the head of an old string; nothing of it in a block of zeros."""
     blocks = [
