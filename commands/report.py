@@ -43,10 +43,6 @@ document that the page was made from is printed. In that document `page` has wha
 
 def ready(session: Session, options: Options) -> None:
     """Before a process is stopped for it."""
-    if session.target.kind == "live":
-        from gdbheapx.analysis import what_if
-
-        what_if.prepare()
     if options.sites:
         from gdbheapx.extras.sites import find as sites
 

@@ -151,9 +151,17 @@ _NO_PROGRAM = (
 )
 
 
-def steps(target: Target, code: Optional[str], program: Optional[str], has_heap: bool = False, cause: Optional[str] = None) -> List[str]:
+def steps(
+    target: Target,
+    code: Optional[str],
+    program: Optional[str],
+    has_heap: bool = False,
+    cause: Optional[str] = None,
+    has_much: bool = False,
+) -> List[str]:
     """What to do where most of the memory is not malloc's: by the program whose it is, else by its kind (`code` of the verdict).
-    `has_heap`: an allocator was read, so that this tool's commands go through the blocks. `cause`: code of the finding behind it."""
+    `has_heap`: an allocator was read, so that this tool's commands go through the blocks. `cause`: code of the finding behind it.
+    `has_much`: an allocator holds enough to be judged beside that."""
     advice = _BY_PROGRAM.get(program or "", Advice())
     if not advice.live:
         names = [module.file_name for module in target.modules()]
@@ -174,7 +182,7 @@ def steps(target: Target, code: Optional[str], program: Optional[str], has_heap:
     return [
         *(own if advice.is_seen and has_heap else []),
         *_of(target, advice.live, advice.core),
-        *(beside if advice.has_c_beside and has_heap else []),
+        *(beside if advice.has_c_beside and has_much else []),
     ]
 
 

@@ -74,6 +74,10 @@ def overview(
     takes; False: at none; None: where that is quick. `page`: also for what a page shows beyond. `advisable`: which of the
     commands that return a heap's memory would not be refused."""
     target, heaps = session.target, session.heaps.all()
+    if session.is_rehearsal:  # the verdict that wants it is not known by then
+        from gdbheapx.analysis import what_if
+
+        what_if.prepare(heaps)
     facts = [heap.facts() for heap in heaps]
     known = allocators.by_name()
     names = {fact.info.id: known[fact.info.name].part_name(fact.info.id, len(facts) == 1) for fact in facts}
@@ -155,8 +159,8 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
         lines = [*large.verdict.lines, *(line for judgement in shown for line in _beside(judgement.verdict))]
         program = large.program or memory_verdict.behind_cache(memory)
         cause = memory_verdict.stack_cause(memory) if large.kind == kinds.STACK else None
-        has_heap = bool(session.heaps.all())
-        steps = [*next_steps.steps(target, large.verdict.code, program, has_heap, cause.code if cause is not None else None)]
+        has_heap, code = bool(session.heaps.all()), cause.code if cause is not None else None
+        steps = [*next_steps.steps(target, large.verdict.code, program, has_heap, code, bool(shown))]
         return large.verdict._replace(lines=lines), [*steps, *(step for judgement in shown for step in judgement.next_steps)]
     if not judged and session.discovery.unused():
         unused = [Finding(copy.what, "its heap is empty", copy.hint, findings.SMALL_HEAP) for copy in session.discovery.unused()]

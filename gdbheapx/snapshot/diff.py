@@ -138,10 +138,8 @@ HOARDED = (
     Next("new", "report", "shows what a trim or purge would return to the OS"),
     Next("new", "pins", "shows which blocks in use keep free memory from being returned"),
 )
-ELSEWHERE = (
-    Next("new", "report", "shows whose memory it is, by mapping, file and runtime"),
-    Next("new", "census", "shows what runtimes have in their own pools"),
-)
+ELSEWHERE = (Next("new", "report", "shows whose memory it is, by mapping, file and runtime"),)
+POOLS = Next("new", "census", "shows what runtimes have in their own pools")
 NEXT = {USED_GREW: HELD, KEPT_GREW: HOARDED, BOTH_GREW: (*HELD, *HOARDED), ELSEWHERE_GREW: ELSEWHERE, FELL: (), SAME: ()}
 Sums = Dict[Tuple[str, str], Tuple[int, Optional[int]]]
 """(what, whose) -> bytes, blocks."""
@@ -368,8 +366,8 @@ def _verdict(states: Sequence[Change], grown: Growth) -> Verdict:
     is_elsewhere = elsewhere > LEAST_SHARE * total and elsewhere > max(used.diff_bytes, kept.diff_bytes)
     whole = _whole(grown) if is_elsewhere or any(grew) else []
     if is_elsewhere:
-        heaps = say("in allocators: %s", parts)
-        return Verdict(ELSEWHERE_GREW, join_sentences("; ", [*whole, *objects, heaps]))
+        heaps = [say("in allocators: %s", parts)] if any(used[3:5] + kept[3:5]) else []  # without any, what is in use is not known
+        return Verdict(ELSEWHERE_GREW, join_sentences("; ", [*whole, *objects, *heaps]))
     if all(grew):
         code, what = BOTH_GREW, say("both grew in allocators: what the program has in use, and what the allocator keeps (%s)", parts)
     elif grew[0]:
@@ -400,8 +398,10 @@ def _of_objects(state: Change) -> Said:
 
 def _next(code: str, states: Sequence[Change], grown: Growth) -> Sequence[Next]:
     """What goes on from the verdict: where objects in pools grew by half of what grew outside allocators, who keeps them."""
-    objects = sum(state.diff_bytes for state in _objects(states))
-    return HELD if code == ELSEWHERE_GREW and 2 * objects >= _elsewhere(states, grown) else NEXT[code]
+    objects = _objects(states)
+    if code != ELSEWHERE_GREW or not objects:
+        return NEXT[code]
+    return HELD if 2 * sum(state.diff_bytes for state in objects) >= _elsewhere(states, grown) else (*ELSEWHERE, POOLS)
 
 
 def _whole(grown: Growth) -> List[Said]:

@@ -229,7 +229,11 @@ def test_growth_outside_malloc_is_growth() -> None:
     grown = found.growth
     assert (grown.measure, grown.all_bytes, grown.malloc_bytes, grown.rss_bytes) == ("resident", 29 * MB, 7 * MB, 29 * MB)
     assert [(one.what, one.diff_bytes, one.used_diff_bytes) for one in grown.parts] == [("pools", 22 * MB, None), ("a", 7 * MB, 7 * MB)]
-    assert [one.command for one in found.next] == ["report", "census"]
+    assert [one.command for one in found.next] == ["report"], "no pool was looked into"
+    none = [made._replace(head=made.head._replace(heaps=[])) for made in (old, new)]
+    assert "in allocators" not in diff(none[0], none[1], ("a", "b")).verdict.what, "where none was read what is in use is not known, and not 0"
+    some = diff(pooled(old, 10 * MB, MB), pooled(new, 13 * MB, MB), ("a", "b"))
+    assert [one.command for one in some.next] == ["report", "census"]
 
 
 def test_each_way_of_growth_counts() -> None:
