@@ -196,6 +196,8 @@ CHECK_UNSETTLED = Code("check-unsettled", Severity.MOMENT)
 PART_MISSING = Code("part-missing", Severity.ENVIRONMENT)
 """What `doctor` found to be missing."""
 ZEROS_NOT_SOUGHT = Code("zero-pages-not-searched", Severity.TIME)
+STACK_LISTS_CUT = Code("stack-lists-incomplete", Severity.TIME)
+"""There was no time to follow the C library's lists of stacks to their end."""
 """Pages of zeros in a core were not all told from memory that was in use."""
 
 # ---- errors: there is no answer

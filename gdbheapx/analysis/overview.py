@@ -16,7 +16,7 @@ from gdbheapx.analysis.runtime_tables import RuntimeTable
 from gdbheapx.analysis.split import Memory, Split, split
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo, Finding, HeapSum, HistogramRow, MemoryPart, NextStep, Step
-from gdbheapx.problems import ZEROS_NOT_SOUGHT
+from gdbheapx.problems import STACK_LISTS_CUT, ZEROS_NOT_SOUGHT
 from gdbheapx.session import Session
 from gdbheapx.verdict import Verdict
 
@@ -85,6 +85,10 @@ def overview(
     if memory is not None and memory.zeros_until is not None:
         what = "the search for pages of zeros in the core ended here: %s" % session.budget.reason
         session.report(ZEROS_NOT_SOUGHT, memory.zeros_until, what, "the split includes memory that was reserved and never used")
+    cut_at = memory.attribution.stacks.cut_at if memory is not None and memory.attribution is not None else None
+    if cut_at is not None:
+        what = "the walk over the lists of stacks ended here: %s" % session.budget.reason
+        session.report(STACK_LISTS_CUT, cut_at, what, "which threads ended and were never joined is unknown")
     whose = {fact.info.id: fact.info.id if sum(bool(one.sizes) for one in facts) > 1 else None for fact in facts}
     classes = sorted((row._replace(allocator=whose[fact.info.id]) for fact in facts for row in fact.sizes), key=lambda row: -row.used_bytes)
     may = {fact.info.id: advisable(heap) for heap, fact in zip(heaps, facts)}

@@ -229,7 +229,7 @@ def split(
     told = tell(target, kernel, measured, budget)
     use = told.use
     tally, largest = Tally(use.measure), Largest(use.measure)
-    attribution, pieces = Attribution(target, kernel, use, claims, told.pages, names), cast(Dict[int, List[Piece]], {})
+    attribution, pieces = Attribution(target, kernel, use, claims, told.pages, names, budget), cast(Dict[int, List[Piece]], {})
     for piece in attribution.pieces():
         pieces.setdefault(piece.place, []).append(piece)
         tally.add(piece, use.mappings[piece.place])

@@ -16,6 +16,7 @@ BASE_BROKEN = Code("base-broken", Severity.DAMAGE)
 
 HUGE_PAGES_UNREAD = Code("huge-pages-unread", Severity.UNREAD)
 """An arena counts more dirty pages in huge pages (HPA) than its lists of these lead to."""
+HUGE_PAGES_CUT = Code("huge-pages-incomplete", Severity.TIME)
 HUGE_PAGE_WRONG = Code("huge-page-wrong", Severity.DAMAGE)
 """A list of huge pages leads to what is none; the lists after it are missing."""
 

@@ -141,6 +141,7 @@ class Attribution:
         claims: Mapping[str, Iterable[Claim]],
         written: Optional[WrittenPages] = None,
         names: Optional[Mapping[str, str]] = None,
+        budget: Optional[Budget] = None,
     ) -> None:
         self._target, self._use = target, use
         self._pages, self.written = Pages(target, kernel, written), written
@@ -157,7 +158,7 @@ class Attribution:
         self._objects = {module.name for module in target.modules()} | {use.mapping.name for use in use.mappings if use.mapping.executable}
         self._images = Ranges((start & -page, -(-end // page) * page) for start, end, _ in target.image_ranges())
         goes_unguarded = all(runtime.name != "Go" for runtime in self.here)  # whose threads run on pieces of its heap
-        self.stacks = stacks.find(self.places, target, self._read, goes_unguarded)
+        self.stacks = stacks.find(self.places, target, self._read, goes_unguarded, budget)
         self._stacks = self.stacks.ranges(self.places)
         owned = [ranges for _, ranges in [*self._claimed, *self._stacks]]
         self._any = Ranges(span for ranges in [*owned, self._images] for span in ranges)

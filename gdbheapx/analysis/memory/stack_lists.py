@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.memory.places import Places
+from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.ranges import Range, Ranges
 
@@ -57,7 +58,12 @@ class ThreadLists(NamedTuple):
 class ControlBlocks:
     """Reads struct pthread, each once, and of one that may be no thread's, or lie among copied pages alone, no more than is asked for."""
 
-    def __init__(self, places: Places, read: Optional[Read], page_bytes: int, list_at: int = 0) -> None:
+    def __init__(
+        self, places: Places, read: Optional[Read], page_bytes: int, list_at: int = 0, budget: Optional[Budget] = None
+    ) -> None:
+        self._budget = budget or Budget()
+        self.cut_at: Optional[int] = None
+        """The node of a list where the time was up."""
         self._places, self._read, self._page, self.list_at = places, read, page_bytes, list_at
         self._words: Dict[int, Tuple[int, ...]] = {}
         self._is_one: Dict[int, bool] = {}
@@ -144,6 +150,9 @@ class ControlBlocks:
             if after == node:
                 return nodes
             nodes.append(after)
+            if self._budget.expired():
+                self.cut_at = after
+                break
         return []
 
     def links(self, node: int) -> Optional[Tuple[int, int]]:
@@ -161,13 +170,16 @@ class Objects(NamedTuple):
 
 
 def find_ended(blocks: ControlBlocks, living: Dict[int, bool], objects: Objects, read: Read) -> Optional[ThreadLists]:
-    """The control blocks of ended threads by the list that each is on; None where no living thread's list leads to the heads. `living`:
-    thread pointer -> it is the main thread's."""
+    """The control blocks of ended threads by the list that each is on; None where no living thread's list leads to the heads, or the time
+    is up. `living`: thread pointer -> it is the main thread's."""
     for pointer in sorted(living, key=lambda pointer: not living[pointer]):
         own = blocks.follow(pointer + blocks.list_at) if blocks.is_one(pointer) else ()
         head = next((node for node in own if not blocks.is_one(node - blocks.list_at)), None)
         if head is not None:
-            return _by_heads(blocks, head, living, objects, read)
+            found = _by_heads(blocks, head, living, objects, read)
+            return found if blocks.cut_at is None else None
+        if blocks.cut_at is not None:
+            break
     return None
 
 

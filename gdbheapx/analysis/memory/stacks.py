@@ -18,6 +18,7 @@ from gdbheapx.analysis.memory.stack_lists import (
     find_ended,
 )
 from gdbheapx.arch import Architecture
+from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import Target, Thread
 from gdbheapx.model import LIKELY
 from gdbheapx.ranges import Range, Ranges, union
@@ -59,6 +60,8 @@ class Stacks(NamedTuple):
     """By its control block the stack that this tells, without its guard."""
     apart: Mapping[int, Sequence[Tuple[Owner, Range]]] = MappingProxyType({})
     """Of mappings all of whose stacks are told, these with their guards: what else lies there is none of theirs."""
+    cut_at: Optional[int] = None
+    """Where there was no more time to follow the lists, which are None then."""
 
     def ranges(self, places: Places) -> List[Tuple[Owner, Ranges]]:
         """The addresses of each sort."""
@@ -91,7 +94,7 @@ class Stacks(NamedTuple):
         return start, end
 
 
-def find(places: Places, target: Target, read: Read, unguarded: bool) -> Stacks:
+def find(places: Places, target: Target, read: Read, unguarded: bool, budget: Optional[Budget] = None) -> Stacks:
     """All stacks. `read`: bytes that cost the process nothing, else b"". `unguarded`: believe a stack without a guard below."""
     storage, threads, main = target.arch.storage, target.threads(), target.pid  # the main thread's control block does not lie on its stack
     owners: Dict[int, Owner] = {place: LIVING for place, use in enumerate(places.uses) if _is_named(use.mapping.name)}
@@ -100,7 +103,7 @@ def find(places: Places, target: Target, read: Read, unguarded: bool) -> Stacks:
     labelled = next((place for place in owners if places.uses[place].mapping.name == MAIN), None)
     if main is not None and labelled is not None:
         owns[main] = labelled, places.uses[labelled].mapping.start
-    blocks = ControlBlocks(places, read if storage.is_pthread else None, target.page_bytes, storage.list_at)
+    blocks = ControlBlocks(places, read if storage.is_pthread else None, target.page_bytes, storage.list_at, budget)
     spans = Spans(places, blocks)
     for thread in threads:
         own = _own(places, thread, main, unguarded, blocks)
@@ -129,7 +132,7 @@ def find(places: Places, target: Target, read: Read, unguarded: bool) -> Stacks:
                 spans.unknown.add(where[0])
     ended.update(_without_thread(places, owners, sizes, read if storage.is_pthread else None))
     tops = [(pointer, top(pointer, target.arch)) for pointer in sorted({*living, *ended})] if storage.is_pthread else []
-    return Stacks(owners, ends, sorted(ended), lists, owns, tops, spans.told, spans.apart())
+    return Stacks(owners, ends, sorted(ended), lists, owns, tops, spans.told, spans.apart(), blocks.cut_at)
 
 
 def _lists(blocks: ControlBlocks, living: Dict[int, bool], target: Target, read: Read) -> Optional[ThreadLists]:

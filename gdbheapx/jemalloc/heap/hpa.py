@@ -38,7 +38,7 @@ def read(context: Context, arena: Arena) -> HugePages:
         untouched.extend(_runs(every & ~touched & ~active, start, context.geometry.page_bytes))
     counted = view.get(path + "merged_stats.ndirty", path + "stats.merged.ndirty")
     unread = (counted or 0) - sum(end - start for start, end in dirty) // context.geometry.page_bytes
-    if unread > 0:
+    if unread > 0 and context.budget.reason is None:
         what = "arena %d counts %d dirty pages in huge pages, %d more than those that could be read" % (arena.index, counted or 0, unread)
         context.report(codes.HUGE_PAGES_UNREAD, arena.address, what, "other anonymous memory includes them")
     most = view.get(mutexes.hpa_path(view) + "opts.dirty_mult")
@@ -55,6 +55,10 @@ def _members(context: Context, arena: Arena, view: View, path: str) -> Iterator[
         address, links = pending.pop()
         if address in seen:
             continue
+        if context.budget.expired():
+            what = "the walk over the huge pages of arena %d ended here: %s" % (arena.index, context.budget.reason)
+            context.report(codes.HUGE_PAGES_CUT, address, what, "other anonymous memory includes the rest")
+            return
         seen.add(address)
         page = _page(context, address)
         if page is None:

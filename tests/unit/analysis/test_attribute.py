@@ -1,5 +1,6 @@
 """Whose a mapping is may be asked of any word that a process has, whatever stands there."""
 
+import struct
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 from gdbheapx.analysis.memory.attribute import Attribution, Held
 from gdbheapx.analysis.memory.places import Places
-from gdbheapx.analysis.memory.stack_lists import ControlBlocks
+from gdbheapx.analysis.memory.stack_lists import WORD, ControlBlocks
+from gdbheapx.budget import Budget
 
 pytestmark = pytest.mark.once  # pure functions
 PAGE = 4096
@@ -35,6 +37,15 @@ def reader(kind: str, words: bytes) -> Any:
 def test_lists_lead_anywhere(kind: str, head: int, words: bytes) -> None:
     """A list of stacks whose links are any words is followed as far as there can be memory, and no further."""
     assert isinstance(ControlBlocks(Places([]), reader(kind, words), PAGE, 704).follow(head), list)
+
+
+def test_time_ends_a_list() -> None:
+    """Of a list that leads on and on the node is known where there was no more time."""
+    budget = Budget()
+    endless = {8 * WORD * at: (8 * WORD * (at + 1), 8 * WORD * (at - 1)) for at in range(1, 9)}
+    blocks = ControlBlocks(Places([]), lambda address, size_bytes: struct.pack("<2Q", *endless[address]), PAGE, 704, budget)
+    budget.interrupt()
+    assert not blocks.follow(8 * WORD) and blocks.cut_at == 2 * 8 * WORD
 
 
 @pytest.mark.parametrize("address", [-8, TOP - 8, TOP - 1, TOP, TOP + 8])

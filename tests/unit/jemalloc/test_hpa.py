@@ -69,3 +69,14 @@ def test_what_is_no_huge_page_is_told(version: Version) -> None:
     shard.put(shard.path + "psset." + ("merged_stats" if version == (5, 3, 0) else "stats.merged") + ".ndirty", 1)
     assert not hpa.read(shard.world.context, shard.arena).dirty
     assert [problem.code for problem in shard.world.problems] == ["huge-page-wrong", "huge-pages-unread"]
+
+
+def test_time_ends_the_walk() -> None:
+    """What is left is said with the place, and is nobody's fault: no page is missed beside it."""
+    shard = Shard((5, 3, 1))
+    one = shard.huge_page(8 * HUGE, 0b1, 0b11)
+    shard.put(shard.path + "psset.pageslabs[0].ph.root", one)
+    shard.put(shard.path + "psset.stats.merged.ndirty", 1)
+    shard.world.context.budget.interrupt()
+    assert not hpa.read(shard.world.context, shard.arena).dirty
+    assert [(problem.code, problem.address) for problem in shard.world.problems] == [("huge-pages-incomplete", one)]
