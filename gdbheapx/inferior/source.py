@@ -48,6 +48,8 @@ from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, MEMORY_LEFT_OUT, WRONG_FIL
 PAGE = 4096
 """The smallest page there is: a mapping begins and ends at a multiple of the target's, which is a multiple of this."""
 MOST_PAGE_BYTES = 1 << 16
+MOST_ENVIRONMENT_BYTES = 6 << 20
+"""Of arguments, environment and what points to them, below the program's name (fs/exec.c: _STK_LIM / 4 * 3)."""
 MAX_PACKAGE_DEPTH = 3
 """How deep a library lies in its package."""
 AT_PAGESZ = 6
@@ -312,6 +314,7 @@ class CoreSource(Source):
         self._refused: List[Diagnostic] = []
         self._extents: Optional[Extents] = None
         self._use: Optional[MemoryUse] = None
+        self._environment: Optional[List[bytes]] = None
         self.given_executable = executable
         notes = self.core.notes()
         self.pid = notes.pid
@@ -529,6 +532,30 @@ class CoreSource(Source):
 
     def auxv(self) -> Dict[int, int]:
         return self.core.notes().auxv
+
+    def environment_variable(self, name: str) -> Optional[str]:
+        if self._environment is None:
+            self._environment = self._read_environment()
+        entry = next((entry for entry in self._environment if entry.startswith(name.encode() + b"=")), None)
+        return None if entry is None else entry[len(name) + 1 :].decode("utf-8", "surrogateescape")
+
+    def _read_environment(self) -> List[bytes]:
+        """From the stack, as the kernel laid it out: pointers to the variables, a 0, the auxiliary vector, the texts, the program's name
+        (fs/binfmt_elf.c: create_elf_tables). None where it does not look so."""
+        auxv, word, letter = self.auxv(), self.word_bytes, "Q" if self.word_bytes == 8 else "I"
+        name = auxv.get(AT_EXECFN, 0)
+        stack = next((one for one in self.mappings() if one.start <= name < one.end), None)
+        low = max(stack.start, name - MOST_ENVIRONMENT_BYTES) if stack is not None else name
+        data = self.read_prefix(low, name - low)
+        first = [number for pair in list(auxv.items())[:3] for number in pair]
+        at = data.rfind(struct.pack("%s%d%s" % (self.header.order, len(first), letter), *first)) if first else -1
+        places: List[int] = []
+        for place in range(at - 2 * word, -1, -word) if at > 0 and not any(data[at - word : at]) else ():
+            (pointer,) = struct.unpack_from(self.header.order + letter, data, place)
+            if not at < pointer - low < len(data):
+                break
+            places.append(pointer - low)
+        return [data[place : data.find(b"\0", place)] for place in reversed(places)]
 
     def threads(self) -> List[Thread]:
         return self.core.notes().threads
