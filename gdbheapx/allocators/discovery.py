@@ -258,12 +258,14 @@ class Heaps:
     def with_own_account(self, capability: str, command: str) -> Heap:
         """The one whose own account of itself a command prints; HeapxError where malloc belongs to one that gives none here, unless
         --allocator names another all the same."""
-        heap, owner = self.one_with_capability(capability), self.one().info
-        if self.allocator_id is None and owner.owns_malloc and not heap.info.owns_malloc:
+        able = [heap for heap in self.all() if heap.can(capability)]
+        owner = self.one().info if able or (self.all() and not self.unread_with_capability(capability)) else None
+        if self.allocator_id is None and owner is not None and owner.owns_malloc and owner.id not in [heap.info.id for heap in able]:
             what = "%s owns malloc here, and %s has no form for it" % (owner.id, command)
-            hint = "use `gdbheapx arenas` and `gdbheapx bins`; --allocator %s asks about the other heap" % heap.info.id
+            hint = "use `gdbheapx arenas` and `gdbheapx bins`"
+            hint += "; --allocator %s asks about the other heap" % _in_use(able).info.id if able else ""
             raise HeapxError(what, hint, code=NO_ALLOCATOR)
-        return heap
+        return self.one_with_capability(capability)
 
     def returning(self, command: str, portion: "Portion") -> Heap:
         """The one whose memory this command returns; HeapxError where that would do nothing for the program's own malloc, which has
