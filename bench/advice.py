@@ -75,6 +75,7 @@ NEVER = {"MALLOC_CONF": "background_thread:true,dirty_decay_ms:500,muzzy_decay_m
 DECOMMITS = other("MIMALLOC_PURGE_DECOMMITS", "0")
 EAGER = other("MIMALLOC_ARENA_EAGER_COMMIT", "0")
 LAZY = {"MIMALLOC_PURGE_DECOMMITS": "0", "MIMALLOC_PURGE_DELAY": "0"}
+ONE_BLOCK = other("the texts in one bytes object", "")
 RATE = other("TCMALLOC_RELEASE_RATE", "10")
 TC = (M.AGGRESSIVE_DECOMMIT, RATE, M.CACHE_BYTES)
 PROGRAMS = (
@@ -189,12 +190,14 @@ PROGRAMS = (
     Program("tcmalloc", "large blocks freed", "1 200 100000 900000 0 2", codes.UNUSED_PAGES, TC),
     Program("tcmalloc", "60 thread caches", "60 1500 24 1032 0 8", codes.THREAD_CACHES, TC),
     Program("tcmalloc", "every seventh small block in use", "1 120000 24 200 7 2", codes.FREE_REGIONS, TC),
+    Program("CPython", "a worker collects beside 100,000 of the parent's objects (PSS)", "collector", codes.COPIED_ON_WRITE, (M.FREEZE,)),
+    Program("CPython", "a worker reads 40,000 of the parent's texts (PSS)", "counts", codes.COPIED_ON_WRITE, (M.FREEZE, ONE_BLOCK)),
 )
 
 
 def libraries(allocator: str) -> Iterator[str]:
     """What is preloaded; empty: nothing."""
-    if allocator == "glibc":
+    if allocator in ("glibc", "CPython"):
         yield ""
     elif allocator == "jemalloc":
         yield from (JEMALLOC, *filter(None, os.environ.get("GDBHEAPX_JEMALLOCS", "").split(":")))
@@ -219,25 +222,40 @@ def is_read(setting: Setting, library: str) -> bool:
     return b"\0" + word + b"\0" in text or b"_" + word + b"\0" in text
 
 
+def last_child(pid: int) -> int:
+    """The youngest process that it forked."""
+    return int(Path("/proc/%d/task/%d/children" % (pid, pid)).read_text().split()[-1])
+
+
+def pss_bytes(pid: int) -> int:
+    """What the process has of its memory where others have it, too."""
+    lines = Path("/proc/%d/smaps_rollup" % pid).read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
 def measure(program: Program, made: str, library: str) -> Iterator[Row]:
     """Without and with each setting, all at once; then what a call returns."""
     base = {**program.base, **({"LD_PRELOAD": library} if library else {})}
     tried = [one for one in program.settings if is_read(one, library)]
     with ExitStack() as stack:
-        pids = [
-            stack.enter_context(standing([made, *program.words.split()], env, ""))
-            for env in (base, *(with_setting(base, one) for one in tried))
-        ]
+        is_forked = program.allocator == "CPython"
+        words = [*([sys.executable, str(ROOT / "bench" / "forked.py")] if is_forked else [made]), *program.words.split()]
+        pids = [stack.enter_context(standing(words, env, "")) for env in (base, *(with_setting(base, one) for one in tried))]
+        if is_forked:
+            pids = [last_child(pid) for pid in pids]
         if program.allocator == "jemalloc":
             time.sleep(DECAYS_SECONDS)
         for pid in pids:
             rests(pid)
-        before, *after = map(rss_bytes, pids)
+        before, *after = map(pss_bytes if is_forked else rss_bytes, pids)
         told, looked = ask(pids[0], "what-if"), ask(pids[0], "report")
         said = {one["setting"].partition(" (")[0]: one for one in told["settings"]} if told is not None else {}
         heaps = [one for one in looked["allocators"] if one["name"] == program.allocator] if looked is not None else []
-        release = " ".join([program.allocator, *[one["version"] for one in heaps[:1] if one["version"]]])
+        versions = ["%d.%d" % sys.version_info[:2]] if is_forked else [one["version"] for one in heaps[:1]]
+        release = " ".join([program.allocator, *filter(None, versions)])
         next_ = " ".join("%s %s" % (one["command"], one["why"]) for one in looked["next"]) if looked is not None else ""
+        if is_forked and looked is not None:  # a finding's hint
+            next_ += " ".join(one["hint"] or "" for one in looked["findings"] if one["code"] == program.cause)
         has = {one["code"] for one in (*looked["findings"], looked["verdict"])} if looked is not None else set()
         for setting, then in zip(tried, after):
             ours = setting in measured.SETTINGS

@@ -17,14 +17,14 @@ class Setting(NamedTuple):
     variable: str
     """Of the environment. A build may read another: its `PublicNames` has that."""
     value: str
-    """Of the variable, or of one option in it."""
+    """Of the variable, or of one option in it; empty: it is a call of the program."""
     harm: int
     """0: system calls and page faults; 1: a lock is taken more often, or waited for."""
 
     @property
     def text(self) -> str:
         """As it is typed."""
-        return "%s=%s" % (self.variable, self.value)
+        return "%s=%s" % (self.variable, self.value) if self.value else self.variable
 
 
 class Case(NamedTuple):
@@ -68,6 +68,8 @@ DECOMMIT_DELAY = Setting("MIMALLOC_DECOMMIT_DELAY", "0", 0)
 PURGE_DECOMMITS = Setting("MIMALLOC_PURGE_DECOMMITS", "1", 0)
 AGGRESSIVE_DECOMMIT = Setting("TCMALLOC_AGGRESSIVE_DECOMMIT", "true", 0)
 CACHE_BYTES = Setting("TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES", "524288", 1)
+FREEZE = Setting("gc.freeze()", "", 0)
+"""Of Python, before it forks. What was measured is PSS: RSS counts the parent's pages whether they are copied or not."""
 
 SETTINGS = tuple(one for one in list(globals().values()) if isinstance(one, Setting))
 
@@ -173,6 +175,8 @@ CASES = (
     Case(CACHE_BYTES.text, codes.THREAD_CACHES, 61.5, 36.6),
     Case(AGGRESSIVE_DECOMMIT.text, codes.FREE_REGIONS, 22.6, 22.6),
     Case(CACHE_BYTES.text, codes.FREE_REGIONS, 22.6, 22.6),
+    Case(FREEZE.text, codes.COPIED_ON_WRITE, 38.0, 13.6),
+    Case(FREEZE.text, codes.COPIED_ON_WRITE, 38.5, 38.5),
     # end
 )
 """What was measured: setting, cause, RSS without and with it."""

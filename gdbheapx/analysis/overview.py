@@ -6,7 +6,7 @@ from gdbheapx import allocators, findings, verdict
 from gdbheapx.allocators import OfAllocator
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
-from gdbheapx.analysis import coverage, inside, memory_verdict, next_steps, page_parts, unloaded
+from gdbheapx.analysis import copied_pages, coverage, inside, memory_verdict, next_steps, page_parts, unloaded
 from gdbheapx.analysis.census.bind import books as bind_books
 from gdbheapx.analysis.census.bind.books import Books
 from gdbheapx.analysis.inside import Inside
@@ -107,7 +107,7 @@ def overview(
     main, judged, steps = _with_leaked(main, judged, steps, looked.inside)
     shown = [judgement for judgement in judged if judgement.allocator in {one.allocator for one in shown}]
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
-    pinned = [looked.pinned] if looked.pinned is not None else []
+    pinned = [*copied_pages.findings(session, memory), *([looked.pinned] if looked.pinned is not None else [])]
     if looked.inside is not None:
         pinned += unloaded.findings(session, looked.inside.used, looked.inside.leaked)
     said = [*main.lines, *(line for judgement in shown for line in judgement.verdict.lines)]

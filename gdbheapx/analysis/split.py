@@ -8,7 +8,7 @@ from gdbheapx.analysis.memory.depths import ThreadStacks
 from gdbheapx.analysis.memory.ended import EndedThreads
 from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import MappingUse, MemoryUse, Target
+from gdbheapx.inferior.base import MappingUse, MemoryUse, ParentPages, Target
 from gdbheapx.kernel.common.records import Kernel
 from gdbheapx.model import Address, Claim, MemoryPart, SplitPart, UnclaimedMapping
 from gdbheapx.ranges import Range, Ranges
@@ -172,6 +172,9 @@ class Memory(NamedTuple):
     """What living threads have touched of their stacks, and how deep they are in them."""
     ended_threads: Optional[EndedThreads] = None
     """Ended threads whose stacks are still there; None where the C library's lists of stacks were not found."""
+    parent_pages: Optional[ParentPages] = None
+    """How private memory compares with the parent's; None where the process was not forked without exec, has little memory for itself
+    alone, or its parent cannot be read; and on a core."""
     virtual_bytes: Optional[int] = None
     """VSZ: all mappings, touched or not; None where a core has not all of them."""
     peak_virtual_bytes: Optional[int] = None
@@ -238,7 +241,7 @@ def split(
     sums = _sums(use.measure, parts, dict.fromkeys(claims, 0), largest)
     gone = ended.find(target, attribution, {part.name: taken(part) for part in parts if part.kind == kinds.STACK})
     living = depths.find(target, attribution, kernel, budget)
-    sums = sums._replace(zero_bytes=told.zero_bytes, thread_stacks=living, ended_threads=gone)
+    sums = sums._replace(zero_bytes=told.zero_bytes, thread_stacks=living, ended_threads=gone, parent_pages=target.parent_pages())
     return Split(parts, _with_space(target, use, sums), told.until, attribution, pieces)
 
 

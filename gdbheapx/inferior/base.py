@@ -495,6 +495,25 @@ class MappingUse(NamedTuple):
     """Type of the file system that the file lies on, such as `tmpfs`; None if it is not mounted where the process sees it."""
 
 
+class ParentPages(NamedTuple):
+    """How a process's own memory compares with that of its parent, which it was forked from: by a sample of pages."""
+
+    parent: int
+    """Its process id."""
+    private_bytes: int
+    """Dirty anonymous memory that the process has for itself alone."""
+    copied_bytes: int
+    """The part of it that is the same in the parent or differs in few words, by the sample."""
+    compared_pages: int
+    """The sample: pages of that."""
+    same_pages: int
+    """Of them those that are the same in the parent, and not all zeros."""
+    near_pages: int
+    """Those that differ in few words: at most one for each three that are not 0."""
+    counting_pages: int
+    """Of the latter those where most of these words differ in their lower half alone, as reference counts do."""
+
+
 class MemoryUse(NamedTuple):
     """How much of each mapping takes memory."""
 
@@ -782,6 +801,15 @@ class Usage:
     def memory_use(self) -> Optional[MemoryUse]:
         """What each mapping takes, read once until forget(); None where that is not known (remote targets)."""
         return None
+
+    def parent_pages(self) -> Optional[ParentPages]:
+        """How its memory compares with its parent's; None on anything but a live process that was forked without exec and has much memory
+        for itself alone, and where the parent has ended or may not be read."""
+        return None
+
+    def read_parent(self, address: int, size_bytes: int) -> bytes:
+        """Bytes of its parent; empty where they cannot be read."""
+        return b""
 
     def huge_pages(self) -> Optional[HugePages]:
         """Why memory that was given back can be in RAM; None on anything but a live process of this machine."""

@@ -95,7 +95,7 @@ MOST_STATIC_BYTES = 1 << 20
 
 ASKED = (
     *("present_ranges", "touched_ranges", "data_ranges", "unwritten_ranges", "undumped_files", "lost_bytes", "page_table"),
-    *("memory_use", "huge_pages", "counters", "swap_room", "swapped_in_bytes", "swappable_ranges"),
+    *("memory_use", "parent_pages", "read_parent", "huge_pages", "counters", "swap_room", "swapped_in_bytes", "swappable_ranges"),
     *("monotonic_ns", "environment_variable", "has_ended"),
 )
 

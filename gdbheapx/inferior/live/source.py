@@ -29,6 +29,7 @@ from gdbheapx.inferior.base import (
     Mapping,
     MemoryUse,
     PageTable,
+    ParentPages,
     ProcessSource,
     SwapRoom,
     Thread,
@@ -465,6 +466,19 @@ class LiveSource(Source):
         setting = self._huge_setting[0]
         pages: HugePages = self._as_it_was("huge_pages", lambda: smaps.find_huge_pages(self._pid, setting))
         return pages
+
+    def parent_pages(self) -> Optional[ParentPages]:
+        use = self.memory_use()
+        if use is None or self.has_ended():
+            return None
+        from gdbheapx.inferior.live import forked
+
+        return forked.compare(self._pid, use.mappings, self.auxv())
+
+    def read_parent(self, address: int, size_bytes: int) -> bytes:
+        from gdbheapx.inferior.live import forked
+
+        return forked.read_parent(self._pid, address, size_bytes)
 
     def counters(self) -> Counting:
         from gdbheapx.inferior.live.counters import Counters

@@ -46,6 +46,9 @@ class Recorded:
     def counters(self) -> None:
         return None
 
+    def parent_pages(self) -> None:
+        return None
+
     def page_table(self) -> PageTable:
         return PageTable(self.pid, True, True, -1, ())
 

@@ -46,9 +46,9 @@ def test_what_saves_most_is_first_and_of_those_alike_what_harms_least(monkeypatc
 
 
 def test_the_table_and_the_product_have_the_same_cases() -> None:
-    """Forty rows or more, of four allocators; the product has those of its settings, and no others."""
+    """Forty rows or more, of four allocators and CPython; the product has those of its settings, and no others."""
     table = rows()
-    assert len(table) >= 40 and {row[0].split()[0] for row in table} == {"glibc", "jemalloc", "mimalloc", "tcmalloc"}
+    assert len(table) >= 40 and {row[0].split()[0] for row in table} == {"glibc", "jemalloc", "mimalloc", "tcmalloc", "CPython"}
     assert all(len(row) == 9 and row[6] == "%d %%" % Case("", "", float(row[4]), float(row[5])).saved_percent for row in table)
     found = [Case(row[3].strip("`"), row[2].split("`")[1], float(row[4]), float(row[5])) for row in table]
     assert [case for case in found if case.setting in TEXTS] == list(CASES)

@@ -18,14 +18,14 @@ from gdbheapx import findings as codes
 from gdbheapx import units, verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Surroundings
-from gdbheapx.analysis import inside, memory_verdict, pins, unloaded
+from gdbheapx.analysis import copied_pages, inside, memory_verdict, pins, unloaded
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.depths import ThreadStacks
 from gdbheapx.analysis.memory.ended import EndedThreads, ThreadStart
 from gdbheapx.glibc.messages import arenas as glibc_pages
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.glibc.records import GlibcFacts, MmappedTotals
-from gdbheapx.inferior.base import HugePages
+from gdbheapx.inferior.base import HugePages, ParentPages
 from gdbheapx.jemalloc.messages import findings as jemalloc_findings
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import PublicNames, RefusedOption
@@ -51,7 +51,7 @@ from tests.support.builders.records import (
     tickers,
 )
 
-MODULES = (verdict, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, mimalloc_judgement, pins, unloaded)
+MODULES = (verdict, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, mimalloc_judgement, pins, unloaded, copied_pages)
 """Where the sentences are."""
 
 
@@ -616,6 +616,11 @@ MEMORY = {
         lambda: unloaded.findings(SimpleNamespace(kept=lambda *_: 40), Sum(90000, 130 * MB), Sum(80040, 124 * MB)),  # type: ignore[arg-type]
         [codes.UNLOADED],
         ["40 libraries were loaded and unloaded", "124.0 MiB in 80040 blocks"],
+    ),
+    "copies of the parent's pages": Case(
+        lambda: copied_pages.findings(SimpleNamespace(), split([part(kinds.ANONYMOUS, 60 * MB)], parent_pages=ParentPages(4711, 40 * MB, 30 * MB, 128, 90, 6, 4))),  # type: ignore[arg-type]
+        [codes.COPIED_ON_WRITE],
+        ["process 4711", "about 30.0 MiB of 40.0 MiB", "90 of 128 compared pages equal the parent's, 6 differ in few words", "whichever of the two"],
     ),
     "too few libraries": Case(lambda: unloaded.findings(SimpleNamespace(kept=lambda *_: 1), Sum(9, 130 * MB), Sum(8, 124 * MB)), []),  # type: ignore[arg-type]
     "shared pages": Case(

@@ -8,7 +8,8 @@ the interpreter (PyInterpreterState.modules, since 3.12 .imports.modules) whose 
 from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.cpython.types import DICT, GC_HEAD, LOW_HALF, TYPE, WORD, Segment
+from gdbheapx.analysis.census.cpython.collector import in_words
+from gdbheapx.analysis.census.cpython.types import DICT, GC_HEAD, TYPE, WORD, Segment
 from gdbheapx.analysis.census.cpython.values import Values
 from gdbheapx.analysis.reachability.garbage import Collector
 from gdbheapx.analysis.reachability.symbols import module_at
@@ -21,7 +22,7 @@ MOST_LOOKED_AT_BYTES = 1 << 15
 MOST_THREADS = 1 << 14
 THREAD_WORDS = 48
 """Of a thread's state: pthread_self() is among them (struct _ts.thread_id)."""
-GENERATIONS, GENERATION_WORDS, MOST_FROZEN = 3, 3, 1 << 17
+MOST_FROZEN = 1 << 17
 MOST_MODULES = 1 << 16
 FIRST_KEYS = 16
 """`sys` is among the first in sys.modules."""
@@ -101,20 +102,9 @@ def find(values: Values, memory: Sequence[Segment]) -> Optional[Interpreter]:
 
 
 def collector(values: Values, memory: Sequence[Segment], found: Interpreter) -> Tuple[Collector, int]:
-    """Its collector's state, and where the list of what it leaves out is: three generations {list, threshold, count}, behind them a pointer
-    to the first and the permanent one, before them whether it is on (3.9 to 3.13: struct _gc_runtime_state, pycore_gc.h)."""
-    words = _Data(values, memory).up_to(found.address, MOST_INTERPRETER_BYTES)
-    size = GENERATIONS * GENERATION_WORDS
-    for place, word in enumerate(words):
-        first = place - size
-        if word != found.address + WORD * first or first < 2 or place + GENERATION_WORDS >= len(words):
-            continue
-        if words[first - 2] & ~(1 << 32) or words[first - 1] >> 32:  # a count of nested calls, which is 0 here, and `enabled`; `debug`
-            continue
-        limits = words[first + 2 : place : GENERATION_WORDS]
-        state = Collector(bool(words[first - 2]), [limit & LOW_HALF for limit in limits], [limit >> 32 for limit in limits])
-        return state, found.address + WORD * (place + 1)
-    return Collector(None), 0
+    """Its collector's state, and where the list of what it leaves out is."""
+    state = in_words(_Data(values, memory).up_to(found.address, MOST_INTERPRETER_BYTES), found.address)
+    return (state.collector, state.permanent) if state is not None else (Collector(None), 0)
 
 
 def frozen(values: Values, permanent: int) -> Iterator[int]:
