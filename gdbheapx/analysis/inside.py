@@ -7,8 +7,10 @@ from gdbheapx.analysis import coverage, page_parts, pins, runtime_tables
 from gdbheapx.analysis.census import block, find, owned, slabs
 from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.naming import cycles
 from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.reachability import dominance, leaks, memory_budget, owners, ownership
+from gdbheapx.analysis.reachability.garbage import Garbage
 from gdbheapx.analysis.reachability.heap_graph import is_leak_unknown, lacks_holders
 from gdbheapx.analysis.runtime_tables import RuntimeTable, Watch
 from gdbheapx.analysis.split import Split
@@ -49,6 +51,8 @@ class Inside(NamedTuple):
     """With LOST_PERCENT of the memory or more."""
     may_be_garbage: bool = False
     """What is called leaked may wait for its collector."""
+    garbage: Optional[Garbage] = None
+    """Objects in cycles that wait for a collector, by a runtime that counts references; None: none, or it was not looked for."""
 
 
 def is_much_leaked(inside: Optional[Inside]) -> bool:
@@ -154,7 +158,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
     watch = Watch(split, session.target.page_bytes) if split is not None else None
     looked = find.take(session, runtimes.world, watch)
     made = runtime_tables.tables(runtimes.found, split, looked, watch) if split is not None and watch is not None else None
-    suspect, leaked = None, None
+    suspect, leaked, garbage = None, None, None
     lost: Sequence[leaks.LostByName] = ()
     together: Sequence[owners.Owned] = ()
     if looked.reach is not None and looked.names is not None:
@@ -166,6 +170,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         lost = leaks.lost_by_name(looked.reach, max(1, whole * LOST_PERCENT // 100))
         if is_leak_unknown(session, told.leaked):
             told = told._replace(leaked=None)
+        garbage = cycles.find_garbage(session, looked.reach, tallied.paths)
         suspect, leaked, together = told.suspects[0] if told.suspects else None, told.leaked, told.together
         if page is not None and looked.told is not None:
             page = page._replace(owners=told, flame=owned.paths_of(session, looked.told, tallied).flame())
@@ -184,6 +189,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         own_allocator=census.own_allocator,
         lost_mappings=() if is_leak_unknown(session) else lost,
         may_be_garbage=looked.paths is not None and looked.paths.has_garbage,
+        garbage=garbage,
     )
     return Looked(inside, made, None, page)
 

@@ -12,7 +12,7 @@ from gdbheapx.analysis.runtime_tables import OWNED, RuntimeTable
 from gdbheapx.analysis.split import Memory, taken
 from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.model import CERTAIN, GUESS, Finding, MemoryPart
-from gdbheapx.report import books_text, census_text, pages, reach_text
+from gdbheapx.report import books_text, census_text, garbage_text, pages, reach_text
 from gdbheapx.report.text import printable
 from gdbheapx.units import DAMAGE, HEADING, WARNING, Said, Size, cells, exact_share, join_sentences, mark, plural, say, share, size
 from gdbheapx.verdict import NOT_MALLOC, SMALL, Verdict
@@ -167,6 +167,8 @@ def _inside(inside: Inside) -> Page:
         yield sentence if inside.may_be_garbage else mark(sentence, DAMAGE)
     elif inside.leaked is None and inside.leaked_is_upper_bound:
         yield "  how much of it is leaked is unknown"
+    if inside.garbage is not None:
+        yield from (say("  %s", line) for line in garbage_text.lines(inside.garbage))
     if inside.suspect is not None:
         yield say("  %s", reach_text.suspicion(inside.suspect))
     elif inside.leaked is not None:
