@@ -988,6 +988,10 @@ class Objects(ABC):
         """The object's code, by its own file; None where that is not here, or nothing is known of its machine."""
         return None
 
+    def file_constants(self, module: Module) -> Iterator[Tuple[int, bytes]]:
+        """(address, bytes) of what the object's own file has that is neither written to nor code, before any relocation."""
+        return iter(())
+
     def exported_functions(self, module: Module) -> Iterator[str]:
         """The names of the functions that the object offers to others, one at a time."""
         return iter(())

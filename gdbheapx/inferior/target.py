@@ -92,6 +92,8 @@ AT_SECURE = 23
 """Entry of the auxiliary vector (getauxval(3))."""
 MOST_STATIC_BYTES = 1 << 20
 """From the thread pointer to thread-local storage that came with the thread."""
+MOST_CONSTANT_BYTES = 64 << 20
+"""Of one segment of a file."""
 
 ASKED = (
     *("present_ranges", "touched_ranges", "data_ranges", "unwritten_ranges", "undumped_files", "lost_bytes", "page_table"),
@@ -389,6 +391,14 @@ class ElfTarget(Target):
             return code.find(file) if file is not None else None
         except TooMuchWork:
             return None
+
+    def file_constants(self, module: Module) -> Iterator[Tuple[int, bytes]]:
+        file = self._own_file(module)
+        if file is None:
+            return
+        for entry in file.program_headers():
+            if entry.type == PT_LOAD and not entry.writable and not entry.executable:
+                yield module.base + entry.vaddr, file.pread(entry.offset, min(entry.filesz, MOST_CONSTANT_BYTES))
 
     def exported_functions(self, module: Module) -> Iterator[str]:
         loaded = self.loaded_at(module.base)

@@ -1,6 +1,6 @@
 """`census` of what libraries keep: OpenSSL's structures, GLib's instances, structures with a table of their library, as many as were made.
 
-Files: analysis/census/tables.py.
+Files: analysis/census/tables.py, analysis/census/openssl.py, analysis/census/runtimes.py, analysis/census/zlib.py.
 """
 
 import ctypes.util
@@ -40,6 +40,30 @@ for number in range(%d):
     kept += made
 print("ready", flush=True)
 sys.stdin.read()""" % (CONTEXTS, CONNECTIONS)
+INSIDE = """#include <openssl/ssl.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <zlib.h>
+#define ROWS "create table t(a); with recursive c(x) as (select 1 union all select x+1 from c where x<4000) insert into t select hex(zeroblob(50)) from c"
+SSL *kept[%d];
+z_stream streams[%d];
+int main(void)
+{
+    SSL_CTX *context = SSL_CTX_new(TLS_method());
+    sqlite3 *database;
+    sqlite3_open(":memory:", &database);
+    sqlite3_exec(database, ROWS, 0, 0, 0);
+    for (int at = 0; at < %d; at++) {
+        kept[at] = SSL_new(context);
+        deflateInit(&streams[at], 6);
+    }
+    puts("ready");
+    fflush(stdout);
+    pause();
+}
+""" % (CONNECTIONS, CONNECTIONS, CONNECTIONS)
 SMALL, LARGE, FREED = 3000, 120, 1000
 TYPES = """import ctypes, sys
 gobject = ctypes.CDLL("libgobject-2.0.so.0")
@@ -97,10 +121,27 @@ def test_openssl(stage: Stage, kind: str, monkeypatch: pytest.MonkeyPatch) -> No
     found = rows(started(stage, TLS, folder), kind)
     assert found["SSL"]["blocks"] == 2 * CONNECTIONS
     assert found["SSL_CTX"]["blocks"] == CONTEXTS + 2
+    assert found["SSL_SESSION"]["blocks"] == 2 * CONNECTIONS
     assert found["X509"]["blocks"] == CONNECTIONS + 1
     assert found["X509_EXTENSION"]["blocks"] == 3 * (CONNECTIONS + 1)
     assert sum(row["blocks"] for name, row in found.items() if name.startswith("BIO")) >= CONNECTIONS
     assert {found[name]["sure"] for name in ("SSL", "SSL_CTX", "X509", "X509_EXTENSION")} == {"exact"}
+
+
+def test_inside_a_program(stage: Stage, kind: str) -> None:
+    """OpenSSL, SQLite and zlib are known by their form: here a stripped program of another name, at a fixed address, has all three inside."""
+    folder = stage.folder()
+    (folder / "inside.c").write_text(INSIDE)
+    libraries = ["-Wl,-Bstatic", "-lssl", "-lcrypto", "-lsqlite3", "-lz", "-Wl,-Bdynamic", "-lm", "-ldl", "-pthread"]
+    made = shutil.which("gcc") and subprocess.run(["gcc", "-no-pie", "-s", "-o", "app", "inside.c", *libraries], cwd=folder, capture_output=True)
+    if not made or made.returncode:
+        pytest.skip("libssl.a, libsqlite3.a or libz.a is not installed")
+    process = stage.spawn([str(folder / "app")], folder)
+    process.wait_ready()
+    found = rows(process, kind)
+    assert (found["SSL"]["blocks"], found["SSL_CTX"]["blocks"]) == (CONNECTIONS, 1)
+    assert found["state of a stream that compresses"]["blocks"] == CONNECTIONS
+    assert found["page of 4096 bytes in SQLite's cache"]["blocks"] > CONNECTIONS
 
 
 @pytest.mark.parametrize("slices", ["GSlice", "malloc"])

@@ -1,5 +1,7 @@
 """Signatures that are one row each; those of a runtime or library are looked for only where a module of theirs is loaded."""
 
+import re
+import struct
 from typing import Dict, Iterable, List, Optional, Sequence
 
 from gdbheapx.analysis.census.vtables import Images
@@ -39,6 +41,10 @@ NEWER_TAGS = [*TAGS[:6], "GCCardSet", *TAGS[6:]]
 """JDK 21 and later; between 17 and 21 the release that has it was not looked for."""
 LEAST_BLOCKS = 16
 """Of SQLite's, whose one open database has hundreds: two in 100,000 of another program fit as well."""
+VFS_PATH_BYTES, VFS_VERSIONS, VFS_FILE_BYTES = 512, range(1, 4), range(64, 513)
+"""Of SQLite's sqlite3_vfs for Unix {iVersion, szOsFile, mxPathname, pNext, zName, pAppData, xOpen, ...} (os_unix.c: UNIXVFS)."""
+VFS_NAME, VFS_FUNCTIONS, LEAST_VFS_FUNCTIONS, MOST_VFS_FUNCTIONS = 16, 32, 8, 12
+"""In bytes behind mxPathname; of the functions, the four that load extensions may be lacking."""
 PAGES = [512 << power for power in range(8)]
 PAGE_HEAD_BYTES = 480
 """That SQLite's cache puts behind a page, at most (pcache1.c: PgHdr1; pager.c: PgHdr, MemPage)."""
@@ -77,6 +83,21 @@ class NativeMemoryTracking(Recogniser):
         return Signature("NMT %s" % self._tags[key], self.module, EXACT) if key < len(self._tags) else None
 
 
+def has_sqlite(world: World) -> bool:
+    """Whether some object's data have the way to files that SQLite registers when it begins, by its form: it may be inside any program."""
+    images = world.once(Images)
+    for start, end in images.ranges:
+        for match in re.finditer(re.escape(struct.pack("<Q", VFS_PATH_BYTES)), images.words(start, end).tobytes()):
+            at = start + match.start()
+            kind, name, span = images.word(at - 8) or 0, images.word(at + VFS_NAME) or 0, images.span_at(at)
+            if kind & 0xFFFFFFFF not in VFS_VERSIONS or kind >> 32 not in VFS_FILE_BYTES or not span or not span[0] <= name < span[1]:
+                continue
+            words = [word for word in (images.word(at + VFS_FUNCTIONS + 8 * number) for number in range(MOST_VFS_FUNCTIONS)) if word]
+            if len(words) >= LEAST_VFS_FUNCTIONS and all(map(images.is_code, words)):
+                return True
+    return False
+
+
 class Sqlite(Recogniser):
     """SQLite writes the size before each block where malloc_usable_size is not used (mem1.c: sqlite3MemMalloc)."""
 
@@ -85,6 +106,11 @@ class Sqlite(Recogniser):
     def __init__(self) -> None:
         self._is_known = True
         self._pages: Dict[int, int] = {}
+
+    def is_here(self, world: World) -> bool:
+        """By a library's name, or by what it keeps in its data."""
+        is_inside = world.word_bytes == 8 and world.little_endian and world.constant(has_sqlite)
+        return is_inside or super().is_here(world)
 
     def asks(self, world: World) -> Iterable[Ask]:
         """A multiple of 8 that fits the block."""
@@ -104,12 +130,16 @@ class Sqlite(Recogniser):
 
 
 class OneRow(Recogniser):
-    """Blocks of one name that one row tells, where an object of that name is loaded."""
+    """Blocks of one name that one row tells, where an object of that name is loaded, or the program offers a function of that one's."""
 
     is_wide = False
 
-    def __init__(self, module: str, name: str, row: SignatureRow) -> None:
-        self.module, self.objects, self._name, self._row = module, (module,), name, row
+    def __init__(self, module: str, name: str, row: SignatureRow, function: str) -> None:
+        self.module, self.objects, self._name, self._row, self._function = module, (module,), name, row, function
+
+    def is_here(self, world: World) -> bool:
+        """A program that loads modules of its own offers its functions to them, whatever it is called."""
+        return super().is_here(world) or any(world.target.exported(module, self._function) for module in world.modules()[:1])
 
     def asks(self, world: World) -> Iterable[Ask]:
         """The row."""
@@ -165,7 +195,7 @@ NGX_POOL = SignatureRow(
 RECOGNISERS: List[Recogniser] = [
     Magic(),
     NativeMemoryTracking(),
-    OneRow("perl", "arena of 170 SV heads", PERL_ARENA),
+    OneRow("perl", "arena of 170 SV heads", PERL_ARENA, "Perl_newSV"),
     Sqlite(),
-    OneRow("nginx", "ngx_pool_t", NGX_POOL),
+    OneRow("nginx", "ngx_pool_t", NGX_POOL, "ngx_create_pool"),
 ]

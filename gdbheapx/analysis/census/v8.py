@@ -3,6 +3,7 @@
 from typing import Iterable, List
 
 from gdbheapx.analysis.census.world import SHAPE, Ask, Recogniser, Signature, World
+from gdbheapx.analysis.memory import runtimes, shapes
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, FIELD, Condition, SignatureRow
 
 STORE = "v8::BackingStore"
@@ -13,7 +14,11 @@ LOWEST, HIGHEST, MOST_LENGTH = 1 << 16, (1 << 47) - 1, 1 << 40
 class V8(Recogniser):
     """A backing store begins {start, length, longest, capacity}: the last three are the same unless the buffer can grow."""
 
-    module, objects = "v8", ("node", "libnode.so", "libv8")
+    module = "v8"
+
+    def is_here(self, world: World) -> bool:
+        """The objects that have V8's heap have it."""
+        return world.word_bytes == 8 and world.little_endian and runtimes.V8 in shapes.present(world.target)
 
     def asks(self, world: World) -> Iterable[Ask]:
         """Three numbers that are the same, behind a pointer."""

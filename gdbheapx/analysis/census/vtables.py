@@ -247,10 +247,10 @@ def name_address(word: int, word_bytes: int) -> int:
     return word & ~(1 << (8 * word_bytes - 1)) if word_bytes == 8 else word
 
 
-def constant_ranges(world: World, images: Images) -> List[Tuple[int, int]]:
-    """What is not writable any more of the objects' data; of an executable at a fixed address all that is no code."""
+def constant_ranges(world: World, images: Images, whole: bool = True) -> List[Tuple[int, int]]:
+    """What is not writable any more of the objects' data; `whole`: of an executable at a fixed address all that is no code."""
     constants = []
-    places = sorted(images.ranges + [(start, end) for start, end, module in world.target.image_ranges() if not module.base])
+    places = sorted(images.ranges + [(start, end) for start, end, module in world.target.image_ranges() if whole and not module.base])
     for start, end in places:
         for mapping in images.mappings_in(start, end):
             if not mapping.writable and not mapping.executable:
