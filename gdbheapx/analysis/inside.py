@@ -194,6 +194,14 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
     return Looked(inside, made, None, page)
 
 
+def steps_to_suspect(found: Optional[Inside]) -> List[Step]:
+    """What to type where several hold a suspect: no row of an owner leads there."""
+    suspect = found.suspect if found is not None else None
+    if suspect is None or suspect.kind != owners.SHARED or suspect.accumulation.address is None:
+        return []
+    return [Step("refs %s" % suspect.accumulation.address, "shows what points to the suspect's memory")]
+
+
 def steps(kind: str, session: Session) -> List[Step]:
     """Commands that go on from such a verdict; the first says for how long a process stands still for them."""
     stop = session.stands_still(Reads.CENSUS if kind in HELD_BY_PROGRAM else Reads.PINS)

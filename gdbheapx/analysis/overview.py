@@ -104,6 +104,7 @@ def overview(
     steps = [*steps, *known_runtimes.steps(), *_settings(session, main.kind, may)]
     looked = inside.find_inside(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
     main = inside.with_objects(main, memory_verdict.largest_program(memory), looked.tables)
+    steps = [*steps[:1], *inside.steps_to_suspect(looked.inside), *steps[1:]]
     main, judged, steps = _with_leaked(main, judged, steps, looked.inside)
     shown = [judgement for judgement in judged if judgement.allocator in {one.allocator for one in shown}]
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]

@@ -5,11 +5,12 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.reachability import held
 from gdbheapx.analysis.reachability.held import Container
-from gdbheapx.analysis.reachability.owners import Owned, Owners, Suspect
+from gdbheapx.analysis.reachability.owners import SHARED, Owned, Owners, Suspect
 from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import MAYBE, Others
+from gdbheapx.model import Address
 from gdbheapx.report import garbage_text, text
 from gdbheapx.units import Size, plural, say
 
@@ -119,6 +120,8 @@ def owners_page(owners: Owners) -> Page:
     yield ""
     for suspect in owners.suspects:
         yield suspicion(suspect)
+        if suspect.kind == SHARED and suspect.accumulation.address is not None:
+            yield "`gdbheapx refs %s` shows what points there" % suspect.accumulation.address
     if owners.garbage is not None:
         yield from garbage_text.lines(owners.garbage)
     elif not owners.suspects:
@@ -141,7 +144,7 @@ def suspicion(suspect: Suspect) -> str:
     """Who keeps much, and where it piles up."""
     who = _called(suspect.owner, suspect.signature, suspect.containers)
     if suspect.kind == "shared":
-        who = say("%s, which %s hold,", who, _several(suspect.holders))
+        who = say("%s, which %s hold,", who, _several([_holder(suspect, name) for name in suspect.holders]))
     said = say("Suspect: %s keeps %s (%.1f %%)", who, Size(suspect.retained_bytes), suspect.share_percent)
     point = suspect.accumulation
     if not point.children:
@@ -154,7 +157,7 @@ def suspicion(suspect: Suspect) -> str:
     said = say("%s%s", said, _against(suspect.others))
     if not point.parts:
         return said
-    parts = ", ".join("%s (%.1f %%)" % (part.name, part.share_percent) for part in point.parts)
+    parts = ", ".join("%s (%.1f %%)" % (_typed(part.name, part.address, part.signature), part.share_percent) for part in point.parts)
     return say("%s, most of it below %s", said, parts)
 
 
@@ -162,6 +165,19 @@ def _several(holders: Sequence[str]) -> str:
     """`server in redis-server and block 0x55e226c732a0 (48 bytes)`; how many others there are is not known."""
     told = [*holders[:MOST_NAMED], *(["others"] if len(holders) > MOST_NAMED else [])]
     return "%s and %s" % (", ".join(told[:-1]), told[-1]) if told[1:] else "several owners"
+
+
+def _holder(suspect: Suspect, name: str) -> str:
+    """`lxml.etree._ParserDictionaryContext of etree.so+0x4f4298`: the type of the block with the pointer, and who holds that."""
+    rows = [row for row in suspect.holding if row.owner == name]
+    held_in = next((row.signature for row in rows if row.signature and not row.is_owner), None)
+    owner = next((_typed(name, row.address, row.signature) for row in rows if row.is_owner), name)
+    return "%s of %s" % (held_in, owner) if held_in else owner
+
+
+def _typed(name: str, address: Optional[Address], signature: Optional[str]) -> str:
+    """`cx.Session 0x7f30a5b1`, as `whatis` tells it; by its place where no type is known."""
+    return "%s %s" % (signature, address) if signature else name
 
 
 def _against(others: Optional[Others]) -> str:

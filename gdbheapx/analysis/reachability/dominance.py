@@ -14,6 +14,7 @@ from gdbheapx.analysis.reachability.owners import (
     THREAD,
     Accumulation,
     Division,
+    HoldingBlock,
     Owned,
     Owners,
     Suspect,
@@ -277,24 +278,34 @@ class Tallied:
             parts=[Division(self.name(part), self.address(part), retained[part], self.share(retained[part])) for part in parts],
         )
         what = self.paths.contents(node) if self.paths is not None else None
-        holders = self._holders(node) if kind == SHARED else ()
-        return Suspect(self.name(node), kind, retained[node], self.share(retained[node]), point, what, holders=holders)
+        holders = self._holders(node) if kind == SHARED else {}
+        names = [self.name(holder) for holder in holders]
+        holding = [
+            HoldingBlock(name, self.address(at), at == holder)
+            for name, (holder, first) in zip(names, holders.items())
+            for at in sorted({first, holder}, key=lambda at: at == holder)
+            if at < self.reach.numbers.blocks
+        ]
+        return Suspect(self.name(node), kind, retained[node], self.share(retained[node]), point, what, holders=names, holding=holding)
 
-    def _holders(self, node: int) -> List[str]:
-        found: Dict[int, None] = {}
+    def _holders(self, node: int) -> Dict[int, int]:
+        """Who holds it, most first, each with what has the first of the pointers."""
+        found: Dict[int, int] = {}
         for referrer in self.graph.referrers(node, MOST_POINTERS):
             at = referrer.node
             while at != node and self.tree.owners[at] != NO_NODE:
                 at = self.tree.owners[at]
             if at != node and referrer.rule <= RULE_HABIT and not self.weak[0] <= at < self.weak[1]:
-                found[at] = None
-        return [self.name(one) for one in sorted(found, key=lambda one: -self.tree.retained_bytes[one])[:MOST_HOLDERS]]
+                found.setdefault(at, referrer.node)
+        return {at: found[at] for at in sorted(found, key=lambda holder: -self.tree.retained_bytes[holder])[:MOST_HOLDERS]}
 
 
 def blocks(tallied: Tallied, owners: Owners) -> List[Tuple[int, int]]:
     """Blocks in the answer, as (address, usable bytes): those that own, and those below which the memory of suspects piles up."""
     points = {suspect.accumulation.address for suspect in owners.suspects if suspect.accumulation.size_bytes}
-    addresses = sorted({point for point in (*points, *addresses_of(owners.owners)) if point is not None})
+    points.update(holder.address for suspect in owners.suspects for holder in suspect.holding)
+    points.update(part.address for suspect in owners.suspects for part in suspect.accumulation.parts)
+    addresses = sorted({point for point in (*points, *addresses_of(owners.owners), *addresses_of(owners.together)) if point is not None})
     places = [tallied.graph.find(address) for address in addresses]
     nodes = [place[0] for place in places if place is not None and not place[1] and place[0] < tallied.reach.numbers.blocks]
     return list(tallied.graph.blocks(nodes))

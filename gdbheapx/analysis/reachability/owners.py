@@ -44,6 +44,19 @@ class Division(NamedTuple):
     address: Optional[Address]
     retained_bytes: int
     share_percent: float
+    signature: Optional[str] = None
+    """What the block is; None as in Owned."""
+
+
+class HoldingBlock(NamedTuple):
+    """A block with a pointer to a suspect, or the holder in whose memory it lies."""
+
+    owner: str
+    """The holder, as in `holders`."""
+    address: Optional[Address]
+    is_owner: bool
+    """The holder itself, which is a block."""
+    signature: Optional[str] = None
 
 
 class Accumulation(NamedTuple):
@@ -78,6 +91,8 @@ class Suspect(NamedTuple):
     """What else leads to what it keeps, and speaks against it."""
     holders: Sequence[str] = ()
     """If several hold it, some of them: in whose memory pointers to it stand, who retains most first."""
+    holding: Sequence[HoldingBlock] = ()
+    """Of each of these the block with a pointer to it, and the holder itself where that is a block."""
 
 
 class Owners(NamedTuple):
@@ -143,9 +158,12 @@ def named(owners: Owners, names: Mapping[int, str]) -> Owners:
     suspects = []
     for suspect in owners.suspects:
         point = suspect.accumulation
-        point = point._replace(signature=point.signature or names.get(point.address or 0))
-        suspects.append(suspect._replace(accumulation=point, signature=suspect.signature or whats.get(suspect.owner)))
-    return owners._replace(suspects=suspects, owners=rows)
+        parts = [part._replace(signature=names.get(part.address or 0)) for part in point.parts]
+        holding = [holder._replace(signature=names.get(holder.address or 0)) for holder in suspect.holding]
+        point = point._replace(signature=point.signature or names.get(point.address or 0), parts=parts)
+        signature = suspect.signature or whats.get(suspect.owner)
+        suspects.append(suspect._replace(accumulation=point, signature=signature, holding=holding))
+    return owners._replace(suspects=suspects, owners=rows, together=[_named(row, names) for row in owners.together])
 
 
 def _named(row: Owned, names: Mapping[int, str]) -> Owned:

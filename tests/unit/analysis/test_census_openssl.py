@@ -71,7 +71,13 @@ def test_methods(words: List[int], is_one: bool) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "functions", "is_one"),
-    [(0x401, [CODE] * 8, True), (0x401, [CODE, 0] * 3 + [CODE] * 2, True), (0x601, [CODE] * 8, False), (1, [CODE] * 7 + [3], False), (1, [CODE] * 4, False)],
+    [
+        (0x401, [CODE] * 8, True),
+        (0x401, [CODE, 0] * 3 + [CODE] * 2, True),
+        (0x601, [CODE] * 8, False),
+        (1, [CODE] * 7 + [3], False),
+        (1, [CODE] * 4, False),
+    ],
 )
 def test_methods_of_a_bio(kind: int, functions: List[int], is_one: bool) -> None:
     """One of few kinds; what is no function is 0, and five are there."""

@@ -8,7 +8,7 @@ from typing import Any, List, Optional
 import pytest
 
 from gdbheapx.analysis.reachability.leaks import Group, Leaks, LostMapping
-from gdbheapx.analysis.reachability.owners import Accumulation, Owned, Owners, Suspect
+from gdbheapx.analysis.reachability.owners import SHARED, Accumulation, Division, HoldingBlock, Owned, Owners, Suspect, named
 from gdbheapx.analysis.reachability.refs import Chain, Holder, Refs, Step
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import EVIDENCE, Habit, Sum
@@ -96,3 +96,18 @@ def test_refs_and_leaks_say_the_same(evidence: str) -> None:
     assert reach_text.data(answer, 1, 4)["class"] == wanted and wanted in head and ("; held" in head) == (wanted == "held")
     assert said_of_holder == {"held": "g in app, 2 steps", "leaked": "leaked"}.get(wanted, said_of_holder)
     assert wanted != "maybe" or "maybe: only" in said_of_holder
+
+
+def test_suspects_have_the_types_that_whatis_knows() -> None:
+    """Of a holder that is a block, of the block of a holder in which the pointer stands, of parts; a place alone has no type to show."""
+    holders = ["block 0x20 (160 bytes)", "so+0x4f"]
+    holding = [HoldingBlock(holders[0], Address(0x28), False), HoldingBlock(holders[0], Address(0x20), True), HoldingBlock(holders[1], Address(0x30), False)]
+    parts = [Division("block 0x50 (9 bytes)", Address(0x50), 900, 45.0), Division("block 0x60 (9 bytes)", Address(0x60), 500, 25.0)]
+    point = Accumulation(Address(0x10), None, "block 0x10 (72 bytes)", 72, 2, 1000, 0, parts)
+    suspect = Suspect("block 0x10 (72 bytes)", SHARED, 1000, 50.0, point, holders=holders, holding=holding)
+    answer = Owners([suspect], [], Sum(9, 2000), Sum(0, 0), 1000)
+    assert "which block 0x20 (160 bytes) and so+0x4f hold" in reach_text.suspicion(suspect)
+    known = named(answer, {0x20: "etree.XMLParser", 0x30: "etree._Context", 0x60: "Session"}).suspects[0]
+    assert "which etree.XMLParser 0x20 and etree._Context of so+0x4f hold" in reach_text.suspicion(known)
+    assert reach_text.suspicion(known).endswith("below block 0x50 (9 bytes) (45.0 %), Session 0x60 (25.0 %)")
+    assert "`gdbheapx refs 0x10` shows what points there" in "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), answer))
