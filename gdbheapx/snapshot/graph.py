@@ -15,6 +15,7 @@ from gdbheapx.analysis.reachability.symbols import Variable
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, MappingUse, Module, Thread
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_SLOT, OWNS_ALL, GraphNumbers, Habit, Owning
+from gdbheapx.kernel.blocks.labelled import renumbered
 from gdbheapx.kernel.blocks.packed import STREAMS, Move, PackedGraph, numbers, packed
 from gdbheapx.model import Address
 from gdbheapx.problems import SNAPSHOT_DAMAGED
@@ -150,15 +151,12 @@ def _kept(
         streams[PREFIX + STREAMS[number]] = _packed((data for _, data in pieces))
         heap_graph.check_time(session)
     places = _places_of(told.names)
-    letter = next(letter for most, letter in WIDTHS if max(places) < most)
-    labels = array(letter, map(places.__getitem__, told.labels[: reach.numbers.blocks]))
-    if sys.byteorder != "little":
-        labels.byteswap()
-    streams[PREFIX + LABELS] = _packed([labels.tobytes()])
+    label_bytes = next(array(letter).itemsize for most, letter in WIDTHS if max(places) < most)
+    streams[PREFIX + LABELS] = _packed([renumbered(graph.library, told.labels, reach.numbers.blocks, places, label_bytes)])
     weak = session.shared(heap_graph.LOOKED_AGAIN)
     if weak:
         streams[PREFIX + WEAK] = _packed([packed([number for pair in weak for number in pair])])
-    return _model(session, told, tallied, labels.itemsize, with_offsets, has_names), streams
+    return _model(session, told, tallied, label_bytes, with_offsets, has_names), streams
 
 
 def _places_of(names: Sequence[Optional[Signature]]) -> List[int]:

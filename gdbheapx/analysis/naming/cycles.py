@@ -40,6 +40,13 @@ def find(reach: Reach, paths: Optional[object]) -> Optional[FoundGarbage]:
     """The garbage of the first runtime that counts references; None where there is none, or less than LEAST_BYTES. Memory is read."""
     if not isinstance(paths, Paths) or not paths.can_read or reach.word_bytes != 8:
         return None
+    if not paths.garbage:
+        paths.garbage.append(_find(reach, paths))
+    found: Optional[FoundGarbage] = paths.garbage[0]
+    return found
+
+
+def _find(reach: Reach, paths: Paths) -> Optional[FoundGarbage]:
     for runtime, speaker in paths.speakers.items():
         namer = speaker.namer
         kinds = [kind.name if kind.runtime == runtime else None for kind in paths.kinds]

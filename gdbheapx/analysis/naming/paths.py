@@ -2,7 +2,7 @@
 
 import functools
 from array import array
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from gdbheapx.analysis.naming.namer import ALL_WORDS, FIELD, FRAME, KEY, VARIABLE, Hop, Namer, PathStep, Start, text_of
 from gdbheapx.analysis.reachability import names as graph_names
@@ -10,6 +10,7 @@ from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.names import Names
 from gdbheapx.kernel.blocks.graph import NO_NODE, NO_SLOT, Owning, Ways
+from gdbheapx.kernel.blocks.labelled import labelled
 from gdbheapx.model import Address
 
 MOST_HOPS = 1000
@@ -104,6 +105,8 @@ class Paths(graph_names.Paths):
         self._offset = functools.lru_cache(MOST_KNOWN)(self._make_offset)
         self._start = functools.lru_cache(MOST_KNOWN)(self._make_start)
         self._most_stale = max(MOST_STALE, MOST_PASSED // max(1, reach.graph.nodes))
+        self.garbage: List[Any] = []
+        """What was found of it, once it was looked for: one answer for all who ask."""
         self._stale = 0
         """Words left over that were found so far."""
         nothing: List[int] = []
@@ -140,7 +143,8 @@ class Paths(graph_names.Paths):
         speakers = [self._told.speakers.get(kind.runtime) for kind in self._told.kinds]
         known = [None if one is None else one.namer.live_end(kind.name) for one, kind in zip(speakers, self._told.kinds)]
         labels = {label: end for label, end in enumerate(known) if end is not None}
-        nodes = [node for node, label in enumerate(self._told.labels) if label in labels][:MOST_ENDS] if labels else []
+        library, own = self._reach.graph.library, self._told.labels
+        nodes = labelled(library, own, labels, len(known), MOST_ENDS) if labels else ()
         for node, (address, size) in zip(nodes, self._reach.graph.blocks(nodes)):
             end = labels[self._told.labels[node]](address)
             if end is not None and address <= end < address + size:

@@ -5,6 +5,7 @@
 
 #define IS_GARBAGE 1u
 #define SELF_WORDS 512u             /* of an object, in which it may refer to itself */
+#define WINDOW_BYTES (64u << 10)    /* that many small objects share */
 
 /* What is known of the objects of one label. */
 struct counting {
@@ -69,25 +70,38 @@ static int reach(struct cycles *cycles)
 }
 
 /* The count of one object less its references to itself, which no edge has. What cannot be read is held. */
-static int64_t count_others(const struct cycles *cycles, uint32_t node)
+static int64_t count_others(const struct cycles *cycles, struct window *window, uint32_t node, uint64_t address)
 {
-    uint64_t words[SELF_WORDS];
     const struct counting *of = counting_of(cycles, node);
-    const uint64_t address = index_address(&cycles->graph->index, node), size = node_bytes(cycles->graph, node);
-    const uint64_t count = size / 8 < SELF_WORDS ? size / 8 : SELF_WORDS, itself = address + 8 * (of->begin - 1);
-    if (count < of->begin || source_read(cycles->graph->memory, address, words, 8 * count) != (int64_t) (8 * count))
+    const uint64_t size = node_bytes(cycles->graph, node), itself = address + 8 * (of->begin - 1);
+    const uint64_t count = size / 8 < SELF_WORDS ? size / 8 : SELF_WORDS;
+    const uint8_t *words = count < of->begin ? NULL : window_at(window, address, 8 * count);
+    if (!words)
         return UINT32_MAX;
-    int64_t others = words[of->begin - 1] & UINT32_MAX;
+    int64_t others = load_word(words + 8 * (of->begin - 1), 8, 0) & UINT32_MAX;
     for (uint64_t slot = 0; slot < count && of->is_visited; slot++)
-        others -= words[slot] == itself && has_word(of->owned | of->more, slot);
+        others -= load_word(words + 8 * slot, 8, 0) == itself && has_word(of->owned | of->more, slot);
     return others;
 }
 
-static void read_counts(struct cycles *cycles)
+/* 0: no memory. */
+static int read_counts(struct cycles *cycles)
 {
-    for (uint32_t node = 0; node < cycles->graph->index.blocks; node++)
+    const struct index *index = &cycles->graph->index;
+    uint8_t *buffer = malloc(WINDOW_BYTES);
+    struct index_cursor cursor;
+    struct window window;
+    if (!buffer)
+        return 0;
+    index_seek(index, &cursor, 0);
+    window_open(&window, cycles->graph->memory, buffer, WINDOW_BYTES, 0, UINT64_MAX);
+    for (uint32_t node = 0; node < index->blocks; node++) {
+        const uint64_t address = index_next(index, &cursor);
         if (counting_of(cycles, node)->begin && !is_marked(&cycles->reached, node))
-            cycles->counts[node] = count_others(cycles, node);
+            cycles->counts[node] = count_others(cycles, &window, node, address);
+    }
+    free(buffer);
+    return 1;
 }
 
 /* Subtracts the references that a block has; those of memory of its own come later. */
@@ -164,10 +178,7 @@ int heapx_cycles_find(const struct graph *graph, uint32_t first, uint32_t end, c
         find_offsets(graph, cycles.places);
     for (uint32_t node = first; node < end && node < graph->nodes && is_room; node++)
         is_room = spread_push(&cycles.reached, node);
-    is_room = is_room && reach(&cycles);
-    if (is_room)
-        read_counts(&cycles);
-    is_room = is_room && subtract(&cycles) && hold(&cycles) && tell(&cycles, state);
+    is_room = is_room && reach(&cycles) && read_counts(&cycles) && subtract(&cycles) && hold(&cycles) && tell(&cycles, state);
     spread_close(&cycles.reached);
     spread_close(&cycles.bodies);
     free(cycles.places);

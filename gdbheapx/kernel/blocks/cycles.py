@@ -1,5 +1,6 @@
 """Objects that are held by nothing but each other, by their counts of references."""
 
+import itertools
 from array import array
 from typing import List, NamedTuple, Sequence, Tuple
 
@@ -42,7 +43,7 @@ class Cycles:
 
     def nodes(self) -> List[int]:
         """Their ids."""
-        return [node for node, is_garbage in enumerate(self.state) if is_garbage]
+        return list(itertools.compress(range(len(self.state)), self.state))
 
     def behind(self, labels: Sequence[int]) -> Sum:
         """What of it the objects of these labels lead to, themselves included."""

@@ -30,7 +30,7 @@ void heapx_stacks_free(struct stacks *stacks)
 static uint32_t *slot_of_path(const struct stacks *stacks, uint32_t above, uint32_t frame)
 {
     const uint64_t mask = 2ull * stacks->room - 1;
-    uint64_t at = ((uint64_t) above << 32 | frame) * 0x9e3779b97f4a7c15ull >> 20;
+    uint64_t at = ((uint64_t) above << 32 | frame) * 0x9e3779b97f4a7c15ull >> 32;   /* below these no bit depends on `above` */
     for (;; at++) {
         uint32_t *slot = &stacks->slots[at & mask];
         if (!*slot || (stacks->above[*slot - 1] == above && stacks->frames[*slot - 1] == frame))
