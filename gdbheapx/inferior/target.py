@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from gdbheapx.inferior.elf.unwind import CallFrames
     from gdbheapx.inferior.live.stopper import Stopper
 
+FUNCTIONS, VARIABLES = (STT_FUNC,), (STT_OBJECT, STT_TLS)
 LINKERS_OWN = ("malloc", "calloc", "realloc", "free")
 """What the dynamic linker exports for itself until the C library is there (dl-minimal.c, up to release 2.33): nobody else's malloc."""
 DEBUG_DIRECTORY = "/usr/lib/debug"
@@ -354,7 +355,8 @@ class ElfTarget(Target):
     def functions(self, module: Module, exported: bool = False) -> List[Function]:
         key = (module, exported)
         if key not in self._functions:
-            entries = self._all_symbols(module) if exported else (e for file in self.symbol_files(module) for e in file.every_symbol())
+            files = () if exported else self.symbol_files(module)
+            entries = self._all_symbols(module, FUNCTIONS) if exported else (e for file in files for e in file.every_symbol(types=FUNCTIONS))
             self._functions[key] = self._functions_of(module, entries)
         return self._functions[key]
 
@@ -366,10 +368,11 @@ class ElfTarget(Target):
         name = next((name for file in self.symbol_files(module) for name in file.functions_at(at)), None)
         return "%s in %s" % (name, module.file_name) if name else "%s+0x%x" % (module.file_name, at)
 
-    def _all_symbols(self, module: Module) -> Iterator[Tuple[str, ElfSymbol]]:
-        """Those of its symbol tables, and what it exports: stripped files keep that. Without its own file as far as memory has it."""
+    def _all_symbols(self, module: Module, types: Sequence[int] = ()) -> Iterator[Tuple[str, ElfSymbol]]:
+        """Those of its symbol tables, and what it exports: stripped files keep that. Without its own file as far as memory has it. `types`:
+        nobody asks for others."""
         for file in self.symbol_files(module):
-            yield from file.every_symbol(exported=True)
+            yield from file.every_symbol(True, types)
         loaded = self.loaded_at(module.base) if self._own_file(module) is None else None
         if loaded is not None and loaded.dynamic():
             yield from loaded.exported_symbols()
@@ -409,9 +412,9 @@ class ElfTarget(Target):
 
         types: Dict[int, Set[str]] = {address: set() for address in addresses}
         for file in self.symbol_files(module):
-            for name, symbol in file.every_symbol():
+            for name, symbol in file.every_symbol(types=FUNCTIONS):
                 address = module.base + symbol.value
-                type_ = rust_type(name) if address in types and symbol.type == STT_FUNC else None
+                type_ = rust_type(name) if address in types else None
                 if type_ is not None:
                     types[address].add(type_)
         return [types[address] for address in addresses]
@@ -693,7 +696,7 @@ class ElfTarget(Target):
     def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
         from gdbheapx.inferior.elf.demangle import variable_name  # few commands name variables
 
-        named = [entry for entry in self._all_symbols(module) if entry[1].type in (STT_OBJECT, STT_TLS)]
+        named = [entry for entry in self._all_symbols(module, VARIABLES) if entry[1].type in VARIABLES]
         return sorted({(variable_name(name), symbol.value, symbol.size_bytes, symbol.type == STT_TLS) for name, symbol in named})
 
     def vtables(self, module: Module) -> Optional[Dict[int, Vtable]]:

@@ -24,6 +24,8 @@ PT_GNU_RELRO = 0x6474E552
 PF_X, PF_W, PF_R = 1, 2, 4
 SHT_SYMTAB, SHT_NOTE, SHT_NOBITS, SHT_DYNSYM = 2, 7, 8, 11
 STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_TLS = 0, 1, 2, 6
+SYMBOL, SYMBOL_32 = "IBBHQQ", "IIIBBH"
+"""Elf64_Sym and Elf32_Sym, whose members have another order."""
 NT_GNU_BUILD_ID = 3
 
 MOST_NOTE_PARTS = 64
@@ -183,10 +185,19 @@ def build_id_of(notes: Iterator[Tuple[bytes, int, bytes]]) -> Optional[str]:
 def parse_symbol(order: str, word_bytes: int, entry: bytes) -> Tuple[int, ElfSymbol]:
     """(offset of its name, symbol) from the bytes of one symbol table entry."""
     if word_bytes == 8:
-        name, info, _, section, value, size = struct.unpack(order + "IBBHQQ", entry)
+        name, info, _, section, value, size = struct.unpack(order + SYMBOL, entry)
     else:
-        name, value, size, info, _, section = struct.unpack(order + "IIIBBH", entry)
+        name, value, size, info, _, section = struct.unpack(order + SYMBOL_32, entry)
     return name, ElfSymbol(value, size, info & 15, section, info >> 4 == 0)
+
+
+def defined_symbols(order: str, word_bytes: int, entries: bytes, types: Sequence[int]) -> Iterator[Tuple[int, ElfSymbol]]:
+    """The same of many entries: those that are defined, of these types; none: of any. A program has hundreds of thousands."""
+    is_long = word_bytes == 8
+    for fields in struct.iter_unpack(order + (SYMBOL if is_long else SYMBOL_32), entries):
+        name, info, _, section, value, size = fields if is_long else (fields[0], *fields[3:], fields[1], fields[2])
+        if section and (not types or info & 15 in types):
+            yield name, ElfSymbol(value, size, info & 15, section, info >> 4 == 0)
 
 
 def gnu_build_id_path(build_id: str) -> str:
@@ -357,8 +368,9 @@ class ElfFile:
                         yield name, symbol
 
     @ends_with_work
-    def every_symbol(self, exported: bool = False) -> Iterator[Tuple[str, ElfSymbol]]:
-        """Every defined symbol of .symtab. `exported`: and of .dynsym, which stripped files keep; what both have comes twice."""
+    def every_symbol(self, exported: bool = False, types: Sequence[int] = ()) -> Iterator[Tuple[str, ElfSymbol]]:
+        """Every defined symbol of .symtab. `exported`: and of .dynsym, which stripped files keep; what both have comes twice. `types`: of
+        these alone."""
         order, word_bytes = self.header.order, self.header.word_bytes
         size = symbol_bytes(word_bytes)
         for table in self._symbol_tables(SHT_SYMTAB, *((SHT_DYNSYM,) if exported else ())):
@@ -367,12 +379,11 @@ class ElfFile:
             for start in range(0, len(entries) // size * size, ENTRIES_AT_ONCE * size):
                 self.work.spend(ENTRIES_AT_ONCE)
                 count = 0
-                for at in range(start, min(start + ENTRIES_AT_ONCE * size, len(entries) // size * size), size):
-                    name_at, symbol = parse_symbol(order, word_bytes, entries[at : at + size])
-                    if symbol.section:
-                        name = c_string(text, name_at)
-                        count += len(name)
-                        yield name, symbol
+                end = min(start + ENTRIES_AT_ONCE * size, len(entries) // size * size)
+                for name_at, symbol in defined_symbols(order, word_bytes, entries[start:end], types):
+                    name = c_string(text, name_at)
+                    count += len(name)
+                    yield name, symbol
                 letters.spend(count >> LETTERS_SHIFT)
 
     @ends_with_work
