@@ -55,15 +55,18 @@ def _together(tallied: Tallied) -> List[Owned]:
 def _from_heaps(tallied: Tallied) -> List[Owned]:
     """Heaps of runtimes whose objects have no names here, and what their words lead to at once: the program's objects are what holds it,
     and other ways, such as lists of all buffers, pass through the runtime."""
-    reach, owners = tallied.reach, tallied.tree.owners
+    reach, owners, roots_from = tallied.reach, tallied.tree.owners, tallied.reach.roots_from
     tops: Dict[str, Set[int]] = {}
     for place, heap in enumerate(reach.regions.nodes):
+        above: Dict[int, None] = {}  # of millions of words: few lead to others
         for edge in tallied.graph.edges(reach.numbers.blocks + place) if heap.whose is not None else ():
             at = edge.node
             while edge.rule <= RULE_HABIT and owners[at] != NO_NODE:
                 at = owners[at]
-            if edge.rule <= RULE_HABIT and at < reach.roots_from:
-                tops.setdefault(heap.whose or "" if reach.mapping(at) is None else tallied.name(at), set()).add(at)
+            if edge.rule <= RULE_HABIT and at < roots_from:
+                above[at] = None
+        for at in above:
+            tops.setdefault(heap.whose or "" if reach.mapping(at) is None else tallied.name(at), set()).add(at)
     found = []
     for whose, nodes in tops.items():
         sizes = [sum(column[node] for node in nodes) for column in (tallied.tree.retained_bytes, tallied.tree.retained_blocks)]

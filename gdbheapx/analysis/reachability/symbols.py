@@ -3,6 +3,7 @@
 Which frame of a thread's stack a pointer stands in. Stacks are kept while the process stands still; files tell the rest.
 """
 
+import functools
 from bisect import bisect_right
 from typing import Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
@@ -44,6 +45,8 @@ class Frames:
         self._target, self._kept = target, kept
         self._calls: Dict[int, Sequence[Call]] = {}
         self._functions: Dict[int, List[Function]] = {}
+        self._named = functools.lru_cache(None)(self._function)
+        """Many words lie in each call, and a program has a hundred thousand functions."""
 
     def at(self, lwp: int, address: int) -> Optional[str]:
         """`frame 3, work+0x12 in app`, frame 0 being the innermost; None where that is not known."""
@@ -52,7 +55,7 @@ class Frames:
         number, call = next(((number, call) for number, call in enumerate(self._calls[lwp]) if address < call.end), (0, None))
         if call is None:
             return None
-        name = self._function(call)
+        name = self._named(call)
         return "frame %d%s" % (number, ", %s" % name if name else "")
 
     def _function(self, call: Call) -> Optional[str]:
@@ -101,6 +104,8 @@ class TargetSymbols:
         self._target, self._blocks = target, blocks
         self._frames = Frames(target, stacks)
         self._variables: Dict[int, Tuple[List[int], List[Variable]]] = {}
+        self._local: Dict[int, List[Tuple[str, int, int]]] = {}
+        """Of thread-local storage, by the object's base: a symbol table is read once."""
 
     def variable(self, module: Module, address: int) -> Optional[Variable]:
         """See Symbols."""
@@ -131,7 +136,10 @@ class TargetSymbols:
         if block is None:
             return None
         place = away - block.distance
-        for name, start, size, is_local in self._target.variables(block.module):
-            if is_local and start <= place < start + size:
+        if block.module.base not in self._local:
+            rows = self._target.variables(block.module)
+            self._local[block.module.base] = [(name, start, size) for name, start, size, is_local in rows if is_local]
+        for name, start, size in self._local[block.module.base]:
+            if start <= place < start + size:
                 return "%s%s in %s" % (name, "+0x%x" % (place - start) if place > start else "", block.module.file_name)
         return "%s, 0x%x bytes into its block" % (block.module.file_name, place)
