@@ -27,6 +27,8 @@ LOST_PERCENT = 5
 LEAKED_PERCENT = 10
 """Of what is in use: less is lost once, at a start or by a library, by many programs that do not grow."""
 HELD_BY_PROGRAM = (verdict.LEAK_LIKE, verdict.MIXED)
+NOT_LOOKED = "leak-like: the program itself holds the memory"
+"""What is said where it is not known whether the program has lost part of it."""
 PINNED = (verdict.FRAGMENTED, verdict.MIXED)
 """Verdicts by which much free memory is not returned for the blocks beside it."""
 
@@ -57,15 +59,58 @@ class Inside(NamedTuple):
 
 def is_much_leaked(inside: Optional[Inside]) -> bool:
     """True if the look at all blocks proves that nothing points to much of what is in use."""
-    if inside is None or inside.leaked is None or inside.leaked_is_upper_bound or inside.may_be_garbage:
+    if inside is None or inside.leaked_is_upper_bound or inside.may_be_garbage:
         return False
-    return inside.leaked.bytes >= SMALL_BYTES and 100 * inside.leaked.bytes >= LEAKED_PERCENT * inside.used.bytes
+    return _is_much(inside.leaked, inside.used)
+
+
+def _is_much(leaked: Optional[Sum], used: Sum) -> bool:
+    return leaked is not None and leaked.bytes >= SMALL_BYTES and 100 * leaked.bytes >= LEAKED_PERCENT * used.bytes
+
+
+def is_open(kind: str, inside: Optional[Inside]) -> bool:
+    """True if a verdict of that kind would be `leaked` by what was not looked at, or could not be read."""
+    if kind not in HELD_BY_PROGRAM:
+        return False
+    return inside is None or inside.leaked is None or (_is_much(inside.leaked, inside.used) and not is_much_leaked(inside))
+
+
+def with_open(judged: Verdict, inside: Optional[Inside]) -> Verdict:
+    """The same; where it may be `leaked`, with what is lacking for that and the command that decides, and no word that it is no leak."""
+    if not is_open(judged.kind, inside):
+        return judged
+    if inside is None:
+        lacking = "whether part of it is leaked is not known, its blocks were not looked at: `gdbheapx leaks` decides"
+    elif inside.leaked is None:
+        lacking = "whether part of it is leaked is not known: what may hold its blocks was not read, the Notes say what"
+    else:
+        leaked, used = inside.leaked.bytes, inside.used.bytes
+        figures = say("at most %s of %s in use (%s)", Size(leaked), Size(used), share(leaked, used))
+        why = "memory that may hold these blocks was not read, the Notes say which"
+        lacking = "%s are leaked: %s" % (figures, "part of that may be garbage: `gdbheapx leaks` decides" if inside.may_be_garbage else why)
+    first = judged.lines[0]
+    what = NOT_LOOKED if first.what is verdict.HELD else first.what
+    hint = "; ".join([lacking, *([first.hint] if first.hint else [])])
+    return judged._replace(lines=[first._replace(what=what, hint=hint), *judged.lines[1:]])
+
+
+def leaks_steps(session: Session, kind: str, inside: Optional[Inside]) -> List[Step]:
+    """What comes first where much is leaked, or may be; none else."""
+    if is_much_leaked(inside):
+        return [Step("leaks", "shows what nothing points to any more" + session.stands_still(Reads.GRAPH))]
+    if not is_open(kind, inside):
+        return []
+    if inside is None or inside.may_be_garbage:
+        return [Step("leaks", "shows whether part of it is leaked: what nothing points to any more" + session.stands_still(Reads.GRAPH))]
+    codes = {problem.code for problem in session.problems}
+    step = Step("echo 0x3f > /proc/PID/coredump_filter", "before the next core puts into it the mapped files that this one lacks: they may hold these blocks")
+    return [Step("leaks", "shows what nothing that was read points to"), *([step] if problems.FILES_NOT_DUMPED in codes else [])]
 
 
 def with_leaked(judged: Verdict, inside: Optional[Inside]) -> Verdict:
     """The same; where the look at all blocks proves that much of what is in use is leaked, that first."""
     if inside is None or inside.leaked is None or judged.kind not in HELD_BY_PROGRAM or not is_much_leaked(inside):
-        return judged
+        return with_open(judged, inside)
     used, leaked = inside.used.bytes, inside.leaked
     figures = Size(leaked.bytes), Size(used), share(leaked.bytes, used), plural(leaked.blocks, "block")
     evidence = say("%s of %s in use (%s) in %s", *figures)

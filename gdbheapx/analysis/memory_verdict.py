@@ -304,9 +304,18 @@ def _never_joined(memory: Memory) -> Iterator[Finding]:
 
 
 def _huge_stacks(split: Split, memory: Memory) -> Iterator[Finding]:
-    huge = sum(part.huge_bytes or 0 for part in split.parts if part.kind == kinds.STACK)
-    stacks = sum(part.resident_bytes or 0 for part in split.parts if part.kind == kinds.STACK)
+    """Of a core the pages of zeros that the kernel took from RAM: a thread that has touched a page has rarely left it so."""
+    parts = [part for part in split.parts if part.kind == kinds.STACK]
+    stacks, told = sum((part.resident_bytes or 0) + (part.dumped_bytes or 0) for part in parts), memory.thread_stacks
+    is_core = memory.measure == "dumped"
+    huge = sum(part.huge_bytes or 0 for part in parts)
+    if is_core:
+        huge = stacks - (told.touched_bytes or 0) if told is not None and told.measured_threads == told.threads else 0
     if 2 * huge < stacks or huge < max(SMALL_PROCESS_BYTES, MATTERS * memory.total_bytes):
+        return
+    if is_core:
+        evidence = say("%s of %s are pages of zeros that were in RAM: one touch of a stack fills a whole huge page", Size(huge), Size(stacks))
+        yield Finding("thread stacks are in huge pages, most likely", evidence, _HUGE_STACKS_HINT, codes.HUGE_STACKS)
         return
     evidence = say("%s of %s: one touch of a stack fills a whole huge page", Size(huge), Size(stacks))
     yield Finding("thread stacks are in huge pages", evidence, _HUGE_STACKS_HINT, codes.HUGE_STACKS)

@@ -105,7 +105,7 @@ def overview(
     looked = inside.find_inside(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
     main = inside.with_objects(main, memory_verdict.largest_program(memory), looked.tables)
     steps = [*steps[:1], *inside.steps_to_suspect(looked.inside), *steps[1:]]
-    main, judged, steps = _with_leaked(main, judged, steps, looked.inside)
+    main, judged, steps = _with_leaked(session, main, judged, steps, looked.inside)
     shown = [judgement for judgement in judged if judgement.allocator in {one.allocator for one in shown}]
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
     pinned = [*copied_pages.findings(session, memory), *([looked.pinned] if looked.pinned is not None else [])]
@@ -187,14 +187,16 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
 
 
 def _with_leaked(
-    main: Verdict, judged: List[Judged], steps: Sequence[str], found: Optional[Inside]
+    session: Session, main: Verdict, judged: List[Judged], steps: Sequence[str], found: Optional[Inside]
 ) -> Tuple[Verdict, List[Judged], Sequence[str]]:
-    """The verdict, that of the allocator if it is the only one, and the order of steps, by what the look at all blocks proves."""
-    if not inside.is_much_leaked(found):
-        return main, judged, steps
-    if len(judged) == 1:
-        judged = [judged[0]._replace(verdict=inside.with_leaked(judged[0].verdict, found))]
-    return inside.with_leaked(main, found), judged, [Step("leaks", "shows what nothing points to any more"), *steps]
+    """The verdict, that of each allocator, and the order of steps, by what the look at all blocks proves, or would."""
+    first = inside.leaks_steps(session, main.kind, found)
+    decided = len(judged) if found is None else 1  # what was found is of all together: of the largest, whose verdict that of the whole is
+    made = [*(one._replace(verdict=inside.with_leaked(one.verdict, found)) for one in judged[:decided]), *judged[decided:]]
+    now = {line: new.verdict.lines[0] for old, new in zip(judged, made) for line in old.verdict.lines[:1]}
+    if now and main.kind not in inside.HELD_BY_PROGRAM:  # what it says of the allocators beside is what their own verdicts say
+        main = main._replace(lines=[now.get(line, line) for line in main.lines])
+    return inside.with_leaked(main, found), made, [*first, *steps]
 
 
 def _settings(session: Session, kind: str, may: Mapping[str, FrozenSet[str]]) -> Sequence[Step]:

@@ -126,15 +126,22 @@ class Figures(NamedTuple):
         return None if self.dirty_bytes is None or self.muzzy_bytes is None else self.unused_pages_bytes
 
     @property
+    def unused_here_bytes(self) -> Optional[int]:
+        """What of dirty and muzzy pages is in RAM, or in the core; None where that is not known."""
+        if self.reclaimable_resident_bytes is not None:
+            return self.reclaimable_resident_bytes
+        return self.in_memory.unused_pages_bytes if self.present else self.unused_taken_bytes
+
+    @property
     def purgeable_bytes(self) -> Optional[int]:
         """Of them what is in RAM, or in the core, where that is known."""
-        known = self.reclaimable_resident_bytes if self.reclaimable_resident_bytes is not None else self.unused_taken_bytes
+        known = self.unused_here_bytes
         return self.told_unused_bytes if known is None or self.told_unused_bytes is None else min(known, self.told_unused_bytes)
 
     @property
     def worth_purging(self) -> bool:
         """A purge would give back enough of RAM to talk about."""
-        known = self.reclaimable_resident_bytes if self.reclaimable_resident_bytes is not None else self.unused_taken_bytes
+        known = self.unused_here_bytes
         unused = self.unused_pages_bytes if known is None else min(known, self.unused_pages_bytes)
         return unused > 16 * SMALL_BYTES or (5 * unused > self.held_bytes and unused > SMALL_BYTES)
 
@@ -317,7 +324,7 @@ def _weighed(found: Figures) -> List[Case]:
     unused, metadata, cached = found.unused_pages_bytes, found.metadata_bytes or 0, found.cached_bytes or 0
     whole = found.held_bytes - (found.returned_resident_bytes or 0)
     gone = None if found.taken_bytes is None else max(0, whole - found.taken_bytes)
-    here = found.reclaimable_resident_bytes if found.reclaimable_resident_bytes is not None else found.unused_taken_bytes
+    here = found.unused_here_bytes
     if here is not None:
         told = max(0, unused - here)
         ends = [told if gone is None or found.missing else min(told, gone)]  # what is in swap takes memory too
@@ -439,8 +446,8 @@ def huge_dirty_hint(dirty_bytes: int, dirty_mult: Optional[int]) -> Said:
 
 def purge_hint(found: Figures) -> Said:
     """What a purge of all arenas would give."""
-    resident = found.reclaimable_resident_bytes
-    in_ram = "" if resident is None else say(", %s of it in RAM now", Size(resident))
+    here, where = found.unused_here_bytes, "the core" if found.is_core else "RAM now"
+    in_ram = "" if here is None else say(", %s of it in %s", Size(here), where)
     who = "gdbheapx purge" if found.can_purge else "a purge"
     return say("%s would return %s to the OS%s", who, Size(found.told_unused_bytes), in_ram)
 

@@ -11,7 +11,7 @@ from typing import Any, List, Optional
 import pytest
 
 from gdbheapx import findings as codes
-from gdbheapx import verdict
+from gdbheapx import problems, verdict
 from gdbheapx.allocators.records import Judged
 from gdbheapx.analysis import inside, memory_verdict, next_steps, runtime_tables
 from gdbheapx.analysis.memory import kinds
@@ -222,12 +222,36 @@ def test_what_explains_the_verdict_comes_first(kind: str, first: str) -> None:
     assert order == [first, "process.memoryUsage()"], commands
 
 
+STANDING: Any = SimpleNamespace(stands_still=lambda reads: "", problems=[])
+
+
+@pytest.mark.parametrize("kind", [verdict.LEAK_LIKE, verdict.MIXED])
+def test_no_verdict_says_more_than_was_looked_at(kind: str) -> None:
+    """Where the look at all blocks would make it `leaked`, or might, the first line says what is lacking, and Next begins with what decides."""
+    usual = verdict.usual(100 * MB, (90 if kind == verdict.LEAK_LIKE else 65) * MB, 100 * MB)
+    used, much, little = Sum(9, 90 * MB), Sum(3, 28 * MB), Sum(3, MB // 2)
+    open_ = [None, inside.Inside(used, None, None, ()), inside.Inside(used, much, None, (), leaked_is_upper_bound=True)]
+    open_.append(inside.Inside(used, much, None, (), may_be_garbage=True))
+    settled = [inside.Inside(used, little, None, ()), inside.Inside(used, little, None, (), leaked_is_upper_bound=True), inside.Inside(used, much, None, ())]
+    for found in [*open_, *settled]:
+        two = [Judged(name, [name], 90 * MB, usual, [], []) for name in ("jemalloc", "glibc")]
+        main, judged, steps = _with_leaked(STANDING, usual, two, [Step("owners", "")], found)
+        assert judged[0].verdict == main  # the verdict of the whole is its
+        is_leaked = main.kind == verdict.LEAKED
+        assert (main.kind, is_leaked) == (usual.kind if found is not settled[2] else verdict.LEAKED, found is settled[2])
+        assert ("leaked" in str(main.lines[0].hint) or is_leaked) == (found in open_ or is_leaked), found
+        assert ("only if it grows" in main.lines[0].what) == (kind == verdict.LEAK_LIKE and found in settled[:2]), found
+        assert steps[0].command == ("leaks" if found in open_ or is_leaked else "owners")  # type: ignore[attr-defined]
+    lacking: Any = SimpleNamespace(stands_still=lambda reads: "", problems=[SimpleNamespace(code=problems.FILES_NOT_DUMPED)])
+    assert "coredump_filter" in _with_leaked(lacking, usual, [], [], open_[2])[2][1].command  # type: ignore[attr-defined]
+
+
 def test_leaks_comes_first_where_much_is_leaked() -> None:
     """Also where most of the memory is a runtime's."""
     main = verdict.Verdict(verdict.NOT_MALLOC, [], codes.MOSTLY + kinds.RUNTIME)
     for leaked, first in ((92, "leaks"), (3, "owners")):
         found = inside.Inside(Sum(9, 100 * MB), Sum(3, leaked * MB), None, ())
-        kept, _, steps = _with_leaked(main, [], [Step("owners", ""), Step("leaks", "")], found)
+        kept, _, steps = _with_leaked(STANDING, main, [], [Step("owners", ""), Step("leaks", "")], found)
         assert kept is main and isinstance(steps[0], Step) and steps[0].command == first
 
 

@@ -539,11 +539,13 @@ def lost(lost_bytes: Any, is_open: bool = False, *parts: Any) -> Callable[[], It
     return say
 
 
+IN_USE = verdict.of_lines(verdict.LEAK_LIKE, [Finding(verdict.HELD, "90 of 100", verdict.GROWING, codes.IN_USE)])
+
+
 def leaked(kind: str, **fields: Any) -> Callable[[], Iterable[Finding]]:
     """What is said of 90 MiB in use, 28 of them leaked."""
     found = inside.Inside(Sum(9, 90 * MB), Sum(3, 28 * MB), None, ())._replace(**fields)
-    judged = verdict.of_lines(kind, [Finding(verdict.HELD, "90 of 100", verdict.GROWING, codes.IN_USE)])
-    return lambda: inside.with_leaked(judged, found).lines
+    return lambda: inside.with_leaked(IN_USE._replace(kind=kind), found).lines
 
 
 def judged(whole: Any) -> Iterable[Finding]:
@@ -554,8 +556,9 @@ def judged(whole: Any) -> Iterable[Finding]:
 UNJOINED = EndedThreads(4000, 31 * MB, 5000 * MB, 0, 0, [ThreadStart("work in app", 3000), ThreadStart("app+0x1189", 9)])
 MEMORY = {
     "leaked": Case(leaked(verdict.LEAK_LIKE), [codes.LEAKED, codes.IN_USE], ["28.0 MiB of 90.0 MiB in use (31 %) in 3 blocks", "the program holds the memory"]),
-    "leaked at most": Case(leaked(verdict.LEAK_LIKE, leaked_is_upper_bound=True), [codes.IN_USE], ["only if it grows"]),
-    "garbage": Case(leaked(verdict.LEAK_LIKE, may_be_garbage=True), [codes.IN_USE], ["only if it grows"]),
+    "leaked at most": Case(leaked(verdict.LEAK_LIKE, leaked_is_upper_bound=True), [codes.IN_USE], ["at most 28.0 MiB of 90.0 MiB in use (31 %) are leaked", "was not read"]),
+    "not looked at": Case(lambda: inside.with_leaked(IN_USE, None).lines, [codes.IN_USE], ["`gdbheapx leaks` decides"]),
+    "garbage": Case(leaked(verdict.LEAK_LIKE, may_be_garbage=True), [codes.IN_USE], ["part of that may be garbage"]),
     "little is leaked": Case(leaked(verdict.LEAK_LIKE, leaked=Sum(3, 8 * MB)), [codes.IN_USE], ["only if it grows"]),
     "leaked, and little in use": Case(leaked(verdict.HOARDING), [codes.IN_USE]),
     "a core that is cut": Case(lost(80 * MB), [codes.EVIDENCE_MISSING], ["no verdict: the core is cut", "60.0 MiB were read, 80.0 MiB are missing"]),
@@ -603,6 +606,13 @@ MEMORY = {
         lambda: memory_verdict.findings(split([part(kinds.STACK, 120 * MB, huge_bytes=120 * MB)])),
         [codes.HUGE_STACKS],
         ["120.0 MiB of 120.0 MiB", "PR_SET_THP_DISABLE"],
+    ),
+    "stacks of zeros in a core": Case(
+        lambda: memory_verdict.findings(
+            split([part(kinds.STACK, 0, dumped_bytes=120 * MB)], measure="dumped", thread_stacks=ThreadStacks(60, 60, 120 * MB, MB, MB, 0, []))
+        ),
+        [codes.HUGE_STACKS],
+        ["most likely", "119.0 MiB of 120.0 MiB are pages of zeros", "PR_SET_THP_DISABLE"],
     ),
     "given to MADV_FREE": Case(
         lambda: memory_verdict.findings(split([part(kinds.ANONYMOUS, 200 * MB, droppable_bytes=150 * MB), part(kinds.CACHE, MB, droppable_bytes=MB)])),
