@@ -103,7 +103,8 @@ def leaks_steps(session: Session, kind: str, inside: Optional[Inside]) -> List[S
     if inside is None or inside.may_be_garbage:
         return [Step("leaks", "shows whether part of it is leaked: what nothing points to any more" + session.stands_still(Reads.GRAPH))]
     codes = {problem.code for problem in session.problems}
-    step = Step("echo 0x3f > /proc/PID/coredump_filter", "before the next core puts into it the mapped files that this one lacks: they may hold these blocks")
+    why = "before the next core puts into it the mapped files that this one lacks: they may hold these blocks"
+    step = Step("echo 0x3f > /proc/PID/coredump_filter", why)
     return [Step("leaks", "shows what nothing that was read points to"), *([step] if problems.FILES_NOT_DUMPED in codes else [])]
 
 

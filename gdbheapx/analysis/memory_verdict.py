@@ -313,12 +313,9 @@ def _huge_stacks(split: Split, memory: Memory) -> Iterator[Finding]:
         huge = stacks - (told.touched_bytes or 0) if told is not None and told.measured_threads == told.threads else 0
     if 2 * huge < stacks or huge < max(SMALL_PROCESS_BYTES, MATTERS * memory.total_bytes):
         return
-    if is_core:
-        evidence = say("%s of %s are pages of zeros that were in RAM: one touch of a stack fills a whole huge page", Size(huge), Size(stacks))
-        yield Finding("thread stacks are in huge pages, most likely", evidence, _HUGE_STACKS_HINT, codes.HUGE_STACKS)
-        return
-    evidence = say("%s of %s: one touch of a stack fills a whole huge page", Size(huge), Size(stacks))
-    yield Finding("thread stacks are in huge pages", evidence, _HUGE_STACKS_HINT, codes.HUGE_STACKS)
+    what, where = ("%s, most likely", " are pages of zeros that were in RAM") if is_core else ("%s", "")
+    evidence = say("%s of %s%s: one touch of a stack fills a whole huge page", Size(huge), Size(stacks), where)
+    yield Finding(what % "thread stacks are in huge pages", evidence, _HUGE_STACKS_HINT, codes.HUGE_STACKS)
 
 
 def _lazily_free(split: Split, memory: Memory) -> Iterator[Finding]:
