@@ -122,8 +122,9 @@ def _what_if(session: Session) -> WhatIf:
 
 
 def rank(one: Outcome) -> Tuple[bool, bool, int, int, int]:
-    """What is advised, and saves most of what it acts on; of those alike the least harm."""
-    about = (one.acts_on_bytes or 0) * (one.measured_percent or 100)
+    """What is advised, and saves most of what it acts on; of those alike the least harm. What this process has shown counts a quarter more
+    than what a setting saved in others."""
+    about = (one.acts_on_bytes or 0) * (one.measured_percent or 125)
     return not one.is_advised, one.is_in_force, -about, one.harm, -(one.saves_most_bytes or 0)
 
 

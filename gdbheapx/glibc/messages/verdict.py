@@ -592,13 +592,14 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
     if large > 16 * SMALL_BYTES and 2 * large > case.free and large > main_top:
         lines.append(
             Finding(
-                "freed large blocks stay in arenas",
+                "much is free in large chunks",
                 say(
                     "%s in free chunks of 128 KiB or more; freeing mapped chunks has raised trim_threshold to %s",
                     Size(large),
                     Size(sums.trim_threshold_bytes or 0),
                 ),
-                "to have such blocks mapped, and unmapped when they are freed, restart with %s" % MMAP_THRESHOLD.text,
+                "blocks of that size are mapped, and unmapped when they are freed, after a restart with %s; merged small blocks are not"
+                % MMAP_THRESHOLD.text,
                 codes.THRESHOLD_RAISED,
             )
         )

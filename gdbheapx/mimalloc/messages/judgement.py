@@ -54,9 +54,10 @@ def _ways(facts: MimallocFacts, held: int) -> Iterator[Step]:
     in_ram = add(row.unowned_collectable_resident_bytes for row in rows), add(row.collectable_resident_bytes for row in rows)
     unowned = sum(row.unowned_collectable_bytes for row in rows) if in_ram[0] is None else in_ram[0]
     own = sum(row.collectable_bytes for row in rows) if in_ram[1] is None else in_ram[1]
+    most = ["at most " if part is None else "" for part in in_ram]  # a core does not tell which of them it has
     calls = [
-        (unowned, say("by any one thread returns %s that no thread owns", Size(unowned))),
-        (own, say("by each thread that owns pages returns %s", Size(own))),
+        (unowned, say("by any one thread returns %s%s that no thread owns", most[0], Size(unowned))),
+        (own, say("by each thread that owns pages returns %s%s", most[1], Size(own))),
     ]
     worth = [how for size, how in sorted(calls, key=lambda call: -call[0]) if _worth(size, held)]
     if worth:
