@@ -72,7 +72,9 @@ def is_open(kind: str, inside: Optional[Inside]) -> bool:
     """True if a verdict of that kind would be `leaked` by what was not looked at, or could not be read."""
     if kind not in HELD_BY_PROGRAM:
         return False
-    return inside is None or inside.leaked is None or (_is_much(inside.leaked, inside.used) and not is_much_leaked(inside))
+    if inside is None or inside.leaked is None or inside.may_be_garbage:
+        return True
+    return inside.leaked_is_upper_bound and _is_much(inside.leaked, inside.used)
 
 
 def with_open(judged: Verdict, inside: Optional[Inside]) -> Verdict:
@@ -83,6 +85,8 @@ def with_open(judged: Verdict, inside: Optional[Inside]) -> Verdict:
         lacking = "whether part of it is leaked is not known, its blocks were not looked at: `gdbheapx leaks` decides"
     elif inside.leaked is None:
         lacking = "whether part of it is leaked is not known: what may hold its blocks was not read, the Notes say what"
+    elif not _is_much(inside.leaked, inside.used):
+        lacking = "whether part of it is garbage that waits for its collector was not looked at: `gdbheapx leaks` decides"
     else:
         leaked, used = inside.leaked.bytes, inside.used.bytes
         figures = say("at most %s of %s in use (%s)", Size(leaked), Size(used), share(leaked, used))
