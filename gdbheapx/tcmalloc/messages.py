@@ -66,7 +66,7 @@ def _judge(facts: TcFacts, around: Surroundings) -> Judged:
     elif judged.kind == verdict.FRAGMENTED:
         steps.append(Step("pins", "shows which blocks keep spans from being returned"))
     parts = _parts(row, metadata)
-    return Judged(name, (name,), held, judged, _findings(facts, row), steps, parts)
+    return Judged(name, (name,), held, judged, _findings(facts, row, "purge" in around.advisable.get(name, ())), steps, parts)
 
 
 def _parts(row: TcArena, metadata_bytes: int) -> List[Part]:
@@ -82,22 +82,22 @@ def _parts(row: TcArena, metadata_bytes: int) -> List[Part]:
     ]
 
 
-def _findings(facts: TcFacts, row: TcArena) -> List[Finding]:
+def _findings(facts: TcFacts, row: TcArena, can_purge: bool) -> List[Finding]:
     """Why free memory stays, what keeps most of it first."""
     caches = (row.cached_bytes or 0) + (row.transfer_bytes or 0)
     free = row.free_bytes if row.free_resident_bytes is None else row.free_resident_bytes
-    lines = [(free, _free_spans(facts, free)), (row.central_bytes or 0, _central(row)), (caches, _caches(caches))]
+    lines = [(free, _free_spans(facts, free, can_purge)), (row.central_bytes or 0, _central(row)), (caches, _caches(caches))]
     worth = [(size, line) for size, line in lines if size >= WORTH_BYTES and 10 * size >= row.held_bytes]
     return [line for _, line in sorted(worth, key=lambda pair: -pair[0])]
 
 
-def _free_spans(facts: TcFacts, size: int) -> Finding:
+def _free_spans(facts: TcFacts, size: int, can_purge: bool) -> Finding:
     is_off = facts.release_rate is not None and facts.release_rate.strip() in ("0", "0.0")
     what = "tcmalloc keeps unused pages: it returns some only while the program frees spans, and none while it is idle"
     if is_off:
         what = "tcmalloc never returns unused pages: TCMALLOC_RELEASE_RATE is 0"
     aggressive = "; %s at the next start returns each as it is freed" % AGGRESSIVE_DECOMMIT.text
-    hint = "gdbheapx purge returns them now" + ("" if facts.is_aggressive else aggressive)
+    hint = ("gdbheapx purge returns them now" if can_purge else "a purge returns them") + ("" if facts.is_aggressive else aggressive)
     return Finding(what, say("%s of free spans", Size(size)), hint, codes.PURGING_OFF if is_off else codes.UNUSED_PAGES)
 
 
