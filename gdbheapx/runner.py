@@ -219,6 +219,7 @@ class Run:
         self.wrote = False
         self.predicted_ms: Optional[float] = None
         """How long the process was to stand still."""
+        self.rehearsed_ms, self.crowding = 0.0, 1.0
         self.copying: Optional[Copying] = None
         self.was_in_parts = False
         """It was copied in several stops."""
@@ -506,7 +507,7 @@ class Run:
         assert self.target is not None
         if session.process is None:  # nothing is known of its size
             return None
-        reads = self.command.reads(self.options) if self.command.reads is not None else Reads.STATE
+        reads = self._reads()
         table = self.target.page_table()
         if table is None or stops.in_stop(reads, session.kernel.name, session.process) != Reads.COPY:
             self._say_not_copied(session, reads, "its page table cannot be read" if table is None else None)
@@ -573,7 +574,8 @@ class Run:
             return
         needed = units.Size(stops.copy_bytes(reads, session.process))
         allowed = units.Size(session.process.room_bytes)
-        lasting, pid = stops.about(stops.predict_ms(reads, "c", session.process), "c"), session.target.pid
+        process, pid = session.process, session.target.pid
+        lasting = stops.about(stops.predict_ms(reads, "c", process), "c", process)
         if why is None:
             what = units.say("there was no room for a copy of it and what is made of that, %s: this process may use %s", needed, allowed)
             stands, hint = "there is no room for a copy of process %s" % pid, "allow more memory here, or ask of a core of it (gcore PID)"
@@ -617,15 +619,18 @@ class Run:
         still = getattr(self.target, "still", None)
         if still is not None:
             still.next_step = stops.next_step(self.predicted_ms, kernel, limit_s)
-        if self.predicted_ms is None or self.predicted_ms <= limit_s * 1000 or self.has_warned or self._wants_short_stop():
+        process = session.process
+        if self.predicted_ms is None or process is None or self.predicted_ms <= limit_s * 1000:
+            return
+        if self.has_warned or self._wants_short_stop():
             return
         what = "this would stop process %s for %s, longer than --max-stop %g" % (
             self.target.pid,
-            stops.about(self.predicted_ms, kernel),
+            stops.about(self.predicted_ms, kernel, process),
             limit_s,
         )
-        is_copied = session.process is not None and stops.in_stop(reads, kernel, session.process) == Reads.COPY
-        if not is_copied and stops.is_hopeless(reads, kernel, self.predicted_ms, limit_s):
+        is_copied = stops.in_stop(reads, kernel, process) == Reads.COPY
+        if not is_copied and stops.is_hopeless(reads, kernel, process, self.predicted_ms, limit_s):
             raise HeapxError(what + ": it was not stopped", stops.next_step(self.predicted_ms, kernel, limit_s), code=problems.STOP_LIMIT)
         self.has_warned = True
         self.host.fail("%s: %s: %s" % (self.host.name, what, IN_SEVERAL if is_copied else "the answer may be partial"))
@@ -640,14 +645,36 @@ class Run:
         gc.disable()
 
     def _rehearse(self, session: Session) -> None:
-        """Make the answer once while the process runs, with no time for any walk, and throw it away.
+        """Make the answer once while the process runs, with no time for any walk, and throw it away; and once more, to know how long that
+        takes, where it is made in the stop.
 
         What a process that stands still must not wait for is known then, whatever the command: modules are imported, symbols looked up,
         files open. A process is not stopped for what this machine cannot answer.
         """
-        if self.attempts.has_rehearsed:
-            return
-        self.attempts.has_rehearsed = True
+        if not self.attempts.has_rehearsed:
+            from gdbheapx.inferior.live.keeper import Priority
+
+            self.attempts.has_rehearsed = True
+            scheduled, priority = stops.scheduled(), Priority()
+            priority.ask()  # as in the stop: what others leave it then
+            try:
+                self._rehearse_once(session)
+                process, kernel = session.process, session.kernel.name
+                if self.command.reads is not None and process is not None and stops.in_stop(self._reads(), kernel, process) != Reads.COPY:
+                    began = time.thread_time()
+                    self._rehearse_once(session)
+                    self.rehearsed_ms = (time.thread_time() - began) * 1000
+                self.crowding = stops.crowding(scheduled)
+            finally:
+                priority.give_back()
+        if session.process is not None:
+            session.process = session.process._replace(rehearsed_ms=self.rehearsed_ms, crowding=self.crowding)
+
+    def _reads(self) -> Reads:
+        """What it reads of a process that stands still."""
+        return self.command.reads(self.options) if self.command.reads is not None else Reads.STATE
+
+    def _rehearse_once(self, session: Session) -> None:
         try:
             answer = self.command.run(session.rehearsal(), self.options)
             if self.host.keep is not None:

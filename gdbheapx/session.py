@@ -180,8 +180,10 @@ class Session:
 
     def stands_still(self, reads: Reads) -> str:
         """`; the process stands still for about 40 s here (no C kernel)`; nothing where that is not known."""
-        predicted_ms = self.stop_for(reads)
-        return "" if predicted_ms is None else "; the process stands still for %s" % about(predicted_ms, self.kernel.name)
+        predicted_ms, process = self.stop_for(reads), self.process
+        if predicted_ms is None or process is None:
+            return ""
+        return "; the process stands still for %s" % about(predicted_ms, self.kernel.name, process)
 
     def about_ram(self) -> None:
         """Notes what could not be told of the pages that were asked for."""
@@ -276,7 +278,8 @@ class Session:
                     self.constants["small blocks"] = self._count_blocks(small_bytes)
                 known = self.constants["small blocks"]
             room_bytes = allowed_bytes()
-            self.process = Process(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, room_bytes, *known, *lists)
+            process = Process(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, room_bytes, *known, *lists)
+            self.process = process._replace(modules=len(self.target.modules()))
             slowness()
 
     def _count_blocks(self, small_bytes: int) -> Tuple[Optional[int], Optional[int]]:

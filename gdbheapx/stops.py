@@ -3,7 +3,7 @@
 import time
 from enum import Enum
 from functools import cache
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Tuple
 
 from gdbheapx.units import plural
 
@@ -43,13 +43,15 @@ class Cost(NamedTuple):
     """For each GiB of blocks with a mapping of their own."""
     rest: float
     """For each GiB of its other memory: nobody's, or what runtimes cut themselves."""
+    thread: float = 0.12
+    """For each of its threads, and its arena or cache."""
 
 
 C_COST = {
     Reads.STATE: Cost(2, 0.003, 0, 0, 0),
     Reads.LISTS: Cost(2, 0.003, 500, 0, 0),
-    Reads.TOTALS: Cost(2.5, 0.003, 180, 1, 2),
-    Reads.REPORT: Cost(5, 0.017, 200, 60, 120),
+    Reads.TOTALS: Cost(2.5, 0.003, 180, 1, 2, 0.15),
+    Reads.REPORT: Cost(5, 0.017, 200, 60, 120, 0.3),
     Reads.BLOCKS: Cost(4, 0.0035, 600, 50, 30),
     Reads.CHECK: Cost(7, 0.008, 2500, 90, 300),
     Reads.GRAPH: Cost(6, 0.04, 1500, 550, 1600),
@@ -58,7 +60,7 @@ C_COST = {
     Reads.CENSUS: Cost(8, 0.04, 2100, 700, 3400),
     Reads.PINS: Cost(8, 0.04, 2300, 550, 3000),
     Reads.SNAPSHOT: Cost(14, 0.055, 4800, 800, 4000),
-    Reads.COPY: Cost(4, 0.01, 200, 200, 200),
+    Reads.COPY: Cost(4, 0.01, 240, 240, 240),
 }
 """By the C kernel. tests/wild/test_predicted_stops.py holds what was measured against it."""
 HEADER_MS = {Reads.TOTALS: (0.0012, 6), Reads.REPORT: (0.0012, 22), Reads.BLOCKS: (0.0036, 12)}
@@ -83,13 +85,19 @@ LISTED_TABLES, LISTED_MS = 0.5, 450
 """Of what walks: where lists are long, for their links, and milliseconds for each GiB of small blocks."""
 TABLE_BLOCK_BYTES, POINTER_BYTES = 100, 16
 """Where it is known how many small blocks there are: of each as much as of one so large, and for each word that may be a pointer."""
-THREAD_MS = 0.06
+THREAD_MS, MODULE_MS = 0.06, 0.1
+"""Of a short stop, for each thread; of others, for each object that is loaded."""
 SHORT_MS, SHORT_GIB_MS, MARKS_GIB_MS = 0.6, 0.7, 15.0
 """Of a stop after which all but little is copied already: at least, and for each GiB."""
 PATIENCE = 2.0
 """A stop that is predicted to be so many times as long as it may be, and of which a half is no answer, is not begun."""
-LOOP, LOOP_S, LOOPS = 20_000, 0.00056, 5
-"""A loop, the time it took where the figures above were measured, and how often it is tried: once it may have had to wait."""
+LOOP, LOOP_S, LOOPS, MOST_LOOPS = 20_000, 0.00056, 5, 20
+"""A loop, the time it took where the figures above were measured, how often it is tried, and how often more at most."""
+BUSY, MOST_SPARE, WAIT_MS = 1.25, 2.0, 20.0
+"""From which crowding on a prediction is a bound; how many times as long as in the mean a stop may wait then; and how long one wait is, for
+each other that wants the same CPU."""
+KNOWN_NS = 10_000_000
+"""Of so much time of a CPU it is told how much was waited for it."""
 
 
 class Process(NamedTuple):
@@ -113,6 +121,26 @@ class Process(NamedTuple):
     """So many free blocks are in lists which a walk has to follow that these take longer than the walk."""
     lists_lead_far: bool = False
     """The same where blocks are asked for; totals are told without the lists."""
+    modules: int = 0
+    """Objects that are loaded."""
+    rehearsed_ms: float = 0.0
+    """What the answer took when it was made as the process ran, but for the walks."""
+    crowding: float = 1.0
+    """How many times as long as its work takes whoever looks at it has needed, as others had the CPUs."""
+
+    @property
+    def spare(self) -> float:
+        """How many times as long as in the mean a stop may last for that: others may need the CPUs just then."""
+        return min(self.crowding, MOST_SPARE)
+
+    @property
+    def is_bounded(self) -> bool:
+        """What is said of its stop is the most that it may be."""
+        return self.crowding > BUSY
+
+    def waiting(self, took_ms: float) -> float:
+        """How long this takes while others have the CPUs, at most, to two digits."""
+        return float("%.2g" % (took_ms * self.crowding * self.spare + WAIT_MS * (self.crowding - 1)))
 
 
 @cache
@@ -122,11 +150,32 @@ def slowness() -> float:
 
 
 def _loop_s() -> float:
-    began = time.perf_counter()
+    began = time.thread_time()
     total = 0
     for number in range(LOOP):
         total += number & 7
-    return time.perf_counter() - began
+    return time.thread_time() - began
+
+
+def scheduled() -> Tuple[int, int]:
+    """For how many nanoseconds this thread had a CPU, and waited for one; (0, 0) where this kernel does not tell."""
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            ran, waited = file.read().split()[:2]
+        return int(ran), int(waited)
+    except (OSError, ValueError):
+        return 0, 0
+
+
+def crowding(since: Tuple[int, int]) -> float:
+    """How many times as long as its work takes this thread has needed since scheduled() was asked; it works on where that is short."""
+    ran, waited = 0, 0
+    for _ in range(MOST_LOOPS):
+        ran, waited = (now - before for now, before in zip(scheduled(), since))
+        if ran >= KNOWN_NS:
+            break
+        _loop_s()
+    return 1 + waited / ran if ran else 1.0
 
 
 def in_stop(reads: Reads, kernel: str, process: Process) -> Reads:
@@ -148,7 +197,7 @@ def copy_bytes(reads: Reads, process: Process) -> int:
 
 
 def predict_ms(reads: Reads, kernel: str, process: Process) -> float:
-    """How long the process will stand still, to two digits: typical heaps take half of it to twice as long."""
+    """How long the process will stand still, to two digits; at most, where others have the CPUs, too."""
     reads = Reads.TOTALS if reads == Reads.LISTS and process.lists_lead_far else reads
     cost, total = C_COST[reads], process.anonymous_bytes
     small = total if process.small_bytes is None else min(total, process.small_bytes)
@@ -160,8 +209,8 @@ def predict_ms(reads: Reads, kernel: str, process: Process) -> float:
     of_small += LISTED_MS * small if process.has_long_lists and reads in HEADER_MS else 0
     by_size = of_small + cost.large * large + cost.rest * (total - small - large)
     by_size = (by_size if kernel == "c" else PYTHON_MS.get(reads, 0.0) * total) / GIB
-    took = slowness() * (cost.fixed + cost.mapping * process.mappings + THREAD_MS * process.threads + by_size)
-    return float("%.2g" % took)
+    fixed = cost.fixed + cost.mapping * process.mappings + cost.thread * process.threads + MODULE_MS * process.modules
+    return process.waiting(slowness() * (fixed + by_size) + (0 if reads == Reads.COPY else process.rehearsed_ms))
 
 
 def predict_short_ms(process: Process, by_marks: bool = False) -> float:
@@ -169,20 +218,23 @@ def predict_short_ms(process: Process, by_marks: bool = False) -> float:
     an older kernel tells the mark of a write of each page."""
     gib_ms = MARKS_GIB_MS if by_marks else SHORT_GIB_MS
     took = slowness() * (SHORT_MS + 0.01 * process.mappings + THREAD_MS * process.threads + gib_ms * process.anonymous_bytes / GIB)
-    return float("%.2g" % took)
+    return process.waiting(took)
 
 
-def is_hopeless(reads: Reads, kernel: str, predicted_ms: float, limit_s: float) -> bool:
-    """There would be no answer within the limit: the process is not stopped for that."""
-    over = predicted_ms / 1000 / limit_s
+def is_hopeless(reads: Reads, kernel: str, process: Process, predicted_ms: float, limit_s: float) -> bool:
+    """There would be no answer within the limit: the process is not stopped for that. What it may last at most does not decide it."""
+    over = predicted_ms / process.spare / 1000 / limit_s
     if kernel != "c" and reads not in (Reads.STATE, Reads.LISTS, Reads.TOTALS, Reads.REPORT):
         return over > 1
     return reads in NO_HALVES and over > PATIENCE
 
 
-def about(predicted_ms: float, kernel: str) -> str:
-    """`about 40 s here (no C kernel)`."""
-    return "about %s here%s" % (lasting(predicted_ms), "" if kernel == "c" else " (no C kernel)")
+def about(predicted_ms: float, kernel: str, process: Process) -> str:
+    """`about 40 s here (no C kernel)`; `at most 0.4 s here (the CPUs are busy)`."""
+    whys = [] if kernel == "c" else ["no C kernel"]
+    whys += ["the CPUs are busy"] if process.is_bounded else []
+    how = "at most" if process.is_bounded else "about"
+    return "%s %s here%s" % (how, lasting(predicted_ms), " (%s)" % ", ".join(whys) if whys else "")
 
 
 def lasting(predicted_ms: float) -> str:

@@ -63,7 +63,7 @@ class TcmallocMeter:
         if free + returned > system:  # read at different moments
             return nothing(FIGURES)
         in_spans, in_transfer = (None, None) if central is None else central
-        return _reading(Counted(system, free, returned, in_spans, in_transfer, self._cached()))
+        return _reading(Counted(system, free, returned, in_spans, in_transfer, self._cached()))._replace(lists_lead_far=True)
 
     def _central(self) -> Optional[Tuple[int, int]]:
         """Bytes in spans and in transfer caches."""

@@ -48,6 +48,46 @@ def test_of_blocks_that_were_counted_the_headers_are_read() -> None:
     assert 150 < stops.predict_ms(Reads.TOTALS, "c", few) < 250
 
 
+def test_what_the_size_does_not_tell() -> None:
+    """What the answer took while the process ran, objects and threads count; of a copy the answer does not."""
+    plain = Process(10 << 20, 1, 100, 10 << 20)
+    for reads in (Reads.STATE, Reads.TOTALS, Reads.REPORT, Reads.BLOCKS, Reads.COPY):
+        took = stops.predict_ms(reads, "c", plain)
+        rehearsed = stops.predict_ms(reads, "c", plain._replace(rehearsed_ms=100.0)) - took
+        assert rehearsed == pytest.approx(0 if reads == Reads.COPY else 100, abs=6)
+        assert stops.predict_ms(reads, "c", plain._replace(modules=100)) > took + 8
+        assert stops.predict_ms(reads, "c", plain._replace(threads=301)) > took + 30
+
+
+def test_busy_machine() -> None:
+    """Where others have the CPUs a stop is foreseen to be longer, and at most so long, without a leap; never shorter."""
+    waits = [1.0, 1.01, 1.2, 1.3, 2.0, 2.1, 4.0, 15.0]
+    for reads in Reads:
+        took = [stops.predict_ms(reads, "c", Process(1 << 30, 1, 100, crowding=crowding)) for crowding in waits]
+        assert took == sorted(took) and took[1] < 1.1 * took[0] + 1 and took[6] > 7.9 * took[0]
+    assert stops.predict_short_ms(Process(GIB, 1, crowding=4.0)) > 7.9 * stops.predict_short_ms(Process(GIB, 1))
+
+
+def test_crowding_is_what_this_thread_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its time since then; more of it where that is short; nothing where the kernel tells nothing."""
+    monkeypatch.setattr(stops, "scheduled", lambda: (300_000_000, 500_000_000))
+    assert stops.crowding((200_000_000, 300_000_000)) == 3.0
+    told = iter([(301_000_000, 500_000_000), (305_000_000, 520_000_000), (320_000_000, 540_000_000), (900_000_000, 0)])
+    monkeypatch.setattr(stops, "scheduled", lambda: next(told))
+    assert stops.crowding((300_000_000, 500_000_000)) == 3.0
+    monkeypatch.setattr(stops, "scheduled", lambda: (0, 0))
+    assert stops.crowding((0, 0)) == 1.0
+
+
+def test_scheduled() -> None:
+    """Time of a CPU grows as this thread works."""
+    ran, waited = stops.scheduled()
+    if (ran, waited) == (0, 0):
+        pytest.skip("this kernel tells nothing of that")
+    stops.slowness()
+    assert stops.scheduled()[0] >= ran and stops.scheduled()[1] >= waited
+
+
 def test_two_digits() -> None:
     """As many as are known."""
     for bytes_ in (1 << 20, 123 << 20, 4567 << 20):
@@ -57,18 +97,24 @@ def test_two_digits() -> None:
 
 def test_hopeless() -> None:
     """The twin is not let loose on a process beyond the limit, but for sums; of the C kernel only what is of no use by halves is refused."""
-    assert stops.is_hopeless(Reads.CHECK, "python", 2100, 2)
-    assert not stops.is_hopeless(Reads.CHECK, "python", 1900, 2)
-    assert not stops.is_hopeless(Reads.TOTALS, "python", 9000, 2)
-    assert not stops.is_hopeless(Reads.CENSUS, "c", 3900, 2)
-    assert stops.is_hopeless(Reads.CENSUS, "c", 4100, 2)
-    assert not stops.is_hopeless(Reads.BLOCKS, "c", 9000, 2)
+    idle = Process(GIB, 1)
+    assert stops.is_hopeless(Reads.CHECK, "python", idle, 2100, 2)
+    assert not stops.is_hopeless(Reads.CHECK, "python", idle, 1900, 2)
+    assert not stops.is_hopeless(Reads.TOTALS, "python", idle, 9000, 2)
+    assert not stops.is_hopeless(Reads.CENSUS, "c", idle, 3900, 2)
+    assert stops.is_hopeless(Reads.CENSUS, "c", idle, 4100, 2)
+    assert not stops.is_hopeless(Reads.BLOCKS, "c", idle, 9000, 2)
+    busy = idle._replace(crowding=3.0)  # what its stop may last at most is no reason to refuse it
+    assert stops.is_hopeless(Reads.CENSUS, "c", busy, 8100, 2) and not stops.is_hopeless(Reads.CENSUS, "c", busy, 7900, 2)
 
 
 def test_words() -> None:
     """Durations as precise as they are; the next step is one that is enough."""
     assert [stops.lasting(ms) for ms in (0.2, 42, 940, 2900, 40_400, 600_000)] == ["1 ms", "42 ms", "0.9 s", "2.9 s", "40 s", "10 minutes"]
-    assert stops.about(40_000, "python") == "about 40 s here (no C kernel)" and stops.about(900, "c") == "about 0.9 s here"
+    idle, busy = Process(GIB, 1, crowding=1.1), Process(GIB, 1, crowding=3.0)
+    assert stops.about(40_000, "python", idle) == "about 40 s here (no C kernel)" and stops.about(900, "c", idle) == "about 0.9 s here"
+    assert stops.about(900, "c", busy) == "at most 0.9 s here (the CPUs are busy)"
+    assert stops.about(40_000, "python", busy) == "at most 40 s here (no C kernel, the CPUs are busy)"
     assert "--max-stop 8" in stops.next_step(5000, "c", 2) and "C kernel" not in stops.next_step(5000, "c", 2)
     assert "C kernel" in stops.next_step(5000, "python", 2) and "--max-stop" not in stops.next_step(600_000, "python", 2)
 

@@ -29,6 +29,7 @@ PREPARED = (
     "opt_percpu_arena",
     "ncpus",
     "background_thread_info",
+    "n_background_threads",
     "background_thread_enabled_state",
     "max_background_threads",
     "arena_tdata_get_hard",
