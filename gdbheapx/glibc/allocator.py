@@ -14,7 +14,7 @@ from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.help import TRIM
 from gdbheapx.glibc.layouts import usable_bytes
 from gdbheapx.glibc.messages import arenas as pages
-from gdbheapx.glibc.records import ArenaTotals, BinRow, MmappedTotals
+from gdbheapx.glibc.records import MOST_MERGED, ArenaTotals, BinRow, MmappedTotals
 from gdbheapx.glibc.survey import Survey, arena_claims, arena_totals, find_arenas, survey_heaps
 from gdbheapx.kernel.blocks.records import (
     CLASS_CACHED,
@@ -371,10 +371,13 @@ class GlibcMalloc(Heap):
         free, large = what_if.free_bytes(rows), None
         if free is not None and sum(row.free_chunks or 0 for row in rows) <= what_if.MOST_CHUNKS:
             tops = [span for walk in walks for span in blockless.tops(self.context, walk)]
-            whole = sorted([*blockless.free_pages(self.context, walks), *tops])
+            pages = blockless.free_pages(self.context, walks)
+            whole = sorted([*pages, *tops])
             resident = (self.context.ram.of(whole, False) or UNKNOWN).resident_bytes if whole else 0
             free -= sum(end - start for start, end in whole) - resident if resident is not None else 0
-            wide = [(start, end) for start, end in whole if end - start >= what_if.FIXED_BYTES]
+            most = MOST_MERGED * self.mp()["mmap_threshold"]
+            one_by_one = sorted([*(span for span in pages if span[1] - span[0] <= most), *tops])
+            wide = [(start, end) for start, end in one_by_one if end - start >= what_if.FIXED_BYTES]
             large = (self.context.ram.of(wide, False) or UNKNOWN).resident_bytes if wide else 0
         has = what_if.Figures(
             arenas=len(rows),
@@ -398,7 +401,8 @@ class GlibcMalloc(Heap):
     def _large_free_bytes(self) -> int:
         from gdbheapx.glibc import what_if
 
-        return sum(row.free_bytes or 0 for row in self.histogram() if row.size_bytes >= what_if.FIXED_BYTES)
+        most = MOST_MERGED * self.mp()["mmap_threshold"]
+        return sum(row.free_bytes or 0 for row in self.histogram() if what_if.FIXED_BYTES <= row.size_bytes <= most)
 
     def requests(self) -> "List[Requests]":
         """By chunks in use."""

@@ -8,6 +8,9 @@ from typing import Annotated, Callable, Mapping, NamedTuple, Optional, Sequence,
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, LARGEST, PERCENT, TEXT, Column, Unlike, hidden
 from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow
 
+MOST_MERGED = 16
+"""A free chunk of more times mmap_threshold, of half of trim_threshold, is merged of many blocks: how large each was is not known."""
+
 
 class ArenaTotals(NamedTuple):
     """One glibc arena. system = used + tcache + fast + free + top + overhead + unparsed, to the byte."""

@@ -85,7 +85,7 @@ def _split(parts: Sequence[MemoryPart], memory: Memory) -> Page:
         (memory.hugetlb_bytes, ", plus %s in huge pages of hugetlbfs"),
         (memory.pss_bytes if memory.shared_bytes else None, ", PSS %s"),
         (memory.droppable_bytes, ", %s of it droppable"),
-        (memory.zero_bytes, ", plus %s of zeros: reserved, returned or never written"),
+        (memory.zero_bytes, ", plus %s of zeros: reserved, returned, cleared or never written"),
     ]
     more = join_sentences("", [cells(text, Size(value)) for value, text in beside if value])
     yield cells("%s: %s%s", "Memory in RAM (RSS)" if live else "Bytes in the core", Size(memory.total_bytes), more)

@@ -16,7 +16,7 @@ from gdbheapx.allocators.measured import ARENA_TWO, HUGETLB_OFF, MMAP_THRESHOLD,
 from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.columns import add
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.records import ArenaTotals, GlibcFacts
+from gdbheapx.glibc.records import MOST_MERGED, ArenaTotals, GlibcFacts
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Said, Size, plural, say, share
 from gdbheapx.verdict import (
@@ -304,8 +304,11 @@ def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Su
 
 
 def _large_free_bytes(facts: Sequence[GlibcFacts]) -> int:
-    sizes = [row for heap in facts if not heap.are_thresholds_fixed for row in heap.sizes]
-    return sum(row.free_bytes for row in sizes if row.size_bytes >= DEFAULT_THRESHOLD)
+    """In chunks that one or a few of them may be. What is much larger than any block that was not mapped is merged of many, of any size."""
+    sizes = [
+        (row, MOST_MERGED * (heap.trim_threshold_bytes or 0) // 2) for heap in facts if not heap.are_thresholds_fixed for row in heap.sizes
+    ]
+    return sum(row.free_bytes for row, most in sizes if DEFAULT_THRESHOLD <= row.size_bytes <= most)
 
 
 def _missing(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals]) -> Tuple[List[str], bool]:
@@ -511,9 +514,10 @@ def _gone(sums: Figures, case: Case) -> Said:
     untouched = case.gone - case.gone_free
     if untouched <= SMALL_BYTES:
         return say("; %s more are free and %s", Size(case.gone), where)
+    why = "never written to, or all zeros" if sums.is_core else "never written to"  # gdb leaves pages of zeros out
     if case.gone_free <= SMALL_BYTES:
-        return say("; %s more were never written to and are %s", Size(case.gone), where)
-    return say("; %s more are %s: %s free, %s never written to", Size(case.gone), where, Size(case.gone_free), Size(untouched))
+        return say("; %s more are %s: %s", Size(case.gone), where, why)
+    return say("; %s more are %s: %s free, %s %s", Size(case.gone), where, Size(case.gone_free), Size(untouched), why)
 
 
 def _trim_hint(sums: Figures) -> Optional[Said]:

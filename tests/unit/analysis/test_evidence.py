@@ -26,7 +26,7 @@ from gdbheapx.glibc.records import ArenaTotals, GlibcFacts, MmappedTotals, Top
 from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import JemallocFacts
-from gdbheapx.model import SURENESS, AllocatorInfo, Claim
+from gdbheapx.model import SURENESS, AllocatorInfo, Claim, HistogramRow
 from tests.support.builders.records import MB, UNPREFIXED, conditions, glibc_arena, jemalloc_arena, part, slabs, split, tickers
 from tests.support.searches import search
 
@@ -123,6 +123,15 @@ def glibc_facts(heap: Heap, missing: Sequence[str] = ()) -> Tuple[List[GlibcFact
 def on_glibc(heap: Heap, missing: Sequence[str] = ()) -> verdict.Verdict:
     facts, around = glibc_facts(heap, missing)
     return glibc_verdict.judge(facts, around)[0].verdict
+
+
+@pytest.mark.parametrize("size_bytes, is_large", [(1 << 20, True), (6 << 20, True), (58 << 20, False)])
+def test_a_chunk_merged_of_many_says_nothing_of_large_blocks(size_bytes: int, is_large: bool) -> None:
+    """With a mmap_threshold of 512 KiB no block in an arena was larger, and the free memory of a thousand small ones looks the same."""
+    rows = [glibc_arena(0, used_bytes=MB, free_bytes=size_bytes)]
+    sizes = [HistogramRow(size_bytes, size_bytes, 0, 0, 1, size_bytes, 0)]
+    facts = GlibcFacts(INFO, rows, glibc_pages.totals(rows, MmappedTotals(0, 0)), sizes, [], trim_threshold_bytes=1 << 20)
+    assert glibc_verdict.figures([facts], rows, Surroundings(1, [], None)).large_free_bytes == size_bytes * is_large
 
 
 def subsets(names: Sequence[str]) -> List[Tuple[str, ...]]:
