@@ -140,6 +140,7 @@ class Runtimes:
 
     def __init__(self, session: Session, split: Optional[Split], deep: Optional[bool]) -> None:
         self.split, self._session = split, session
+        self._deep = deep
         self.world: Optional[World] = None
         self.found: Sequence[Recogniser] = ()
         self._names: Sequence[str] = ()
@@ -152,13 +153,14 @@ class Runtimes:
         else:  # by names of files: a process that stands still is not searched for a hint
             self._names = [name for name in split.runtimes() if name in runtime_tables.NAMES]
 
-    def steps(self) -> List[Step]:
-        """What to type where they were not looked at."""
-        if not self._names:
-            return []
-        stop = self._session.stands_still(Reads.CENSUS)
-        what = "adds a table of all memory, each byte once: %s, malloc and other mappings" % " and ".join(self._names)
-        return [Step("report --deep", what + stop)]
+    def steps(self, kind: str) -> List[Step]:
+        """What to type where they, or the blocks that such a verdict speaks of, were not looked at."""
+        what = []
+        if kind in HELD_BY_PROGRAM and self._deep is None and self._session.target.has_memory and not memory_budget.is_small(self._session):
+            what.append("says what of it is leaked, who keeps most of the rest and what it is")
+        if self._names:
+            what.append("adds a table of all memory, each byte once: %s, malloc and other mappings" % " and ".join(self._names))
+        return [Step("report --deep", "; ".join(what) + self._session.stands_still(Reads.CENSUS))] if what else []
 
 
 class Looked(NamedTuple):

@@ -125,7 +125,10 @@ _BY_OBJECT = (
 )
 """Runtimes whose mappings are not known here."""
 _BY_EXECUTABLE = {
-    name: Step("%s --bigkeys" % client, "names the largest key of each type; %s MEMORY USAGE KEY says how large one is" % client)
+    name: (
+        Step("%s MEMORY STATS" % client, "splits it: keys (dataset.bytes), buffers of clients (clients.normal), replication, scripts"),
+        Step("%s --bigkeys" % client, "names the largest key of each type; %s MEMORY USAGE KEY says how large one is" % client),
+    )
     for name, client in (("redis-server", "redis-cli"), ("redis-check-rdb", "redis-cli"), ("valkey-server", "valkey-cli"))
 }
 """By the file of the program; Debian's redis-server is a link to redis-check-rdb."""
@@ -200,7 +203,7 @@ def has_objects(program: Optional[str]) -> bool:
 def in_malloc(target: Target, programs: Sequence[str]) -> List[str]:
     """What goes on from malloc's memory in such programs."""
     files = {module.file_name for module in target.modules()}
-    found: List[Union[Step, str]] = [step for file, step in _BY_EXECUTABLE.items() if file in files]
+    found: List[Union[Step, str]] = [step for file, steps_ in _BY_EXECUTABLE.items() if file in files for step in steps_]
     found += [step for program in programs for step in _BY_PROGRAM.get(program, Advice()).in_malloc]
     return [*_of(target, found, ()), *([_NO_PROGRAM] if lacks_program(target) else [])]
 

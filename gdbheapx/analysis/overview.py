@@ -101,7 +101,9 @@ def overview(
     known_runtimes = inside.Runtimes(session, memory, deep)
     heap_sums = [heap_sum(fact.info.id, fact.sizes, fact.arenas, fact.totals) for fact in facts]
     books = bind_books.find(session, sum(heap.used_bytes for heap in heap_sums))
-    steps = [*steps, *known_runtimes.steps(), *_settings(session, main.kind, may)]
+    deeper = known_runtimes.steps(main.kind)
+    steps = [*deeper, *steps] if main.kind in inside.HELD_BY_PROGRAM else [*steps, *deeper]
+    steps = [*steps, *_settings(session, main.kind, may)]
     looked = inside.find_inside(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
     main = inside.with_objects(main, memory_verdict.largest_program(memory), looked.tables)
     steps = [*steps[:1], *inside.steps_to_suspect(looked.inside), *steps[1:]]

@@ -1,13 +1,15 @@
 """Which containers lie in a variable or a block, and how many elements each has: told by their own words and the blocks these lead to.
 
 As the C++ libraries have them (libstdc++: hashtable.h, stl_tree.h, stl_list.h, stl_deque.h; libc++: __hash_table, __tree, list), Rust's
-(hashbrown's RawTable from 0.12 on, alloc's BTreeMap) and redis's dict (dict.h of 6.0 to 8.0). The words of each prove each other: the
-nodes of a header lead back to it, a table has as many places as its length says. What only may be one is not told.
+(hashbrown's RawTable from 0.12 on, alloc's BTreeMap), redis's dict (dict.h of 6.0 to 8.0), and the tree of the C library's setenv(). The
+words of each prove each other: the nodes of a header lead back to it, a table has as many places as its length says. What only may be one
+is not told.
 """
 
 import functools
+import re
 import struct
-from typing import Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import cplusplus, redis, rust
 from gdbheapx.analysis.census.world import World
@@ -35,10 +37,25 @@ BTREE_CAPACITY, MOST_HEIGHT = 11, 20
 STRING_WORDS = 4
 SLACK_BYTES = 32
 """What malloc may give beyond what was asked for, where it has no size classes."""
+SPARE_BYTES, SPARE_SHARE = 64 << 10, 0.75
+"""Of the room of a container: less of it is unused in one that only grew."""
+ENVIRONMENT = "environment values (setenv() frees none)"
+NAME_BYTES = 64
+IS_SETTING = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*=")
 
 
-Found = Optional[Tuple[str, int, Optional[int], Optional[int]]]
-"""(kind, how many words it takes, elements, their bytes)."""
+class ContainerWords(NamedTuple):
+    """What the words of a container say."""
+
+    kind: str
+    words: int
+    """How many it takes."""
+    elements: Optional[int]
+    elements_bytes: Optional[int] = None
+    spare_bytes: Optional[int] = None
+
+
+Found = Optional[ContainerWords]
 Way = Callable[[int, Sequence[int]], Found]
 """By the address and the words from there on."""
 
@@ -51,7 +68,7 @@ class Containers:
         self._ways: List[Way] = [self._hashed, self._tree, self._tree_of_libcxx, self._list, self._deque, self._table, self._btree]
         if redis.RECOGNISERS[0].is_here(world):
             self._ways.append(self._dict)
-        self._ways += [self._vector, self._string]
+        self._ways += [self._vector, self._string, self._environment]
         self.inside = functools.lru_cache(MOST_KNOWN)(self._find)
         """(begin, usable bytes) of the block that has an address; None where none has it."""
 
@@ -68,7 +85,7 @@ class Containers:
         """The one that begins there."""
         words = self._world.target.words_in(self._world.read(address, 8 * MOST_WORDS))
         found = self._at(address, words) if self._world.word_bytes == 8 else None
-        return None if found is None else Container(found[0], Address(address), 8 * found[1], found[2], found[3])
+        return None if found is None else _container(address, found)
 
     def _each(self, start: int, end: int) -> Iterator[Container]:
         size = self._world.word_bytes
@@ -78,9 +95,8 @@ class Containers:
         while size == 8 and place < len(words_here):
             found = self._at(start + 8 * place, words_here[place : place + MOST_WORDS])
             if found is not None:
-                kind, length, elements, elements_bytes = found
-                yield Container(kind, Address(start + 8 * place), 8 * length, elements, elements_bytes)
-            place += found[1] if found is not None else 1
+                yield _container(start + 8 * place, found)
+            place += found.words if found is not None else 1
 
     def _at(self, address: int, these: Sequence[int]) -> Found:
         return next((found for found in (way(address, these) for way in self._ways) if found is not None), None)
@@ -114,7 +130,7 @@ class Containers:
         if not LEAST_LOAD <= factor <= MOST_LOAD or not (is_single or self.fits(table, 8 * buckets)) or not self._chain(first, count):
             return None
         is_libstdcxx = len(these) >= 7 and (is_single or these[6] == 0) and count <= these[5] + 1 <= MOST_COUNT
-        return "unordered map or set", 7 if is_libstdcxx else 5, count, None
+        return ContainerWords("unordered map or set", 7 if is_libstdcxx else 5, count, None, _spare(8 * buckets, int(8 * count / factor)))
 
     def _chain(self, node: int, count: int) -> bool:
         """So many blocks of one size, each with a pointer to the next one at its begin."""
@@ -133,14 +149,14 @@ class Containers:
         if None in (self.size(root), self.size(first), self.size(last)) or (count == 1) != (first == last):
             return None
         proves = self._word(root, 1) == at and self._word(first, 2) == 0 and self._word(last, 3) == 0
-        return ("map or set", 5, count, None) if proves else None
+        return ContainerWords("map or set", 5, count) if proves else None
 
     def _tree_of_libcxx(self, at: int, these: Sequence[int]) -> Found:
         """libc++'s std::map: first, root, how many; a node is left, right, parent, and the root's parent the word that leads to it."""
         if len(these) < 3 or not 0 < these[2] <= self._blocks or self.size(these[0]) is None or self.size(these[1]) is None:
             return None
         proves = self._word(these[1], 2) == at + 8 and self._word(these[0], 0) == 0
-        return ("map or set", 3, these[2], None) if proves else None
+        return ContainerWords("map or set", 3, these[2]) if proves else None
 
     def _list(self, at: int, these: Sequence[int]) -> Found:
         """std::list: two pointers to nodes that lead back here, and how many there are: libstdc++ has the first of them first, libc++ the
@@ -155,7 +171,7 @@ class Containers:
             if self.size(node) is None or self._word(node, 1) != before:
                 return None
             before, node = node, self._word(node) or 0
-        return ("list", 3, count, None) if count > MOST_STEPS or node == at else None
+        return ContainerWords("list", 3, count) if count > MOST_STEPS or node == at else None
 
     def _deque(self, at: int, these: Sequence[int]) -> Found:
         """libstdc++'s std::deque: a table of buffers, its length, then twice current, first, last and place in the table."""
@@ -169,7 +185,7 @@ class Containers:
         if self.size(first) is None or self._word(node) != first or self._word(end_node) != end_first:
             return None
         used_bytes = buffers * each + (end - end_first) - (current - first)
-        return ("deque", 10, None, used_bytes) if used_bytes > 0 else None
+        return ContainerWords("deque", 10, None, used_bytes) if used_bytes > 0 else None
 
     def _table(self, at: int, these: Sequence[int]) -> Found:
         """Rust's HashMap: control bytes, places less one, room to grow, how many; the first two the other way round in older releases."""
@@ -188,7 +204,8 @@ class Containers:
         proves = (
             full == these[3] if len(data) == places else len(data) == MOST_CONTROL_BYTES and abs(full / len(data) - these[3] / places) < 0.1
         )
-        return ("HashMap or HashSet", 4, these[3], None) if proves else None
+        spare_bytes = _spare(inside[1], inside[1] * these[3] // most)
+        return ContainerWords("HashMap or HashSet", 4, these[3], None, spare_bytes) if proves else None
 
     def _btree(self, at: int, these: Sequence[int]) -> Found:
         """Rust's BTreeMap: root, height, how many; the root has no parent, and its children lead back to it, the last of a node's words."""
@@ -199,7 +216,7 @@ class Containers:
             return None
         node = self._world.words(these[0], usable // 8) or ()
         children = [word for word in node[1:] if self.size(word) is not None and self._word(word) == these[0]]
-        return ("BTreeMap or BTreeSet", 3, these[2], None) if node and not node[0] and len(children) >= 2 else None
+        return ContainerWords("BTreeMap or BTreeSet", 3, these[2]) if node and not node[0] and len(children) >= 2 else None
 
     def _dict(self, at: int, these: Sequence[int]) -> Found:
         """redis's dict: type, two tables, how many in each, where rehashing is, and the tables' sizes as powers of two; up to 6.2 type,
@@ -209,9 +226,11 @@ class Containers:
         if these[1] and 0 < these[3] < MOST_COUNT and these[2] == these[4] == 0 and these[5] == (1 << 64) - 1:
             power = these[6] >> 16 & 0xFF
             if power < 40 and self.fits(these[1], 8 << power):
-                return "dict", 7, these[3], None
+                return ContainerWords("dict", 7, these[3], None, _spare(8 << power, 8 * these[3]))
         is_old = these[3] and these[4] == these[3] - 1 and not these[3] & these[4] and 0 < these[5] < MOST_COUNT
-        return ("dict", 11, these[5], None) if is_old and self.fits(these[2], 8 * these[3]) else None
+        if not is_old or not self.fits(these[2], 8 * these[3]):
+            return None
+        return ContainerWords("dict", 11, these[5], None, _spare(8 * these[3], 8 * these[5]))
 
     def _vector(self, at: int, these: Sequence[int]) -> Found:
         """std::vector: begin, end, end of the room; of one with pointers to blocks or strings alone it is known how many there are."""
@@ -219,14 +238,14 @@ class Containers:
             return None
         if not cplusplus.is_used(self._world):
             return None
-        size_bytes = these[1] - these[0]
+        size_bytes, spare_bytes = these[1] - these[0], _spare(these[2] - these[0], these[1] - these[0])
         first = self._world.words(these[0], min(size_bytes // 8, MOST_STEPS)) or ()
         if size_bytes % 8 == 0 and len(first) >= 2 and len(set(first)) == len(first) and all(self.size(one) is not None for one in first):
-            return "vector of pointers", 3, size_bytes // 8, None
+            return ContainerWords("vector of pointers", 3, size_bytes // 8, None, spare_bytes)
         strings = range(0, len(first) // STRING_WORDS * STRING_WORDS, STRING_WORDS)
         if size_bytes % (8 * STRING_WORDS) == 0 and strings and all(self._is_string(these[0] + 8 * at, first[at:]) for at in strings):
-            return "vector of strings", 3, size_bytes // (8 * STRING_WORDS), None
-        return "vector", 3, None, size_bytes
+            return ContainerWords("vector of strings", 3, size_bytes // (8 * STRING_WORDS), None, spare_bytes)
+        return ContainerWords("vector", 3, None, size_bytes, spare_bytes)
 
     def _is_string(self, at: int, these: Sequence[int]) -> bool:
         """libstdc++'s std::string: its characters are its own, or a block's."""
@@ -239,4 +258,30 @@ class Containers:
         if len(these) < 3 or not 0 < these[1] <= these[2] < MOST_COUNT or these[2] < GROUP_BYTES or not self.fits(these[0], these[2] + 1):
             return None
         is_ended = self._world.read(these[0] + these[1], 1) == b"\0"
-        return ("string", 3, None, these[1]) if is_ended and cplusplus.is_used(self._world) else None
+        is_string = is_ended and cplusplus.is_used(self._world)
+        return ContainerWords("string", 3, None, these[1], _spare(these[2], these[1])) if is_string else None
+
+    def _environment(self, at: int, these: Sequence[int]) -> Found:
+        """The C library's tree of the values that setenv() ever made (stdlib/setenv.c: known_values): a node of tsearch(3) is the text, the
+        left node, odd if it is red itself, and the right one; the root is not red."""
+        root = self._setting(these[0]) if these and self.inside(at) is None else None
+        if root is None or root[1] & 1:
+            return None
+        below = [node & ~1 for node in root[1:] if node & ~1]
+        return ContainerWords(ENVIRONMENT, 1, None) if below and all(self._setting(node) is not None for node in below) else None
+
+    def _setting(self, node: int) -> Optional[Tuple[int, ...]]:
+        """The words of a node whose text is NAME=VALUE; None where it is none."""
+        words_here = self._world.words(node, 3) if node and self.fits(node, 24) else None
+        is_one = words_here and self.size(words_here[0]) is not None and IS_SETTING.match(self._world.read(words_here[0], NAME_BYTES))
+        return tuple(words_here) if words_here and is_one else None
+
+
+def _container(address: int, found: ContainerWords) -> Container:
+    return Container(found.kind, Address(address), 8 * found.words, found.elements, found.elements_bytes, found.spare_bytes)
+
+
+def _spare(room_bytes: int, needed_bytes: int) -> Optional[int]:
+    """Bytes of the room that its elements do not need, if they are most of it; None where they are not."""
+    spare_bytes = room_bytes - needed_bytes
+    return spare_bytes if spare_bytes >= max(SPARE_BYTES, SPARE_SHARE * room_bytes) else None

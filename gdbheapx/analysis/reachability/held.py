@@ -21,15 +21,18 @@ class Container(NamedTuple):
     elements: Optional[int]
     elements_bytes: Optional[int]
     """Where how large an element is is not known: all of them together."""
+    spare_bytes: Optional[int] = None
+    """Of its table or its room, where most of that is unused."""
 
     def words(self) -> str:
-        """`list of 4,096`, `vector of 100 strings`."""
+        """`list of 4,096`, `vector of 100 strings`, `dict of 9 entries with 92.5 MiB of unused capacity`."""
+        spare = " with %s of unused capacity" % sentence_size(self.spare_bytes) if self.spare_bytes is not None else ""
         kind, _, elements = self.kind.partition(" of ")
         if self.elements is None:
-            return "%s of %s" % (kind, sentence_size(self.elements_bytes or 0))
+            return "%s%s%s" % (kind, "" if self.elements_bytes is None else " of %s" % sentence_size(self.elements_bytes), spare)
         noun = elements[:-1] or ("entry" if kind.endswith(OF_ENTRIES) else "")
         more = noun if self.elements == 1 else elements or ("entries" if noun else "")
-        return ("%s of %s %s" % (kind, "{:,}".format(self.elements), more)).rstrip()
+        return ("%s of %s %s" % (kind, "{:,}".format(self.elements), more)).rstrip() + spare
 
 
 class Held(NamedTuple):

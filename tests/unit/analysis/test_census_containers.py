@@ -113,6 +113,35 @@ def test_what_only_looks_like_an_unordered_map(load: int, count: int) -> None:
     assert "unordered" not in told(memory)
 
 
+@pytest.mark.parametrize("buckets, spare", [(1 << 17, " with 1023.9 KiB of unused capacity"), (1 << 10, ""), (20, "")])
+def test_a_table_that_outlived_its_entries(buckets: int, spare: str) -> None:
+    """erase() leaves the table as it was; a small one, or one that is used, is not worth a word."""
+    memory = Memory()
+    hashed(memory, 9)
+    memory.block(MORE, 8 * buckets, HERE + 16)
+    memory.put(HERE, MORE, buckets, NODES, 9, LOAD, buckets, 0)
+    assert told(memory) == "unordered map or set of 9 entries" + spare
+
+
+def environment(memory: Memory, text: bytes = b"CURRENT=1\0", color: int = 0, at: int = HERE) -> None:
+    """What setenv() keeps: two nodes of tsearch(3), each with a text."""
+    for number in range(2):
+        memory.block(TABLE + 64 * number, 40, int.from_bytes(text[:8], "little"), int.from_bytes(text[8:], "little"))
+    memory.block(NODES + 64, 24, TABLE + 64, 0, 0)
+    memory.block(NODES, 24, TABLE, (NODES + 64) | color, 0)
+    memory.put(at, NODES)
+
+
+def test_what_setenv_keeps() -> None:
+    """By its form: a red root, a text that is no setting, or a word of a block that leads there is none."""
+    memory, red, other, inside = Memory(), Memory(), Memory(), Memory()
+    environment(memory)
+    environment(red, color=1)
+    environment(other, b"1CURRENT\0")
+    environment(inside, at=inside.block(HERE, 64))
+    assert [told(one) for one in (memory, red, other, inside)] == ["environment values (setenv() frees none)", "", "", ""]
+
+
 def rb_tree(memory: Memory, count: int, header: int) -> None:
     """Three nodes of libstdc++'s std::map."""
     root, first, last = (memory.block(NODES + 64 * number, 56) for number in range(3))
@@ -246,7 +275,7 @@ def test_words() -> None:
     one, two = Container("list", Address(0), 24, 4096, None), Container("unordered map or set", Address(0), 56, 230000, None)
     assert words([two, one]) == "unordered map or set of 230,000 entries, beside a list of 4,096"
     assert words([one, two, two]) == "list of 4,096, beside an unordered map or set of 230,000 entries and an unordered map or set of 230,000 entries"
-    assert words([]) == ""
+    assert words([]) == "" and words([two._replace(spare_bytes=1 << 20)]) == "unordered map or set of 230,000 entries with 1.0 MiB of unused capacity"
 
 
 def test_damaged_memory() -> None:
