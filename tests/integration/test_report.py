@@ -39,7 +39,7 @@ def test_what_a_leak_is(stage: Stage, kind: str) -> None:
     process = stage.start("leaker")
     plain = heapx(process.target(kind), "report", "--json").data
     assert (plain["inside"] is None) == (kind == "live")
-    steps = [step["command"] for step in plain["next"]]
+    steps = [step["command"] for step in plain["next"] if "coredump_filter" not in step["command"]]
     assert steps[: steps.index("census") + 1] == ["leaks", *(["report --deep"] if kind == "live" else []), "owners", "census"]
     inside = heapx(process.target(kind), "report", "--deep", "--json").data["inside"]
     census, leaks = (heapx(process.target(kind), *words, "--json").data for words in (["census"], ["leaks", "--no-weak"]))
