@@ -109,18 +109,22 @@ class Weight(NamedTuple):
 
     held: int
     used: int
+    overhead: int = 0
+    """What is neither in use nor free: its own structures, what could not be read."""
 
     @property
     def free(self) -> int:
-        return self.held - self.used
+        return max(0, self.held - self.used - self.overhead)
 
 
-def usual(held_bytes: int, used_bytes: int, taken_bytes: Optional[int], beyond_bytes: int = 0) -> Verdict:
+def usual(held_bytes: int, used_bytes: int, taken_bytes: Optional[int], beyond_bytes: int = 0, overhead_bytes: int = 0) -> Verdict:
     """The verdict by what an allocator holds and what of that is in use. `taken_bytes`: what of it takes memory, in use or free; None: not
-    known. `beyond_bytes`: the most that could not be read."""
+    known. `beyond_bytes`: the most that could not be read. `overhead_bytes`: what of it is neither in use nor free."""
     gone = max(0, held_bytes - taken_bytes) if taken_bytes is not None else 0
-    weights = [Weight(held_bytes - gone, used_bytes - part) for part in {max(0, gone - held_bytes + used_bytes), min(gone, used_bytes)}]
-    weights += [Weight(weight.held + beyond_bytes, weight.used + part) for weight in weights for part in (0, beyond_bytes) if beyond_bytes]
+    bounds = {max(0, gone - held_bytes + used_bytes), min(gone, used_bytes)}
+    weights = [Weight(held_bytes - gone, used_bytes - part, overhead_bytes) for part in bounds]
+    beyond = (0, beyond_bytes) if beyond_bytes else ()
+    weights += [weight._replace(held=weight.held + beyond_bytes, used=weight.used + part) for weight in weights for part in beyond]
     kinds = outcomes(_usual_kind, weights)
     missing = ["what is in RAM"] * (taken_bytes is None) + ["the whole heap"] * (beyond_bytes > 0)
     known = say(
@@ -130,11 +134,11 @@ def usual(held_bytes: int, used_bytes: int, taken_bytes: Optional[int], beyond_b
     if len(kinds) > 1:
         what = "no verdict: cannot read %s, and the verdict hangs on that" % (" and ".join(missing) or "which blocks are in RAM")
         return of_lines(UNREAD, [Finding(what, known, None, findings.EVIDENCE_MISSING)])
-    (kind,), (held, used) = kinds, weights[0]
+    (kind,), (held, used, _) = kinds, weights[0]
     if kind == SMALL:
         known = say("%s requested from the kernel", Size(held))
     elif len(weights) == 1:
-        parts = Size(used), Size(held), share(used, held), Size(held - used), share(held - used, held)
+        parts = Size(used), Size(held), share(used, held), Size(weights[0].free), share(weights[0].free, held)
         known = say("%s of %s (%s) are in use by the program, %s (%s) are free in the allocator", *parts)
     what, code, hint = _USUAL[kind]
     return of_lines(kind, [Finding(what, known, hint, code)], less_sure(missing))

@@ -52,7 +52,7 @@ def _judge(facts: TcFacts, around: Surroundings) -> Judged:
     metadata = row.metadata_bytes if told is None else told  # most of it was never touched
     untouched = row.free_bytes - row.free_resident_bytes if row.free_resident_bytes is not None else 0
     held = row.system_bytes - row.returned_bytes - untouched + metadata
-    judged = verdict.usual(held, used, around.taken_bytes.get(name), beyond)
+    judged = verdict.usual(held, used, around.taken_bytes.get(name), beyond, metadata)
     free = held - metadata - used
     if judged.kind == verdict.HOARDING and 2 * ((row.central_bytes or 0) + row.tail_bytes) > free:
         what = "fragmented: free objects share spans with objects in use"

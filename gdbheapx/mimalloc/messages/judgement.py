@@ -33,7 +33,8 @@ def _judge(facts: MimallocFacts, around: Surroundings) -> Judged:
     taken = max(0, taken - given) if taken is not None else None
     gone = max(0, held - taken) if taken is not None else 0
     weighed = held - min(gone, sum(row.reserve_bytes + row.span_bytes for row in rows))
-    verdict_ = verdict.usual(weighed, used, taken, around.beyond_bytes if around.is_cut or not facts.is_whole else 0)
+    overhead = sum(row.overhead_bytes + row.unparsed_bytes for row in rows)
+    verdict_ = verdict.usual(weighed, used, taken, around.beyond_bytes if around.is_cut or not facts.is_whole else 0, overhead)
     lazy = given if facts.is_reset else min(given, around.droppable_bytes.get(name, 0))
     huge, reserved = [row.returned_huge_bytes for row in rows], sum(row.returned_bytes for row in rows)
     kept = huge_pages.Returned(name, reserved, given, add(huge), "given back, or never used", None, lazy)
@@ -41,7 +42,7 @@ def _judge(facts: MimallocFacts, around: Surroundings) -> Judged:
     judged = huge_pages.verdict(returned, given, weighed + given, verdict_)
     steps = [Step(*LAZY)] if facts.is_reset and returned is not None and judged.code == findings.GIVEN_BACK_IN_RAM else []
     steps += [*huge_pages.against(judged, returned), *_ways(facts, weighed), *verdict.what_is_in_use(verdict_.kind)]
-    return Judged(name, (name,), weighed + given, judged, findings_on(facts), steps if judged.kind != verdict.SMALL else [])
+    return Judged(name, (name,), weighed + given, judged, findings_on(facts, weighed), steps if judged.kind != verdict.SMALL else [])
 
 
 def _worth(size: int, held: int) -> bool:
@@ -69,9 +70,9 @@ def _ways(facts: MimallocFacts, held: int) -> Iterator[Step]:
         yield Step("pins", "shows which blocks keep the pages of freed ones")
 
 
-def findings_on(facts: MimallocFacts) -> List[Finding]:
-    """What stands out beside the verdict."""
-    found, held = [], sum(row.held_bytes for row in facts.arenas)
+def findings_on(facts: MimallocFacts, held: int) -> List[Finding]:
+    """What stands out beside the verdict, of as much as that is about."""
+    found = []
     owned = [row for row in facts.arenas if row.owner != ABANDONED]
     waiting = sum(row.remote_free_bytes for row in owned)
     if _worth(waiting, held):

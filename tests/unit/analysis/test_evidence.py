@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gdbheapx import findings as codes
-from gdbheapx import verdict
+from gdbheapx import units, verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.analysis import memory_verdict, overview
@@ -27,6 +27,7 @@ from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import JemallocFacts
 from gdbheapx.model import SURENESS, AllocatorInfo, Claim, HistogramRow
+from gdbheapx.units import Size, say
 from tests.support.builders.records import MB, UNPREFIXED, conditions, glibc_arena, jemalloc_arena, part, slabs, split, tickers
 from tests.support.searches import search
 
@@ -262,6 +263,16 @@ def test_no_missing_part_changes_the_usual_verdict(used: int, free: int, used_he
         else:
             assert (found.kind, found.code) == (whole.kind, whole.code) and (found.sure == "certain") == (not beyond)
         assert verdict.usual(used + free, used, None, beyond).sure != "certain"
+
+
+@given(sizes, sizes, sizes)
+@search(100)
+def test_only_what_is_free_is_called_free(used: int, free: int, overhead: int) -> None:
+    """Headers and tables are neither in use nor free: the figure is that of the free parts in the table below."""
+    held = used + free + overhead
+    found = verdict.usual(held, used, held, 0, overhead)
+    if found.kind != verdict.SMALL:
+        assert str(found.evidence).endswith(str(say("%s (%s) are free in the allocator", Size(free), units.share(free, held))))
 
 
 # ---------------------------------------------------------------------------------------------------- given back, and in RAM

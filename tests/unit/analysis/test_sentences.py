@@ -292,7 +292,9 @@ def mimalloc(*rows: Dict[str, Any], has_ended: bool = True) -> Callable[[], Iter
     """What is said of such arenas."""
     arenas = [MimallocArena("mimalloc", *([0] * (len(MimallocArena._fields) - 1)))._replace(index=index, **row) for index, row in enumerate(rows)]  # type: ignore[arg-type]
     info: Any = None
-    return lambda: mimalloc_judgement.findings_on(MimallocFacts(info, arenas, {}, (), (), has_ended=has_ended))
+    return lambda: mimalloc_judgement.findings_on(
+        MimallocFacts(info, arenas, {}, (), (), has_ended=has_ended), sum(row.held_bytes for row in arenas)
+    )
 
 
 def mimalloc_steps() -> Iterable[Any]:
