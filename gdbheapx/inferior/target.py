@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections import Counter
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Type
 
@@ -355,8 +356,8 @@ class ElfTarget(Target):
     def functions(self, module: Module, exported: bool = False) -> List[Function]:
         key = (module, exported)
         if key not in self._functions:
-            files = () if exported else self.symbol_files(module)
-            entries = self._all_symbols(module, FUNCTIONS) if exported else (e for file in files for e in file.every_symbol(types=FUNCTIONS))
+            tables = (file.every_symbol(types=FUNCTIONS) for file in (() if exported else self.symbol_files(module)))
+            entries = self._all_symbols(module, FUNCTIONS) if exported else chain.from_iterable(tables)
             self._functions[key] = self._functions_of(module, entries)
         return self._functions[key]
 
