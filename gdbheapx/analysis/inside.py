@@ -1,6 +1,6 @@
 """What `report` says of the memory in use beyond its sums: who keeps most of it, and what it is."""
 
-from typing import List, NamedTuple, Optional, Sequence
+from typing import List, NamedTuple, Optional, Sequence, Union
 
 from gdbheapx import findings, problems, verdict
 from gdbheapx.analysis import coverage, page_parts, pins, runtime_tables
@@ -64,8 +64,15 @@ def is_much_leaked(inside: Optional[Inside]) -> bool:
     return _is_much(inside.leaked, inside.used)
 
 
-def _is_much(leaked: Optional[Sum], used: Sum) -> bool:
-    return leaked is not None and leaked.bytes >= SMALL_BYTES and 100 * leaked.bytes >= LEAKED_PERCENT * used.bytes
+def _is_much(part: Union[Sum, Garbage, None], used: Sum) -> bool:
+    return part is not None and part.bytes >= SMALL_BYTES and 100 * part.bytes >= LEAKED_PERCENT * used.bytes
+
+
+def find_much_garbage(kind: str, inside: Optional[Inside]) -> Optional[Garbage]:
+    """What waits for a collector, if it is much of what such a verdict calls in use."""
+    if inside is None or kind not in HELD_BY_PROGRAM or not _is_much(inside.garbage, inside.used):
+        return None
+    return inside.garbage
 
 
 def is_open(kind: str, inside: Optional[Inside]) -> bool:
@@ -78,10 +85,16 @@ def is_open(kind: str, inside: Optional[Inside]) -> bool:
 
 
 def with_open(judged: Verdict, inside: Optional[Inside]) -> Verdict:
-    """The same; where it may be `leaked`, with what is lacking for that and the command that decides, and no word that it is no leak."""
-    if not is_open(judged.kind, inside):
+    """The same; where it may be `leaked`, with what is lacking for that and the command that decides, and no word that it is no leak; nor
+    where much is garbage."""
+    garbage = find_much_garbage(judged.kind, inside)
+    if garbage is None and not is_open(judged.kind, inside):
         return judged
-    if inside is None:
+    if inside is not None and garbage is not None:
+        of_used = Size(garbage.bytes), Size(inside.used.bytes), share(garbage.bytes, inside.used.bytes), garbage.runtime
+        text = "%s of %s in use (%s) are %s objects in cycles that wait for its collector: `gdbheapx leaks` shows what frees them"
+        lacking = str(say(text, *of_used))
+    elif inside is None:
         lacking = "whether part of it is leaked is not known, its blocks were not looked at: `gdbheapx leaks` decides"
     elif inside.leaked is None:
         lacking = "whether part of it is leaked is not known: what may hold its blocks was not read, the Notes say what"
@@ -102,6 +115,8 @@ def leaks_steps(session: Session, kind: str, inside: Optional[Inside]) -> List[S
     """What comes first where much is leaked, or may be; none else."""
     if is_much_leaked(inside):
         return [Step("leaks", "shows what nothing points to any more" + session.stands_still(Reads.GRAPH))]
+    if find_much_garbage(kind, inside) is not None:
+        return [Step("leaks", "shows the garbage, by class, and what frees it" + session.stands_still(Reads.GRAPH))]
     if not is_open(kind, inside):
         return []
     if inside is None or inside.may_be_garbage:

@@ -68,6 +68,10 @@ class Outcome(NamedTuple):
         return self.measured_percent is not None or (self.kind == EXACT and not self.is_in_force and (self.saves_least_bytes or 0) > 0)
 
 
+SHOWN_PERCENT = 125
+"""For rank(): of what was computed from this process, beside what a setting saved in others."""
+
+
 class WhatIf(NamedTuple):
     """The answer."""
 
@@ -124,7 +128,7 @@ def _what_if(session: Session) -> WhatIf:
 def rank(one: Outcome) -> Tuple[bool, bool, int, int, int]:
     """What is advised, and saves most of what it acts on; of those alike the least harm. What this process has shown counts a quarter more
     than what a setting saved in others."""
-    about = (one.acts_on_bytes or 0) * (one.measured_percent or 125)
+    about = (one.acts_on_bytes or 0) * (one.measured_percent or SHOWN_PERCENT)
     return not one.is_advised, one.is_in_force, -about, one.harm, -(one.saves_most_bytes or 0)
 
 
