@@ -119,7 +119,7 @@ site: ## docs/ as pages for a browser, in build/site; a broken link is an error
 	@$(SETUP) test
 	@$(SITE)
 
-changelog: ## a release's section of CHANGELOG.md from changelog.d, and the version everywhere: make changelog VERSION=1.0.0rc1
+changelog: ## a release's section of CHANGELOG.md from changelog.d, and the version everywhere: make changelog VERSION=1.0.1
 	@$(SETUP) test
 	@$(PYTHON) -m tools.make_changelog "$(VERSION)"
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gdbheapx.api import Answer, Block, Blocks, Heap, HeapxError, Problem, UsageError, current, open
 
-__version__ = "1.0.0rc1"
+__version__ = "1.0.0"
 __all__ = ["Answer", "Block", "Blocks", "Heap", "HeapxError", "Problem", "UsageError", "__version__", "current", "open"]
 
 
