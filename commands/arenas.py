@@ -6,10 +6,10 @@ from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Per-arena totals: used, cached, free, and what a trim or purge would return."""
+HELP = """What each arena holds: used, cached, free, returnable."""
 
 
-@command("arenas", reads=Reads.TOTALS, help=HELP, snapshot=True)
+@command("arenas", reads=Reads.TOTALS, help=HELP, examples=("-p 4711 arenas",), snapshot=True)
 def arenas(session: Session, options: Options) -> Answer:
     """The command `arenas`."""
     from gdbheapx.allocators.records import HeapArenas

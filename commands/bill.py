@@ -4,7 +4,7 @@ from gdbheapx.command import Answer, Options, argument, command, count
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
-HELP = """The memory of a pod, container or service: every byte of its memory cgroup once.
+HELP = """What a container or service uses of its memory limit.
 
 WHICH is a process (its pid), the path of a memory cgroup (`/system.slice/redis.service`), or the id of a pod or container, or its
 beginning where one group alone has it. `kubectl get pod NAME -o jsonpath={.metadata.uid}` prints the id of a pod.
@@ -30,6 +30,8 @@ known what is in use.
     ],
     needs_target=False,
     help=HELP,
+    examples=("bill 4711", "bill /system.slice/redis.service"),
+    in_shell=True,
 )
 def bill(session: Session, options: Options) -> Answer:
     """The command `bill`."""

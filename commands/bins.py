@@ -10,7 +10,7 @@ from gdbheapx.stops import Reads
 HELP = """The non-empty bins of every arena."""
 
 
-@command("bins", reads=Reads.LISTS, help=HELP, snapshot=True)
+@command("bins", reads=Reads.LISTS, help=HELP, examples=("-p 4711 bins",), snapshot=True)
 def bins(session: Session, options: Options) -> Answer:
     """The command `bins`."""
     from gdbheapx import allocators

@@ -7,7 +7,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 
-HELP = """A snapshot of a process that crashes, as a handler for core_pattern.
+HELP = """A snapshot of each process that crashes (core_pattern).
 
 `gdbheapx capture --show-pattern` prints the line that has the kernel start it, and changes nothing. With --listen it is a server, and the
 kernel connects to its socket instead (Linux 6.17). The kernel keeps the process until it is done. The core comes through standard input
@@ -42,6 +42,8 @@ the snapshot is partial; 1: there is none.
     needs_target=False,
     renders=lambda options: CAPTURE,
     help=HELP,
+    examples=("capture --show-pattern",),
+    in_shell=True,
 )
 def capture(session: Session, options: Options) -> Answer:
     """The command `capture`: the shell's process handles the crash."""

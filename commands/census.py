@@ -8,7 +8,7 @@ from gdbheapx.problems import USAGE
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """What the used blocks are: by class, type, header or shape, the largest first.
+HELP = """What is in use, by type: class, object, header, size.
 
 A block is named by what stands in it, without symbols: classes of C++ by their vtables, objects of Python by their types, headers
 that runtimes write. What no rule knows is named by the one thing that points to it (`Session+0x18`: the pointer 24 bytes into a
@@ -63,6 +63,7 @@ def ready(session: Session, options: Options) -> None:
     ],
     reads=Reads.CENSUS,
     help=HELP,
+    examples=("-p 4711 census", "-p 4711 census --by size", "--core core.4711 census --like Session"),
     snapshot=True,
     before=ready,
     needs=(

@@ -4,7 +4,7 @@ from gdbheapx.command import SHORT_STOP, Answer, Options, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Consistency checks as malloc does them, and more: what is damaged, and by what.
+HELP = """Consistency checks: what is damaged, and by what.
 
 Each finding has its address, the rule that is broken, and the message with which malloc would abort. `suspect` is the block that ends
 where the damage begins: most likely the program wrote past its end. Freed blocks are checked as well: on two lists, written to after they
@@ -13,7 +13,14 @@ held; `inside`: a thread was inside malloc). Exit code 3: there is a finding tha
 """
 
 
-@command("check", arguments=SHORT_STOP, needs=("gdbheapx.report.pages", "gdbheapx.analysis.coverage"), reads=Reads.CHECK, help=HELP)
+@command(
+    "check",
+    arguments=SHORT_STOP,
+    needs=("gdbheapx.report.pages", "gdbheapx.analysis.coverage"),
+    reads=Reads.CHECK,
+    help=HELP,
+    examples=("--core core.4711 check", "-p 4711 check --short-stop --yes"),
+)
 def check(session: Session, options: Options) -> Answer:
     """The command `check`."""
     from gdbheapx.analysis import broken, coverage

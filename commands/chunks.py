@@ -19,7 +19,7 @@ class Statuses:
         return word in list(self)
 
 
-HELP = """Every chunk with its address, size and status; filtered, sorted or by size class.
+HELP = """Every chunk: address, size, status; or by size class.
 
 `address` is what malloc returned; `chunk` is the header before it, where the allocator has one.
 """
@@ -45,6 +45,7 @@ HELP = """Every chunk with its address, size and status; filtered, sorted or by 
     ],
     reads=Reads.BLOCKS,
     help=HELP,
+    examples=("-p 4711 chunks --sort size --limit 20", "--core core.4711 chunks --status free --min-size 1M"),
     snapshot="histogram",
 )
 def chunks(session: Session, options: Options) -> Answer:

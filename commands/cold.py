@@ -6,7 +6,7 @@ from gdbheapx.problems import NOT_LIVE
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Which blocks in use nobody touches, and what of them is in swap.
+HELP = """Memory in use that nobody touches, and what is in swap.
 
 By class and owner. Cold are blocks all of whose pages are in swap, or were not touched while they were watched. Without --for nothing is
 watched. With --for the pages are marked, the process runs on, and after that time a short look tells which are still untouched. That asks
@@ -61,6 +61,7 @@ def watch(session: Session, options: Options) -> None:
     ],
     reads=Reads.OWNERS,
     help=HELP,
+    examples=("-p 4711 cold", "-p 4711 cold --for 60"),
     snapshot=True,
     needs=("gdbheapx.analysis.cold", "gdbheapx.report.cold_text"),
     before=watch,

@@ -6,14 +6,14 @@ from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """How far jemalloc has returned each arena's unused pages, and which threads do it.
+HELP = """How far jemalloc has returned each arena's unused pages.
 
 jemalloc returns dirty pages to the OS over the decay time, in 200 intervals, or makes them muzzy first (the kernel may take muzzy
 pages when it needs memory). `late`: how overdue the current interval is, i.e. how long no thread has run decay for this arena.
 """
 
 
-@command("decay", reads=Reads.STATE, help=HELP, snapshot=True)
+@command("decay", reads=Reads.STATE, help=HELP, examples=("-p 4711 decay",), snapshot=True)
 def decay(session: Session, options: Options) -> Answer:
     """The command `decay`."""
     from gdbheapx.allocators import OfAllocator

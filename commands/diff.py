@@ -5,7 +5,7 @@ from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """What grew from one look to a later one: by part of the memory, class and owner.
+HELP = """What grew between two snapshots, cores or processes.
 
 Each of the two is the file of a snapshot, a core, or a process id; of a core or a process a snapshot is taken for this. With --pid or
 --core, or inside gdb, OLD alone is compared with that. A line reads `+ GROWTH (NEW - OLD) BLOCKS what`. Owners tell what they hold
@@ -31,6 +31,7 @@ OF = "what --fail-on-growth is about: all parts that grew, used blocks (malloc),
     reads=lambda options: Reads.SNAPSHOT if options.new is None else Reads.STATE,
     renders=lambda options: HTML if options.html is not None else None,
     help=HELP,
+    examples=("diff before.snap after.snap", "-p 4711 diff before.snap"),
     needs=("gdbheapx.snapshot.take", "gdbheapx.snapshot.diff", "gdbheapx.snapshot.owned", "gdbheapx.report.diff_text"),
 )
 def diff(session: Session, options: Options) -> Answer:

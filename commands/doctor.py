@@ -6,14 +6,22 @@ from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """What gdbheapx found in the target, and what it needs to answer more; never writes.
+HELP = """What was found, and what is missing to answer more.
 
 Shows allocators with versions and build-ids, where each layout and address came from, threads and thread-local storage, whether a
 core is complete, and which debug files are missing and how to get them. Without a target it shows what this machine has.
 """
 
 
-@command("doctor", needs_target=False, reads=Reads.STATE, tells_of_gdb=True, help=HELP, needs=("gdbheapx.analysis.checkup",))
+@command(
+    "doctor",
+    needs_target=False,
+    reads=Reads.STATE,
+    tells_of_gdb=True,
+    help=HELP,
+    examples=("-p 4711 doctor", "--core core.4711 doctor"),
+    needs=("gdbheapx.analysis.checkup",),
+)
 def doctor(session: Session, options: Options) -> Answer:
     """The command `doctor`."""
     from gdbheapx.analysis.checkup import checkup

@@ -5,7 +5,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 
-HELP = """A core or snapshot in the terminal: owners opened node by node, classes, paths, SQL.
+HELP = """A core or snapshot in the terminal, node by node.
 
 Keys: 1 to 7 choose overview, arenas, owners, census, search, SQL, differences; Enter opens a row (a class leads to its owners and blocks,
 an owner to its place in the tree, a block to its paths to roots), p shows the paths of what the cursor is on in the tree, Escape goes
@@ -24,6 +24,8 @@ back; / filters, s sorts, e exports the table as CSV, w writes the page of `repo
     needs_target=False,
     renders=lambda options: EXPLORE,
     help=HELP,
+    examples=("explore core.4711", "explore now.snap --against before.snap"),
+    in_shell=True,
 )
 def explore(session: Session, options: Options) -> Answer:
     """The command `explore`: the shell's process shows it."""

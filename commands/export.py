@@ -8,7 +8,7 @@ from gdbheapx.problems import NOT_IN_SNAPSHOT, SHELL_ONLY, USAGE
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """The used blocks as a file for viewers and engines: CSV, Perfetto, pprof, parquet.
+HELP = """The heap as a file: flame graph, pprof, CSV, Perfetto.
 
 folded: stacks for flamegraph.pl, inferno and speedscope, a line each, `frame;frame BYTES`. pprof: the same for `go tool pprof`, with
 blocks and bytes; of owners also what of them is in RAM and in swap, and the free memory that they keep, where that is known. Of owners:
@@ -41,6 +41,7 @@ def what(options: Options) -> Reads:
     reads=what,
     renders=lambda options: SQL if options.format == "parquet" else None,
     help=HELP,
+    examples=("-p 4711 export --format folded -o heap.folded", "--core core.4711 export --format csv -o blocks.csv"),
     snapshot=True,
     needs=(
         "gdbheapx.analysis.census.find",

@@ -6,7 +6,7 @@ from typing import Tuple
 from gdbheapx.command import Answer, Options, argument, command, count
 from gdbheapx.session import Session
 
-HELP = """`report --json` of many cores and snapshots, a document each; then one table.
+HELP = """Reports of many cores and snapshots, and one table.
 
 Each core is looked at by a process of its own, without following its blocks (`report --no-deep`): memory stays small, and a bad core is a
 row with its reason. What lies at a URL is fetched by the process that looks at it; it requires `gdbheapx[store]`. A second run makes only
@@ -40,6 +40,8 @@ def share(given: str) -> Tuple[int, int]:
     ],
     needs_target=False,
     help=HELP,
+    examples=("fleet cores/*.core -o reports",),
+    in_shell=True,
 )
 def fleet(session: Session, options: Options) -> Answer:
     """The command `fleet`."""

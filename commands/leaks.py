@@ -10,7 +10,7 @@ from gdbheapx.stops import Reads
 if TYPE_CHECKING:
     from gdbheapx.analysis.reachability import leaks as model
 
-HELP = """Which blocks in use nothing points to any more, and how sure that is.
+HELP = """Memory that nothing references any more.
 
 Every block in use is `held` (a pointer to its start leads there from a global variable, a stack, a register or thread-local
 storage), `maybe` (only weaker evidence does, such as a pointer to its middle) or `leaked` (nothing does). Leaked blocks are
@@ -35,6 +35,7 @@ once. What only the kernel (epoll) or another process holds cannot be seen.
     ],
     reads=lambda options: Reads.WEAK if options.weak else Reads.GRAPH,
     help=HELP,
+    examples=("-p 4711 leaks", "--core core.4711 leaks --list", "--core core.4711 leaks --fail-on-leak 1M"),
     snapshot=True,
     needs=(
         "gdbheapx.analysis.reachability.leaks",

@@ -16,14 +16,22 @@ ARGUMENTS = (
     ),
 )
 
-HELP = """The statistics that the allocator would print, read from memory; calls nothing.
+HELP = """The statistics that the allocator itself would print.
 
 Reports the allocator that owns malloc, unless --allocator selects another. If another holds more memory than that one, a note names it.
 Refused where the owner has no such text here: see `gdbheapx arenas`.
 """
 
 
-@command("malloc-stats", ARGUMENTS, reads=Reads.TOTALS, help=HELP, needs=("gdbheapx.analysis.beside",), snapshot=True)
+@command(
+    "malloc-stats",
+    ARGUMENTS,
+    reads=Reads.TOTALS,
+    help=HELP,
+    examples=("-p 4711 malloc-stats",),
+    needs=("gdbheapx.analysis.beside",),
+    snapshot=True,
+)
 def malloc_stats(session: Session, options: Options) -> Answer:
     """The command `malloc-stats`."""
     name = "malloc-stats --merged-only" if options.merged_only else "malloc-stats"

@@ -5,7 +5,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 
-HELP = """Serves agents: read-only questions by the Model Context Protocol.
+HELP = """Serves agents: read-only answers by the protocol MCP.
 
 It speaks on standard input and output. Tools: report, arenas, census, leaks, owners, refs, whatis, pins, check, query, diff. Answers are
 cut to 40 KB and say what was left out, how long the process stood still, and which calls follow, with their arguments. Nothing that
@@ -24,6 +24,8 @@ later (pip install 'gdbheapx[mcp]').
     needs_target=False,
     renders=lambda options: MCP,
     help=HELP,
+    examples=("-p 4711 mcp",),
+    in_shell=True,
 )
 def mcp(session: Session, options: Options) -> Answer:
     """The command `mcp`: the shell's process serves."""

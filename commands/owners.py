@@ -6,7 +6,7 @@ from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """What holds the used memory: global variables, threads, mappings, and their blocks.
+HELP = """Which variables, threads, blocks keep memory alive.
 
 `retained` is what would be lost with an owner: nothing else leads there. `reached` is all that it leads to, others too. What several
 owners hold is retained by none of them; it is shown as `shared` where one block stands above it. A suspect keeps a fifth of the heap or
@@ -27,6 +27,7 @@ more; it is followed down to the block where the memory piles up. A block is cal
     ],
     reads=Reads.OWNERS,
     help=HELP,
+    examples=("-p 4711 owners", "-p 4711 owners --of g_sessions --depth 2", "--core core.4711 owners --by class"),
     snapshot=True,
     needs=(
         "gdbheapx.analysis.coverage",

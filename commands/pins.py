@@ -4,7 +4,7 @@ from gdbheapx.command import SHORT_STOP, Answer, Options, argument, command, cou
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Which used blocks keep free memory from being returned: what they are, whose.
+HELP = """Which used blocks keep free memory from being returned.
 
 Free memory returns to the OS in whole pages, or whole slabs, so one small block can keep a page. This counts the
 free memory that a trim or purge would leave; `arenas` shows what they would return (reclaimable). Each free byte counts once: for the
@@ -24,6 +24,7 @@ of the blocks; `alone_bytes` (JSON) is what nothing but these blocks keeps.
     ],
     reads=lambda options: Reads.CHECK if options.no_owners else Reads.PINS,
     help=HELP,
+    examples=("-p 4711 pins", "--core core.4711 pins --limit 5"),
     snapshot=True,
     needs=("gdbheapx.analysis.pins", "gdbheapx.report.pins_text"),
 )
@@ -34,6 +35,4 @@ def pins(session: Session, options: Options) -> Answer:
 
     kept = session.kept("pins", model.Kept, lambda: model.find(session, not options.no_owners))
     limit = options.limit
-    return Answer(
-        lambda: pins_text.data(kept, limit), lambda style: pins_text.lines(style, kept, limit), read=True, record=lambda: kept
-    )
+    return Answer(lambda: pins_text.data(kept, limit), lambda style: pins_text.lines(style, kept, limit), read=True, record=lambda: kept)

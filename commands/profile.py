@@ -7,14 +7,14 @@ from gdbheapx.command import Answer, Options, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """The live heap profile, where the allocator samples, in the format that jeprof reads.
+HELP = """The live heap profile, where the allocator samples.
 
 Name the file with -o: `gdbheapx -p PID profile -o FILE`, in gdb `heapx profile -o FILE`; then run `jeprof EXECUTABLE FILE`. The process's
 own dump would write the same. Where it covers less than three quarters of the memory in use, a note says how much.
 """
 
 
-@command("profile", reads=Reads.STATE, help=HELP)
+@command("profile", reads=Reads.STATE, help=HELP, examples=("-p 4711 profile -o heap.prof",))
 def profile(session: Session, options: Options) -> Answer:
     """The command `profile`."""
     heap = session.heaps.one_with_capability("profile")

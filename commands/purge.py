@@ -5,7 +5,7 @@ from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Make an allocator return its unused pages; --dry-run only predicts.
+HELP = """Makes an allocator return its unused pages.
 
 Calls the allocator's own function. It cannot return what thread caches hold, nor free blocks whose page, slab or span has others in use.
 It refuses, with the reason, if a call could harm the process: a thread is inside the allocator, a lock is held, the heap is damaged.
@@ -25,6 +25,7 @@ It refuses, with the reason, if a call could harm the process: a thread is insid
     acts=lambda options: not options.dry_run,
     reads=Reads.TOTALS,
     help=HELP,
+    examples=("-p 4711 purge --dry-run", "-p 4711 purge"),
 )
 def purge(session: Session, options: Options) -> Answer:
     """The command `purge`."""

@@ -6,7 +6,7 @@ from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """SQL over one look: blocks, their owners, arenas, classes, threads, leaks.
+HELP = """SQL over blocks, owners, arenas, classes, threads, leaks.
 
 `gdbheapx --pid N query "SELECT status, count(*), sum(size_bytes) FROM blocks GROUP BY ALL"`. DuckDB answers (pip install
 'gdbheapx[query]'), outside gdb: one SELECT, of which a process that stands still is asked no more than the tables it names. SQL can read
@@ -43,6 +43,8 @@ def ready(session: Session, options: Options) -> None:
     reads=Reads.CENSUS,
     renders=lambda options: SQL,
     help=HELP,
+    examples=('-p 4711 query "SELECT status, count(*) FROM blocks GROUP BY ALL"', "query --tables"),
+    in_shell=True,
     snapshot=True,
     before=ready,
     needs=(

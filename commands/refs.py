@@ -6,7 +6,7 @@ from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """What points to a block, and what points there, back to the roots: why it is held.
+HELP = """What points to a block, and so on back to the roots.
 
 Each line is one pointer; the chain ends at a global variable, a stack, thread-local storage or a register, or where nothing
 leads on (the block is lost with all that is in the chain). Where names lead there, `Path` says how the program itself gets to the block:
@@ -25,6 +25,7 @@ leads on (the block is lost with all that is in the chain). Where names lead the
     ],
     reads=Reads.OWNERS,
     help=HELP,
+    examples=("-p 4711 refs 0x55d0c0ffee10",),
     snapshot=True,
     needs=(
         "gdbheapx.analysis.reachability.refs",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gdbheapx.analysis.overview import Overview
     from gdbheapx.analysis.page_parts import PageCensus, PageParts
 
-HELP = """Where the memory went: whether malloc has it, whether it leaks, and what to do next.
+HELP = """Is it a leak, what holds memory, and what to do next.
 
 First it splits the memory of the process (RSS), or the bytes of the core, by owner: allocators, runtimes (JVM, V8, Go, BEAM, PHP,
 Ruby, CPython), thread stacks, generated code, bss, shared memory, private copies of file pages, page cache. The parts add up to RSS.
@@ -73,6 +73,7 @@ def ready(session: Session, options: Options) -> None:
     reads=lambda options: Reads.CENSUS if options.deep or options.sites else Reads.REPORT,
     renders=lambda options: HTML if options.html is not None else None,
     help=HELP,
+    examples=("-p 4711 report", "-p 4711 report --deep", "--core core.4711 report --html page.html"),
     needs=("gdbheapx.analysis.overview",),
     snapshot=True,
     before=ready,

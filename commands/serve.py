@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gdbheapx.extras.watch.machine import Machine
     from gdbheapx.extras.watch.samples import Sampler
 
-HELP = """An endpoint for Prometheus, with what `watch` samples; no process is stopped.
+HELP = """An endpoint for Prometheus; no process is stopped.
 
 From a shell only. For one process (--pid N or NAME) it has what `watch --openmetrics` writes: RSS, threads, allocator counters; it ends
 when the process does. --pids serves many by their counters alone: ALL, those whose program has a name, or those of a control group
@@ -64,6 +64,8 @@ def whose(of: "Union[Sampler, Machine]", which: Optional[str]) -> str:
     ],
     needs_target=False,
     help=HELP,
+    examples=("-p 4711 serve", "serve --pids ALL --every 60"),
+    in_shell=True,
     repeats=True,
 )
 def serve(session: Session, options: Options) -> Answer:

@@ -7,7 +7,7 @@ from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Write one look at the heap to a small file, to be mailed, asked and compared.
+HELP = """Writes the heap to a small file, to keep, mail or compare.
 
 `gdbheapx --snapshot FILE COMMAND` answers report (with --html), arenas, bins, tcache, tunables, decay, tickers, malloc-info,
 malloc-stats, chunks --histogram, leaks, owners, refs, whatis, export, query, pins and census from it; `gdbheapx diff` compares two.
@@ -33,6 +33,7 @@ FILE may be a URL (s3://BUCKET/KEY), here and wherever a snapshot is read: it re
     needs_target=False,
     reads=Reads.SNAPSHOT,
     help=HELP,
+    examples=("-p 4711 snapshot now.snap", "--snapshot now.snap report", "snapshot now.snap --show"),
     needs=("gdbheapx.snapshot.take", "gdbheapx.report.census_text", "gdbheapx.report.leaks_text", "gdbheapx.report.reach_text"),
 )
 def snapshot(session: Session, options: Options) -> Answer:

@@ -4,7 +4,7 @@ from gdbheapx.command import Answer, Options, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 
-HELP = """Packs: layouts of one allocator build, for hosts without its debug files.
+HELP = """Packs: layouts for hosts without debug files.
 
 A pack has types, relative addresses and constants, and the vtables of the C++ classes of any build. On a host that has the debug
 files, `export -o BUILDID.json` writes the pack of the target's allocator (--allocator selects one of several). `--module NAME`
@@ -28,6 +28,7 @@ packs, for builds of Debian's, are tried last.
     ],
     needs_target=False,
     help=HELP,
+    examples=("-p 4711 symbols export -o BUILDID.json", "symbols list"),
 )
 def symbols(session: Session, options: Options) -> Answer:
     """The command `symbols`."""

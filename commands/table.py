@@ -5,7 +5,7 @@ from typing import Any
 from gdbheapx.command import Answer, Options, argument, column_of, command
 from gdbheapx.session import Session
 
-HELP = """Many documents of `report --json` as one table, a row each.
+HELP = """Many documents of `report --json` as one table.
 
 A FILE is such a document, or the folder that `fleet` has filled. What is no document is a row with the reason. Figures that a document does
 not have are unknown. `kept` is what the allocator holds and the program does not use, as in `diff`; `memory` is RSS, or the bytes of the
@@ -30,6 +30,8 @@ def record() -> Any:
     ],
     needs_target=False,
     help=HELP,
+    examples=("table reports --sort memory",),
+    in_shell=True,
 )
 def table(session: Session, options: Options) -> Answer:
     """The command `table`."""

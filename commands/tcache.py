@@ -7,10 +7,10 @@ from gdbheapx.model import AllocatorInfo, ThreadCache
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """What each thread's cache holds: freed chunks that only this thread can reach."""
+HELP = """What each thread's cache holds."""
 
 
-@command("tcache", reads=Reads.LISTS, help=HELP, snapshot=True)
+@command("tcache", reads=Reads.LISTS, help=HELP, examples=("-p 4711 tcache",), snapshot=True)
 def tcache(session: Session, options: Options) -> Answer:
     """The command `tcache`."""
     kind = List[Tuple[AllocatorInfo, Sequence[ThreadCache]]]

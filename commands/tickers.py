@@ -10,7 +10,7 @@ from gdbheapx.stops import Reads
 if TYPE_CHECKING:
     from gdbheapx.allocators.records import Answered
 
-HELP = """jemalloc threads that never got a decay ticker, and the arenas that suffer from it.
+HELP = """jemalloc threads that never return unused pages.
 
 In jemalloc 5.0.1 to 5.2.1 a thread whose first call is free() never returns unused pages to the OS: it is `blind`. A thread that has
 only freed so far becomes blind at its first malloc: it is `at-risk`. Exit code 3: an arena goes unpurged, or is degraded, overdue by more
@@ -40,6 +40,7 @@ suffers); 4: the state of a thread is unknown. Changes nothing in the process un
     acts=lambda options: options.cure,
     reads=Reads.STATE,
     help=HELP,
+    examples=("-p 4711 tickers", "-p 4711 tickers --cure"),
     snapshot=True,
 )
 def tickers(session: Session, options: Options) -> Answer:

@@ -13,7 +13,7 @@ def acts(options: Options) -> bool:
     return not options.dry_run or bool(options.probe)
 
 
-HELP = """Call malloc_trim(PAD) in the process; --dry-run only predicts what it would return.
+HELP = """Calls malloc_trim, or with --dry-run predicts it.
 
 It returns whole pages inside free chunks of every arena, and the main arena's top. It never returns the tops of other arenas, nor
 what thread caches hold. It refuses, with the reason, if a call could harm the process: a thread is inside malloc, a lock is held,
@@ -41,6 +41,7 @@ the heap is damaged.
     acts=acts,
     reads=Reads.TOTALS,
     help=HELP,
+    examples=("-p 4711 trim --dry-run", "-p 4711 trim"),
 )
 def trim(session: Session, options: Options) -> Answer:
     """The command `trim`."""

@@ -7,10 +7,10 @@ from gdbheapx.model import AllocatorInfo
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Values now in force, with dynamic thresholds and run-time changes; what each means."""
+HELP = """Settings of the allocator now in force, and their meaning."""
 
 
-@command("tunables", reads=Reads.STATE, help=HELP, snapshot=True)
+@command("tunables", reads=Reads.STATE, help=HELP, examples=("-p 4711 tunables",), snapshot=True)
 def tunables(session: Session, options: Options) -> Answer:
     """The command `tunables`."""
     from gdbheapx import allocators

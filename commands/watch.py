@@ -11,7 +11,7 @@ from gdbheapx.session import Session
 if TYPE_CHECKING:
     from gdbheapx.extras.watch.samples import Sampler
 
-HELP = """A living process over time, without stopping it: RSS, threads, allocator counters.
+HELP = """How a process grows over time, without stopping it.
 
 From a shell only. It never attaches to the process and writes nothing to it; each sample reads a few counters. Figures with ~ are
 estimates from a walk over what changes meanwhile, made at most so often that it takes 2 % of one processor; ? is unknown. --exact
@@ -72,6 +72,8 @@ def rule(text: str) -> Any:
     ],
     needs_target=False,
     help=HELP,
+    examples=("-p 4711 watch --every 10 --for 15m", "-p 4711 watch --html curves.html", "watch --pids ALL --every 60 --for 1h"),
+    in_shell=True,
     repeats=True,
 )
 def watch(session: Session, options: Options) -> Answer:

@@ -6,7 +6,7 @@ from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """How much memory a setting would save, before anybody restarts.
+HELP = """How much memory a setting would save, before a restart.
 
 A setting is shown if it was measured to help against what keeps memory here (docs/reference/advice.md): what it acts on; RSS as it would
 be at the same point of the program's work, had the process begun with it; what that rests on; and what it costs. What saves most comes
@@ -18,7 +18,7 @@ does not tell RSS: only what a setting would save at most is shown. docs/how-to/
 """
 
 
-@command("what-if", reads=Reads.BLOCKS, help=HELP, snapshot=True)
+@command("what-if", reads=Reads.BLOCKS, help=HELP, examples=("-p 4711 what-if", "--core core.4711 what-if --json"), snapshot=True)
 def what_if(session: Session, options: Options) -> Answer:
     """The command `what-if`."""
     from gdbheapx.analysis import what_if as model

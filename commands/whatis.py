@@ -4,7 +4,7 @@ from gdbheapx.command import NAMES, Answer, Options, Switch, address, argument, 
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """What is at an address: its block, arena, bin or cache, and the blocks beside it.
+HELP = """What is at an address: its block, what holds it, neighbours.
 
 Where no heap holds it: the mapping, the object with its nearest symbol, the thread's stack or thread-local storage. `offset` counts from
 the address that malloc returned; below zero it is in the block's header.
@@ -32,6 +32,7 @@ LEAST_CUT_BYTES = 4096
     ],
     reads=lambda options: Reads.CENSUS if options.holders else Reads.REPORT,
     help=HELP,
+    examples=("-p 4711 whatis 0x55d0c0ffee10", "--core core.4711 whatis 0x55d0c0ffee10 --holders"),
     snapshot=True,
 )
 def whatis(session: Session, options: Options) -> Answer:

@@ -20,33 +20,10 @@ RARELY = 50_000
 """How many more objects than before make Python look for garbage: importing makes little of it, and much that is looked through."""
 GDBINIT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gdbinit.py")
 """What gdb sources; of the single file it is that file (tools/make_single.py)."""
-HELP = (["help"], ["-h"], ["--help"])
+HELP = (["help"], ["-h"], ["--help"], ["--help-all"])
 """A first word that asks for help."""
 SIGNALS = {1: "SIGHUP", 2: "Ctrl-C", 15: "SIGTERM"}
 """Their numbers, as the module signal has them, and how they are called here."""
-USAGE = """usage: gdbheapx (--pid N | --core FILE | --snapshot FILE) [options] COMMAND
-                [options of the command]
-       gdbheapx N|NAME|FILE    the report of this process, core or snapshot
-       gdbheapx gdbinit [--install | --remove] | doctor | --version
-
-  --pid N|NAME       read this process (-p); it is stopped for a moment, then
-                     continues
-  --core FILE        read this core, also a compressed one (.zst, .lz4, .xz,
-                     .gz, .bz2), or a URL
-  --snapshot FILE    read what `snapshot` has written; needs neither the process
-                     nor gdb
-  --exe FILE         the program, if gdbheapx does not find it
-  --gdb PATH|none    read inside this gdb. Otherwise gdbheapx reads by itself;
-                     it runs the first gdb in PATH for what changes a process
-                     (trim, purge, tickers --cure), for doctor and with
-                     --debuginfod. With none it runs no gdb at all
-  --sysroot DIR      the file tree of the machine the target ran on
-  --debug-dir DIR    search debug files here first; may be repeated
-  --symbols DIR      search symbol packs here; may be repeated
-  --no-debug-info    ignore every debug file
-  --debuginfod       let gdb fetch debug files from the servers in
-                     DEBUGINFOD_URLS; needs gdb
-"""
 
 
 def named_gdb(given: Optional[str]) -> Optional[str]:
@@ -372,22 +349,15 @@ def end_keeper() -> None:
 
 
 def show_help(rest: Sequence[str], asked_for: bool) -> int:
-    """The list of commands, or the help of one."""
-    from gdbheapx import command
+    """The commands in groups, or the help of one."""
+    from gdbheapx import help_pages
+    from gdbheapx.errors import UsageError
 
-    command.load_commands()
-    name = next((word for word in rest if not word.startswith("-") and word != "help"), None)
-    declared = command.find(name) if name else None
-    if name and declared is None:
-        return end(rest, command.no_such_command(name))
-    if declared is not None:
-        return say_help(command.parser_of(declared, "gdbheapx").format_help())
-    lines = [
-        "  %-13s %s" % (known.name, known.help.strip().split("\n")[0])
-        for known in (command.find(word) for word in command.names())
-        if known
-    ]
-    text = USAGE + "\ncommands:\n" + "\n".join(lines) + "\n\nThe default command is report. gdbheapx COMMAND --help shows its options.\n"
+    names = [word for word in rest if not word.startswith("-") and word != "help"]
+    try:
+        text = help_pages.asked_for(names, help_pages.SHELL, "--help-all" in rest)
+    except UsageError as error:
+        return end(rest, error)
     if asked_for:
         return say_help(text)
     fail(text.rstrip("\n"))

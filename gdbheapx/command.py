@@ -11,8 +11,9 @@ import os
 import re
 import sys
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
 
+from gdbheapx.catalogue import ALIASES, file_of
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -153,6 +154,12 @@ class Command(NamedTuple):
     """A snapshot answers it: what it reads of memory goes through session.kept(), or is the graph. A text: only with this option."""
     before: Optional[Callable[[Session, Options], None]] = None
     """Called once, before the process is looked at or stopped: what has to be watched while it runs."""
+    examples: Sequence[str] = ()
+    """Command lines without the program's name."""
+    in_shell: bool = False
+    """gdb does not offer it."""
+    given: Mapping[str, Any] = {}
+    """Options that its name sets: it is an older name of a command that has them."""
 
 
 COMMANDS: Dict[str, Command] = {}
@@ -172,6 +179,8 @@ def command(
     tells_of_gdb: bool = False,
     snapshot: Union[bool, str] = False,
     before: Optional[Callable[[Session, Options], None]] = None,
+    examples: Sequence[str] = (),
+    in_shell: bool = False,
 ) -> Callable[[Callable[[Session, Options], Answer]], Callable[[Session, Options], Answer]]:
     """Declare the function below as the command `name`; it gets the session and its parsed options.
 
@@ -182,24 +191,56 @@ def command(
         if not help:
             raise ValueError("command %s needs help" % name)
         what = (lambda options: reads) if isinstance(reads, Reads) else reads
-        known = tuple(arguments), run, help, slow, needs_target, acts, needs, repeats, what, renders, tells_of_gdb, snapshot, before
-        COMMANDS[name] = Command(name, *known)
+        known = (
+            tuple(arguments),
+            run,
+            help,
+            slow,
+            needs_target,
+            acts,
+            needs,
+            repeats,
+            what,
+            renders,
+            tells_of_gdb,
+            snapshot,
+            before,
+            examples,
+            in_shell,
+        )
+        declared = COMMANDS[name] = Command(name, *known)
+        for older, (newer, given) in ALIASES.items():
+            if newer == name:
+                left = tuple(one for one in declared.arguments if dest(one) not in given)
+                COMMANDS[older] = declared._replace(name=older, arguments=left, given=given)
         return run
 
     return declare
+
+
+def dest(given: Argument) -> str:
+    """The name that the option has among those that were parsed."""
+    long = next((flag for flag in given.flags if flag.startswith("--")), given.flags[0])
+    return str(given.options.get("dest") or long.lstrip("-").replace("-", "_"))
 
 
 def full_help(declared: Command) -> str:
     """The help of a command, with what each allocator says of its part."""
     from gdbheapx import allocators
 
-    more = "\n".join(text.rstrip("\n") for text in allocators.paragraphs(declared.name))
+    older = [name for name, (newer, _) in ALIASES.items() if newer == declared.name]
+    more = "\n".join(text.rstrip("\n") for name in (declared.name, *older) for text in allocators.paragraphs(name))
     return "%s\n%s" % (declared.help.rstrip("\n"), "\n%s\n" % more if more else "")
 
 
 def names() -> List[str]:
-    """Declared commands, sorted."""
-    return sorted(COMMANDS)
+    """Declared commands, sorted, without older names."""
+    return sorted(name for name in COMMANDS if name not in ALIASES)
+
+
+def is_command(name: str) -> bool:
+    """A command has this name, or had it; none is imported."""
+    return file_of(name) in command_files()
 
 
 def find(name: str) -> Optional[Command]:
@@ -213,7 +254,7 @@ def load_commands(only: Optional[str] = None) -> None:
     They read nothing when they are imported.
     """
     files = command_files()
-    own = (only or "").replace("-", "_")
+    own = file_of(only or "")
     for name in [own] if own in files else files:
         importlib.import_module("gdbheapx.commands." + name)
 
@@ -243,20 +284,16 @@ def command_files() -> List[str]:
 
 
 class Words(argparse.ArgumentParser):
-    """The options of one command. It raises instead of ending the process, and asks allocators for their part of the help only for help."""
+    """The options of one command. It raises instead of ending the process."""
 
     def __init__(self, command: Command, program: str) -> None:
-        super().__init__(
-            prog="%s %s" % (program, command.name),
-            add_help=False,
-            allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        self.command = command
+        super().__init__(prog="%s %s" % (program, command.name), add_help=False, allow_abbrev=False)
+        self.command, self.program = command, program
 
     def format_help(self) -> str:
-        self.description = "\n".join(line.strip() for line in full_help(self.command).strip().split("\n"))
-        return super().format_help()
+        from gdbheapx import help_pages
+
+        return help_pages.of_command(self.command, self.program)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError("%s: %s" % (self.prog.split(" ", 1)[-1], message), "try: %s --help" % self.prog)
@@ -265,21 +302,19 @@ class Words(argparse.ArgumentParser):
 def parser_of(command: Command, program: str, with_expressions: bool = False) -> argparse.ArgumentParser:
     """The parser of one command; `program` is `heapx` or `gdbheapx`. `with_expressions`: an address is left as it was typed, in words."""
     parser = Words(command, program)
-    own = (
-        parser.add_argument_group("options of this command")
-        if any(given.flags[0].startswith("-") for given in command.arguments)
-        else parser
-    )
-    taken: Set[str] = set()
     for given in command.arguments:
-        how = {**given.options, **_as_typed(given)} if with_expressions else given.options
-        (own if given.flags[0].startswith("-") else parser).add_argument(*given.flags, **how)
-        taken.update(given.flags)
-    common = parser.add_argument_group("options of every command")
-    for flags, options in COMMON:
-        if not taken.intersection(flags):
-            common.add_argument(*flags, **options)
+        parser.add_argument(*given.flags, **({**given.options, **_as_typed(given)} if with_expressions else given.options))
+    for given in common(command):
+        parser.add_argument(*given.flags, **given.options)
+    parser.set_defaults(**command.given)
     return parser
+
+
+def common(command: Command) -> List[Argument]:
+    """The options of every command, without what the command takes for itself."""
+    taken = {flag for given in command.arguments for flag in given.flags}
+    left = [(tuple(flag for flag in flags if flag not in taken), options) for flags, options in COMMON]
+    return [Argument(flags, options) for flags, options in left if flags]
 
 
 def seconds(text: str) -> float:
@@ -414,8 +449,11 @@ COMMON: Sequence[Any] = (
         },
     ),
     (("--traceback",), {"action": "store_true", "help": "show the Python traceback of an internal error"}),
-    (("-h", "--help"), {"action": "store_true", "help": "show this help"}),
+    (("-h", "--help"), {"action": "store_true", "help": "show the command's own options"}),
+    (("--help-all",), {"action": "store_true", "help": "show all options, and what the answer means"}),
 )
+ADVANCED = ("--max-stop", "--read-swap", "--traceback")
+"""Of these, what says how a process is read."""
 
 
 class Parsed(NamedTuple):
@@ -462,8 +500,10 @@ def parse(words: Sequence[str], program: str, evaluate: Optional[Evaluate] = Non
     if command is None:
         raise no_such_command(name)
     parser = parser_of(command, program)
-    if wants(rest, "-h", "--help"):
-        return Parsed(command, None, parser.format_help())
+    if wants(rest, "-h", "--help", "--help-all"):
+        from gdbheapx import help_pages
+
+        return Parsed(command, None, help_pages.of_command(command, program, wants(rest, "--help-all")))
     if evaluate is not None:
         parser = parser_of(command, program, with_expressions=True)
     try:

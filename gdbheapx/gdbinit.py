@@ -38,6 +38,7 @@ if "GDBHEAPX_COMMAND" in os.environ:
     gdb_entry.main()
 
 from gdbheapx import command as declared  # noqa: E402  (the package is found only now)
+from gdbheapx import help_pages  # noqa: E402
 
 
 class Setting(gdb.Parameter):
@@ -67,11 +68,14 @@ class Listing(gdb.Command):
         super().__init__(name, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
 
 
-HELP = """Where the memory of this process or core went, read from its malloc's own structures.
+HELP = """Where the memory of this process or core went, by its malloc's structures.
 
-heapx COMMAND [OPTIONS]        the answer as text, or with --json as one document
-heapx                          the same as: heapx report
-heapx --exit COMMAND           quit gdb with the exit code: 0 complete, 1 no answer, 2 usage, 3 a finding, 4 partial"""
+heapx [COMMAND] [OPTIONS]   the answer as text, or with --json as one document;
+                            heapx alone is heapx report
+heapx help [COMMAND]        the commands in groups, or the options of one
+heapx --exit COMMAND        quit gdb with the command's exit code: 0 complete,
+                            1 no answer, 2 usage, 3 a finding, 4 partial
+"""
 
 
 class Heapx(gdb.Command):
@@ -87,8 +91,21 @@ class Heapx(gdb.Command):
         words = gdb.string_to_argv(argument)
         if words[:1] == ["--exit"]:
             leave(words[1:])
+        elif words[:1] == ["help"] or words[:1] == ["--help-all"]:
+            tell(words)
         else:
             perform(words)
+
+
+def tell(words: List[str]) -> None:
+    """`heapx help`, `heapx help COMMAND`."""
+    from gdbheapx.errors import UsageError
+
+    names = [word for word in words if word != "help" and not word.startswith("-")]
+    try:
+        gdb.write(help_pages.asked_for(names, help_pages.ELSEWHERE, "--help-all" in words))
+    except UsageError as error:
+        raise gdb.GdbError("heapx: " + error.line())
 
 
 class Sub(gdb.Command):
@@ -96,7 +113,7 @@ class Sub(gdb.Command):
 
     def __init__(self, command: declared.Command) -> None:
         self.command = command
-        self.__doc__ = help_text(command)
+        self.__doc__ = help_pages.in_gdb(command)
         super().__init__("heapx " + command.name, gdb.COMMAND_DATA)
 
     def invoke(self, argument: str, from_tty: bool) -> None:
@@ -129,17 +146,6 @@ def values(flag: str) -> List[str]:
         return [str(index) for index in sorted({arena["index"] for arena in arenas if arena["index"] is not None})]
     except HeapxError:
         return []
-
-
-def help_text(command: declared.Command) -> str:
-    """What the command was declared with, then one line for each option."""
-    lines = [line.strip() for line in declared.full_help(command).strip().split("\n")]
-    options = [(", ".join(argument.flags), argument.options["help"]) for argument in command.arguments]
-    if options:
-        lines += ["", "Options:"] + ["  %-24s %s" % pair for pair in options]
-    common = "--json, -o FILE, --bytes, --wide, --max-seconds N, --max-stop SECONDS, --allocator ID"
-    lines += ["", "Every command takes %s; see: heapx %s --help" % (common, command.name)]
-    return "\n".join(lines)
 
 
 def settings() -> Any:
@@ -256,8 +262,8 @@ def register() -> None:
     Setting("color", gdb.PARAM_AUTO_BOOLEAN, None, "whether heapx colors its text; auto: as `set style enabled` has it")
     Setting("traceback", gdb.PARAM_BOOLEAN, False, "whether heapx shows the Python traceback of an internal error")
     for name in declared.names():
-        command = declared.find(name)
-        if command is not None:
+        command = declared.COMMANDS[name]
+        if not command.in_shell:
             Sub(command)
 
 

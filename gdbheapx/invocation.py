@@ -9,7 +9,7 @@ import os
 import time
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.command import COMMANDS, DEFAULT, ENDS, Command, Options, Parsed, command_files, load_commands, name_in, parse
+from gdbheapx.command import COMMANDS, DEFAULT, ENDS, Command, Options, Parsed, command_files, is_command, load_commands, name_in, parse
 from gdbheapx.errors import HeapxError, UsageError
 
 COMMAND, GLOBALS, FD, SCREEN = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD", "GDBHEAPX_SCREEN"
@@ -39,7 +39,7 @@ FLAGS = ("--no-debug-info", "--debuginfod")
 MOST_PIDS = 10
 """Told where several processes have a name."""
 EVERY_VALUE = ("--color", "--max-seconds", "--max-stop", "--allocator", "-o", "--output")
-EVERY_FLAG = ("--json", "--bytes", "--wide", "--read-swap", "--traceback", "-h", "--help")
+EVERY_FLAG = ("--json", "--bytes", "--wide", "--read-swap", "--traceback", "-h", "--help", "--help-all")
 """What every command takes, with a value and without (parse.py declares them): these may stand before it."""
 
 
@@ -131,7 +131,7 @@ def with_target(asked: GlobalOptions, words: List[str]) -> Tuple[GlobalOptions, 
         return asked, words
     load_commands(DEFAULT)
     word = words[0]
-    if word.replace("-", "_") in command_files():
+    if is_command(word):
         return asked, words
     pid = int(word) if word.isascii() and word.isdigit() else None
     if pid is None and "/" not in word and not os.path.isfile(word):

@@ -124,9 +124,8 @@ def failure(words: Sequence[str], error: HeapxError) -> str:
     """The envelope of a command line that ended before it was run; empty where no --json is among the words."""
     if not command.wants(words, "--json"):
         return ""
-    known = {file.replace("_", "-") for file in command.command_files()}
     given = words[0] if not words[0].startswith("-") else "report"
-    name = next((word for word in words if word in known), given)
+    name = next((word for word in words if command.is_command(word)), given)
     return failed(name, error)
 
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.once  # reads the sources
 
 ROOT = Path(__file__).parents[1]
 SHARED = {"arch", "errors", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "mounts", "apart", "descriptors", "budget", "stops", "own_memory", "kernel", "child_python", "work", "__version__"}
-ENTRY = {"api", "cli", "command", "completion", "copying", "direct", "gdb_entry", "gdb_startup", "gdbinit", "invocation", "output", "runner", "session", "worker"}
+ENTRY = {"api", "catalogue", "cli", "command", "completion", "copying", "direct", "gdb_entry", "gdb_startup", "gdbinit", "help_pages", "invocation", "output", "runner", "session", "worker"}
 ALLOWED = {
     "inferior": {"inferior"},
     "layout": {"inferior", "layout", "packs"},

@@ -69,14 +69,14 @@ def common() -> List[Option]:
 
 
 def shell() -> List[Option]:
-    """The options of the command line, from its usage, which is what a user sees."""
-    from gdbheapx.cli import USAGE
+    """The options of the command line, from the help, which is what a user sees."""
+    from gdbheapx.help_pages import GLOBAL
     from gdbheapx.invocation import FLAGS as without
     from gdbheapx.invocation import VALUES
 
     options = []
-    for match in re.finditer(r"^  (--\S+)(?: (\S+))?  +(.*(?:\n {10,}.*)*)", USAGE, re.MULTILINE):
+    for match in re.finditer(r"^  (--\S+)(?: (\S+))?  +(.*(?:\n {10,}.*)*)", GLOBAL, re.MULTILINE):
         options.append(Option((match[1],), match[2] or "", (), " ".join(match[3].split())))
     declared = {**VALUES, **dict.fromkeys(without, "")}
-    assert {one.flags[0]: one.value for one in options} == declared, "cli.USAGE and global_options.py differ"
+    assert {one.flags[0]: one.value for one in options} == declared, "help_pages.GLOBAL and invocation.VALUES differ"
     return options

@@ -58,9 +58,9 @@ a terminal in one line that goes away, in a log after 2, 4, 8 seconds and so on.
 
 def page() -> str:
     """The whole page."""
-    from gdbheapx.cli import USAGE
+    from gdbheapx.help_pages import GLOBAL, USAGE
 
-    out: List[str] = [HEAD, SHELL % USAGE]
+    out: List[str] = [HEAD, SHELL % (USAGE + "\n" + GLOBAL)]
     for one in declared.commands():
         out.append("## %s\n\n%s\n" % (one.name, one.summary))
         if one.text:

@@ -60,12 +60,13 @@ def test_sourced_before_any_program(stage: Stage) -> None:
 
 
 def test_help_and_completion() -> None:
-    """help heapx, help heapx arenas, heapx arenas --help and completion work without a program."""
-    commands = ["help heapx", "help heapx arenas", "heapx arenas --help", "complete heapx ar", "complete heapx arenas --", "show heapx max-seconds"]
+    """help heapx, heapx help, help heapx arenas, heapx arenas --help and completion work without a program; gdb offers nothing of the shell's."""
+    commands = ["help heapx", "heapx help", "heapx help arenas", "help heapx arenas", "heapx arenas --help", "complete heapx ar", "complete heapx arenas --", "show heapx max-seconds"]
     for command in commands:
         outcome = run([GDB, "-nx", "-q", "-batch", "-x", str(GDBINIT), "-ex", command])
         assert outcome.code == 0 and outcome.stdout, (command, outcome.stderr)
     assert b"heapx arenas" in run([GDB, "-nx", "-q", "-batch", "-x", str(GDBINIT), "-ex", "complete heapx ar"]).stdout
+    assert not {b"heapx watch", b"heapx fleet", b"heapx mcp"} & set(run([GDB, "-nx", "-q", "-batch", "-x", str(GDBINIT), "-ex", "complete heapx "]).stdout.splitlines())
 
 
 def test_only_the_prefix_is_taken() -> None:

@@ -317,7 +317,7 @@ def next_calls(tool: str, data: Any, given: Mapping[str, Any], about: str) -> Di
 
 def typed(line: Optional[str], about: str) -> Optional[str]:
     """A step as a shell takes it: of a command of this tool the whole line."""
-    if line is None or line.split(" ")[0].replace("-", "_") not in command.command_files():
+    if line is None or not command.is_command(line.split(" ")[0]):
         return line
     return "gdbheapx %s %s %s" % (TARGET_OPTION[take.form(about)], shlex.quote(about), line)
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gdbheapx
-from gdbheapx.cli import USAGE
 from gdbheapx.columns import BYTES, COUNT, NEVER, TEXT, Column, Table, columns_of
-from gdbheapx.command import COMMANDS, Style, load_commands, parser_of
+from gdbheapx.command import COMMANDS, Style, load_commands
+from gdbheapx.help_pages import everything, of_command
 from gdbheapx.output import Screen, screen
 from gdbheapx.report import fitting
 from gdbheapx.report.text import described, fitted, on_screen, painted, plain_table, said
@@ -128,7 +128,7 @@ def test_every_help_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """In 80 columns no line of the help of any command is longer, but for what cannot be broken."""
     monkeypatch.setenv("COLUMNS", "80")
     load_commands()
-    texts = [USAGE, *(parser_of(one, "gdbheapx").format_help() for one in COMMANDS.values())]
+    texts = [everything("gdbheapx"), *(of_command(one, "gdbheapx", True) for one in COMMANDS.values())]
     longer = [line for text in texts for line in fitting.reflowed(text, 80).split("\n") if len(line) > 80 and len(line.split()) > 2]
     assert [line for line in longer if "`" not in line] == []
 

@@ -1,0 +1,46 @@
+"""Which commands there are for what, as help lists them, and older names of what is one command now."""
+
+from typing import Any, Dict, List, Tuple
+
+GROUPS: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
+    ("start", ("report", "doctor", "bill")),
+    ("what and who", ("owners", "leaks", "census", "whatis", "cold")),
+    ("over time", ("watch", "diff", "snapshot", "explore")),
+    ("give it back", ("trim", "purge", "what-if", "pins")),
+    ("files and services", ("export", "query", "capture", "serve", "fleet", "mcp")),
+)
+"""The groups of `--help`, what is used most first."""
+INTERNALS = (
+    "allocator internals",
+    (
+        "arenas",
+        "chunks",
+        "bins",
+        "tcache",
+        "malloc-info",
+        "malloc-stats",
+        "profile",
+        "check",
+        "decay",
+        "tickers",
+        "tunables",
+        "refs",
+        "symbols",
+        "table",
+    ),
+)
+"""The group that only `--help-all` lists."""
+FIRST = ("report", "owners", "leaks", "census", "watch", "diff", "trim")
+"""Commands of which `--help` says what they do."""
+ALIASES: Dict[str, Tuple[str, Dict[str, Any]]] = {}
+"""Older names: the command, and options that are set by the name, which the older name does not take."""
+
+
+def file_of(name: str) -> str:
+    """The file that declares the command of this name, as it is called without .py."""
+    return ALIASES.get(name, (name,))[0].replace("-", "_")
+
+
+def group_of(name: str) -> List[str]:
+    """The groups in which the command stands."""
+    return [title for title, names in (*GROUPS, INTERNALS) if name in names]

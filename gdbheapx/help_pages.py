@@ -1,0 +1,197 @@
+"""What `--help` and `--help-all` show: the commands in groups, and of one command its options and examples, from the declarations."""
+
+import argparse
+import re
+from typing import Any, Iterable, List, Mapping
+
+from gdbheapx import command
+from gdbheapx.catalogue import ALIASES, FIRST, GROUPS, INTERNALS
+from gdbheapx.command import ADVANCED, SHORT_STOP, Argument, Command
+
+SHELL, ELSEWHERE = "gdbheapx", "heapx"
+"""The name of the program in a shell; inside gdb the target is gdb's."""
+WIDTH = 80
+USAGE = """usage: gdbheapx PID|NAME|FILE [COMMAND] [OPTIONS]       FILE: a core or snapshot
+       gdbheapx -p PID|NAME | --core FILE | --snapshot FILE  COMMAND [OPTIONS]
+"""
+USAGE_IN_GDB = """usage: heapx [COMMAND] [OPTIONS]        of the process or core that gdb has
+"""
+GLOBAL = """options of the shell, before the command or behind it:
+  --pid N|NAME       read this process (-p); it is stopped for a moment, then
+                     continues
+  --core FILE        read this core, also a compressed one (.zst, .lz4, .xz,
+                     .gz, .bz2), or a URL
+  --snapshot FILE    read what `snapshot` has written; needs neither the process
+                     nor gdb
+  --exe FILE         the program, if gdbheapx does not find it
+  --gdb PATH|none    read inside this gdb. Otherwise gdbheapx reads by itself;
+                     it runs the first gdb in PATH for what changes a process
+                     (trim, purge, tickers --cure), for doctor and with
+                     --debuginfod. With none it runs no gdb at all
+  --sysroot DIR      the file tree of the machine the target ran on
+  --debug-dir DIR    search debug files here first; may be repeated
+  --symbols DIR      search symbol packs here; may be repeated
+  --no-debug-info    ignore every debug file
+  --debuginfod       let gdb fetch debug files from the servers in
+                     DEBUGINFOD_URLS; needs gdb
+
+gdbheapx gdbinit [--install | --remove]: the file that gdb's `source` takes
+gdbheapx --version: the version
+"""
+EXAMPLES = (
+    ("4711", "report of process 4711: begin here"),
+    ("-p 4711 owners", "which variables keep its memory alive"),
+    ("core.4711 leaks", "what a core has lost"),
+)
+FOREMOST = ("--short-stop", "--max-stop", "--read-swap")
+"""Of what says how a process is read, what is asked for most."""
+OF_SHELL = "(shell only)"
+"""The help of an option that gdb does not show begins so."""
+MOST_WORDS = 30
+"""Characters that the words of a choice may have beside an option."""
+TARGET = re.compile(r"(-p|--core|--snapshot) \S+ ")
+"""What an example in a shell has before the command."""
+
+
+def overview(program: str) -> str:
+    """The help in 24 lines: the commands in five groups, those used most with what they do."""
+    lines = (USAGE if program == SHELL else USAGE_IN_GDB).splitlines() + [""]
+    for title, names in GROUPS:
+        known = [one for one in _declared(names) if _is_offered(one, program)]
+        told = [one for one in known if one.name in FIRST]
+        rest = ", ".join(one.name for one in known if one.name not in FIRST)
+        rows = ["%-8s %s" % (one.name, _gloss(one)) for one in told] + [rest] * bool(rest)
+        lines += ["%-18s %s" % (title if place == 0 else "", row) for place, row in enumerate(rows)]
+    examples = EXAMPLES if program == SHELL else (("", "the same as: heapx report"), *EXAMPLES[1:])
+    lines += ["", "examples:"]
+    for words, meaning in examples:
+        words = words if program == SHELL else words.split(" ")[-1]
+        lines.append("  %-28s %s" % (("%s %s" % (program, words)).rstrip(), meaning))
+    more = "%s COMMAND --help shows its options, %s --help-all all commands."
+    return "\n".join([*lines, "", more % (program, program)]) + "\n"
+
+
+def everything(program: str) -> str:
+    """All commands with what they do, older names, and the options of the command line and of every command."""
+    parts = [USAGE if program == SHELL else USAGE_IN_GDB]
+    for title, names in (*GROUPS, INTERNALS):
+        rows = ["  %-13s %s" % (one.name, _summary(one)) for one in _declared(names) if _is_offered(one, program)]
+        parts.append("\n".join(["%s:" % title, *rows]) + "\n")
+    if ALIASES:
+        older = ["  %-13s %s" % (old, " ".join([new, *_flags(new, given)])) for old, (new, given) in sorted(ALIASES.items())]
+        parts.append("\n".join(["older names, which still work:", *older]) + "\n")
+    parts += [GLOBAL] * (program == SHELL)
+    every = [Argument(flags, options) for flags, options in command.COMMON]
+    pages = _parser("")
+    _add(pages, "options of every command", [one for one in every if not _is_advanced(one)])
+    _add(pages, "advanced: how a process is read", [*[one for one in every if _is_advanced(one)], *SHORT_STOP])
+    return "\n".join([*parts, pages.format_help().partition("\n\n")[2]])
+
+
+def of_command(declared: Command, program: str, whole: bool = False) -> str:
+    """The help of one command: usage, a sentence, its own options and examples; `whole`: all options, and what the answer means."""
+    text = "\n".join(line.strip() for line in command.full_help(declared).strip().split("\n"))
+    name = declared.name
+    own = [
+        one for one in declared.arguments if one not in SHORT_STOP and (program == SHELL or not one.options["help"].startswith(OF_SHELL))
+    ]
+    common = command.common(declared)
+    words = [_placed(one) for one in own if not _is_named(one)]
+    target = "-p PID " if declared.needs_target and program == SHELL else ""
+    pages = _parser(" ".join([program, target + name, *words, "[options]"]), text if whole else _summary(declared))
+    _add(pages, "arguments", [one for one in own if not _is_named(one)])
+    _add(pages, "options", [one for one in own if _is_named(one)])
+    advanced = [one for one in [*declared.arguments, *common] if one in SHORT_STOP or _is_advanced(one)]
+    advanced.sort(key=lambda one: one.flags[0] not in FOREMOST)
+    others = [one for one in common if not _is_advanced(one)]
+    if whole:
+        _add(pages, "options of every command", others)
+        _add(pages, "advanced: how a process is read", advanced)
+    shown = [words if program == SHELL else TARGET.sub("", words) for words in declared.examples]
+    lines = ["examples:", *["  %s %s" % (program, words) for words in shown], ""] if shown else []
+    if not whole:
+        lines += ["also:", "  all commands: %s" % _names(others), "  advanced, how a process is read: %s ..." % _names(advanced[:2])]
+        lines += ["  %s %s --help-all explains these, and what the answer means" % (program, name)]
+    pages.epilog = "\n".join(lines).rstrip()
+    return pages.format_help()
+
+
+def in_gdb(declared: Command) -> str:
+    """The same for gdb's `help`, which lists commands by the first line."""
+    usage, _, rest = of_command(declared, ELSEWHERE).partition("\n\n")
+    summary, _, rest = rest.partition("\n\n")
+    return "\n\n".join([summary, usage, rest.rstrip()])
+
+
+def asked_for(names: List[str], program: str, whole: bool) -> str:
+    """The help that `help NAME` means, or that of all. UsageError where there is no such command."""
+    command.load_commands()
+    if not names:
+        return everything(program) if whole else overview(program)
+    declared = command.find(names[0])
+    if declared is None:
+        raise command.no_such_command(names[0])
+    return of_command(declared, program, whole)
+
+
+def _declared(names: Iterable[str]) -> List[Command]:
+    return [command.COMMANDS[name] for name in names if name in command.COMMANDS]
+
+
+def _summary(declared: Command) -> str:
+    return declared.help.strip().split("\n")[0]
+
+
+def _gloss(declared: Command) -> str:
+    text = _summary(declared).rstrip(".")
+    return text if text[:2].isupper() else text[0].lower() + text[1:]
+
+
+def _is_offered(declared: Command, program: str) -> bool:
+    return program == SHELL or not declared.in_shell
+
+
+def _placed(given: Argument) -> str:
+    """A word without a name, as the usage has it."""
+    word = given.options.get("metavar") or "|".join(given.options["choices"])
+    return {"+": "%s...", "?": "[%s]"}.get(str(given.options.get("nargs")), "%s") % word
+
+
+def _is_named(given: Argument) -> bool:
+    return given.flags[0].startswith("-")
+
+
+def _is_advanced(given: Argument) -> bool:
+    return given.flags[0] in ADVANCED
+
+
+def _flags(name: str, given: Mapping[str, Any]) -> List[str]:
+    """The options as they are typed, by which a command does what its older name did."""
+    typed = []
+    for one in command.COMMANDS[name].arguments:
+        value = given.get(command.dest(one))
+        if value is not None and value is not False and one.options.get("const", value) == value:
+            typed += [one.flags[-1]] + ([] if one.options.get("action") in ("store_true", "store_const") or value is True else [str(value)])
+    return typed
+
+
+def _names(arguments: Iterable[Argument]) -> str:
+    return " ".join(one.flags[0] for one in arguments if one.flags[0] not in ("-h", "--help-all"))
+
+
+def _parser(usage: str, description: str = "") -> argparse.ArgumentParser:
+    def form(prog: str) -> argparse.HelpFormatter:
+        return argparse.RawDescriptionHelpFormatter(prog, max_help_position=26, width=WIDTH)
+
+    return argparse.ArgumentParser(usage=usage, description=description, add_help=False, formatter_class=form)
+
+
+def _add(pages: argparse.ArgumentParser, title: str, arguments: List[Argument]) -> None:
+    group = pages.add_argument_group(title)
+    for one in arguments:
+        options, words = dict(one.options), "|".join(one.options.get("choices") or ())
+        if len(words) > MOST_WORDS:
+            options.update(metavar=one.flags[0].lstrip("-").upper(), help="%s: %s" % (options["help"], words.replace("|", ", ")))
+        elif words:
+            options["metavar"] = words
+        group.add_argument(*one.flags, **options)

@@ -1,0 +1,62 @@
+"""What --help shows: 24 lines of 80 columns for all commands, a screen and a half for one; every command in one group.
+
+Files: catalogue.py, help_pages.py.
+"""
+
+import re
+
+import pytest
+
+from gdbheapx import catalogue, command, help_pages
+
+command.load_commands()
+SHOWN = [help_pages.SHELL, help_pages.ELSEWHERE]
+"""The programs that show it."""
+
+
+def test_every_command_is_in_one_group() -> None:
+    """Those of `--help`, or the one that --help-all has beside them; older names are in none."""
+    listed = [name for _, names in (*catalogue.GROUPS, catalogue.INTERNALS) for name in names]
+    assert sorted(listed) == command.names() and set(catalogue.FIRST) < set(listed)
+    assert not set(catalogue.ALIASES) & set(listed) and len(catalogue.GROUPS) == 5
+
+
+@pytest.mark.parametrize("program", SHOWN)
+def test_the_first_help_fits_a_terminal(program: str) -> None:
+    """24 lines with the next prompt, 80 columns, three examples; internals and older names are only in --help-all, shell's own not in gdb."""
+    lines = help_pages.overview(program).splitlines()
+    assert len(lines) < 24 and max(map(len, lines)) <= 80
+    assert len([line for line in lines if line.startswith("  " + program)]) == 3
+    listed = set(re.findall(r"[a-z][a-z-]*", "\n".join(lines).partition("examples:")[0].partition("\n\n")[2]))
+    every = help_pages.everything(program)
+    for name in command.names():
+        offered = program == help_pages.SHELL or not command.COMMANDS[name].in_shell
+        assert (name in listed) == (offered and name not in catalogue.INTERNALS[1]) or name in ("trim", "purge"), name
+        assert bool(re.search("^  %s  " % name, every, re.MULTILINE)) == offered, name
+    assert max(map(len, every.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", command.names())
+def test_the_help_of_a_command_is_short(name: str) -> None:
+    """Usage, one sentence, its own options, examples that can be parsed, the rest by name; gdb lists it in one line, by that sentence."""
+    declared = command.COMMANDS[name]
+    text = command.parser_of(declared, "gdbheapx").format_help()
+    usage, sentence, *parts = text.split("\n\n")
+    lines = text.splitlines()
+    assert usage.startswith("usage: gdbheapx ") and "\n" not in usage + sentence and len(lines) <= 38 and max(map(len, lines)) <= 80
+    assert len("heapx %s -- %s" % (name, sentence)) <= 80 and sentence.endswith(".")
+    assert [part.partition(":")[0] for part in parts][-2:] == ["examples", "also"]
+    assert help_pages.in_gdb(declared).startswith(sentence + "\n\nusage: heapx %s" % name)
+    whole = help_pages.of_command(declared, "gdbheapx", True)
+    assert all(flag in whole for one in declared.arguments for flag in one.flags if flag.startswith("-"))
+
+
+def test_examples_are_command_lines() -> None:
+    """Each begins, behind the target, with the command's name, and is understood."""
+    import shlex
+
+    for name in command.names():
+        for words in command.COMMANDS[name].examples:
+            line = shlex.split(help_pages.TARGET.sub("", words))
+            assert line[0] == name or words.endswith("snap report"), words
+            command.parse(line, "gdbheapx")
