@@ -12,7 +12,7 @@ HELP = """What is in use, by type: class, object, header, size.
 
 A block is named by what stands in it, without symbols: classes of C++ by their vtables, objects of Python by their types, headers
 that runtimes write. What no rule knows is named by the one thing that points to it (`Session+0x18`: the pointer 24 bytes into a
-Session; a place, no type), else only its size is told. `sure` says what a name rests on.
+Session; a place, no type), else only its size is told. `confidence` says what a name rests on.
 
 --copies: blocks of 64 usable bytes and more whose bytes are all the same, headers and unused bytes at their ends included, four of them
 or 64 KiB together. They are compared byte by byte, which takes up to 36 bytes of memory for each block.

@@ -8,7 +8,7 @@ from gdbheapx.stops import Reads
 
 HELP = """Which variables, threads, blocks keep memory alive.
 
-`retained` is what would be lost with an owner: nothing else leads there. `reached` is all that it leads to, others too. What several
+`retained` is what would be lost with an owner: nothing else leads there. `reachable` is all that it leads to, others too. What several
 owners hold is retained by none of them; it is shown as `shared` where one block stands above it. A suspect keeps a fifth of the heap or
 more; it is followed down to the block where the memory piles up. A block is called by its path where names lead there, such as
 `g_sessions["u:1234"][3]`.

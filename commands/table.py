@@ -8,7 +8,7 @@ from gdbheapx.session import Session
 HELP = """Many documents of `report --json` as one table.
 
 A FILE is such a document, or the folder that `fleet` has filled. What is no document is a row with the reason. Figures that a document does
-not have are unknown. `kept` is what the allocator holds and the program does not use, as in `diff`; `memory` is RSS, or the bytes of the
+not have are unknown. `free` is what the allocator holds and the program does not use, as in `diff`; `memory` is RSS, or the bytes of the
 core. --sort takes a column by its heading ("in use"), or by its name in JSON (used_bytes).
 """
 

@@ -124,4 +124,6 @@ def cell(column: Column, content: Any, plain: bool) -> str:
         return "-" if content is None else "%g ms" % content
     if column.unit == PERCENT:
         return units.UNKNOWN if content is None else "%.1f" % content
-    return units.number(content)
+    if column.unit == TEXT:
+        return units.identifier(content)
+    return units.number(content, plain)

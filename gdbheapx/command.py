@@ -405,7 +405,8 @@ def column_of(record: Callable[[], Any]) -> Callable[[str], str]:
         from gdbheapx.columns import columns_of
 
         fields = {column.heading: column.field for column in columns_of(record()) if column.heading}
-        names = {**fields, **{field: field for field in fields.values()}}
+        names = {name: field for field in fields.values() for name in (field, field.replace("_bytes", ""))}
+        names.update(fields)
         if text not in names:
             hint = _meant(text, list(names)) or "they are: %s" % ", ".join(fields)
             raise argparse.ArgumentTypeError("no column is called %s: %s" % (text, hint))

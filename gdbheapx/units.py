@@ -4,18 +4,18 @@ from typing import Any, Optional, Sequence, Type, TypeVar
 
 UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 HUMAN_FROM = 10000
-"""Below this a table shows a size as a plain number with its thousands separated."""
+"""Below this a table shows a size to the byte."""
 UNKNOWN = "?"
 
 
 def table_size(size_bytes: int) -> str:
-    """A size in a table: 1,234, then 12.3 KiB, 4.5 GiB."""
-    return "{:,}".format(size_bytes) if abs(size_bytes) < HUMAN_FROM else _scaled(size_bytes)
+    """A size in a table: 1,234 B, then 12.3 KiB, 4.5 GiB."""
+    return "{:,} B".format(size_bytes) if abs(size_bytes) < HUMAN_FROM else _scaled(size_bytes)
 
 
 def sentence_size(size_bytes: int) -> str:
-    """A size in a sentence: 512 bytes, then 1.2 KiB, 4.5 GiB."""
-    return "%d bytes" % size_bytes if abs(size_bytes) < 1024 else _scaled(size_bytes)
+    """A size in a sentence: 0 B, 512 bytes, then 1.2 KiB, 4.5 GiB."""
+    return "0 B" if not size_bytes else "%d bytes" % size_bytes if abs(size_bytes) < 1024 else _scaled(size_bytes)
 
 
 def _scaled(size_bytes: int) -> str:
@@ -49,24 +49,34 @@ def duration(seconds: float) -> str:
     return "%d d %d h" % (days, hours) if hours else "%d d" % days
 
 
-def number(value: Optional[int]) -> str:
-    """A number of things; unknown is `?`."""
+def number(value: Optional[int], plain: bool = False) -> str:
+    """A number of things: 16,033; `plain`: as an integer (--bytes). Unknown is `?`."""
+    return UNKNOWN if value is None else str(value) if plain else "{:,}".format(value)
+
+
+def identifier(value: object) -> str:
+    """A number that names something, as a thread's; unknown is `?`."""
     return UNKNOWN if value is None else str(value)
 
 
+def figure(field: str, value: Optional[int]) -> str:
+    """A field that has no declared column: one with a plural name counts things, any other number names something."""
+    return number(value) if field.endswith("s") else identifier(value)
+
+
 def share(part: Optional[int], whole: int) -> str:
-    """A share in a sentence: whole percents."""
+    """A share in a sentence: whole percents, with their sign."""
     return UNKNOWN if part is None else "%.0f %%" % (100.0 * part / whole) if whole else "0 %"
 
 
 def exact_share(part: Optional[int], whole: int) -> str:
-    """A share in a table: one decimal."""
-    return UNKNOWN if part is None else "%.1f %%" % (100.0 * part / (whole or 1))
+    """A share in a column whose heading is `%`: one decimal."""
+    return UNKNOWN if part is None else "%.1f" % (100.0 * part / (whole or 1))
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 thread`, `2 threads`."""
-    return "%d %s%s" % (count, noun, "" if count == 1 else "s")
+    """`1 thread`, `2,000 threads`."""
+    return "{:,} {}{}".format(count, noun, "" if count == 1 else "s")
 
 
 def named(noun: str, names: Sequence[object], most: int = 8) -> str:

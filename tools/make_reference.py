@@ -51,7 +51,7 @@ a terminal in one line that goes away, in a log after 2, 4, 8 seconds and so on.
 | 3 | a finding that was asked for: `check` found a broken rule, `tickers` an unpurged arena, `--fail-on-...` its limit |
 | 4 | partial answer: `problems` says what is missing |
 
-[What "in RAM" means](../explanation/in-ram.md) explains `in RAM` and `exclusive` (`..._resident_bytes` and `..._exclusive_bytes` in JSON). In JSON
+[What "in RAM" means](../explanation/in-ram.md) explains `resident` and `exclusive` (`..._resident_bytes` and `..._exclusive_bytes` in JSON). In JSON
 `target.swapped_in_bytes` is how much memory the reading itself brought back from swap; null on cores and remote targets.
 """
 

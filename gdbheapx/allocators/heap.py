@@ -86,7 +86,7 @@ _PARTS = (
     Column("", TEXT, field="name"),
     Column("bytes", BYTES, field="bytes"),
     Column("in memory", BYTES, shown=IF_KNOWN, field="present_bytes"),
-    Column("share", field="share"),
+    Column("%", field="share"),
 )
 
 

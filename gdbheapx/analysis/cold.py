@@ -57,7 +57,7 @@ class ColdRow(NamedTuple):
     bytes: Annotated[int, Column("in use", BYTES)]
     """Of all these blocks."""
     blocks: int
-    signature: Annotated[Optional[str], Column("what", TEXT)]
+    signature: Annotated[Optional[str], Column("type", TEXT)]
     """As in `census`; None: not named, or rows by owner."""
     owner: Annotated[Optional[str], Column("held by", TEXT)]
     """As in `owners`; None: leaked, or rows by class."""

@@ -85,7 +85,7 @@ class Group(NamedTuple):
     """kept_bytes / pins_bytes; None without pins."""
     size_bytes: Annotated[Optional[int], Column("size", BYTES, shown=IF_ANY, goes=2)]
     """Usable bytes of each block, where all have the same."""
-    signature: Annotated[Optional[str], Column("what", TEXT)]
+    signature: Annotated[Optional[str], Column("type", TEXT)]
     """As in `census`; None: not known, or no blocks in use."""
     module: str
     sure: str
@@ -102,7 +102,7 @@ class Group(NamedTuple):
     """Of kept_bytes those on places where only blocks of this group are: they are all that stands in the way."""
     allocator: str
     arenas: Sequence[int]
-    sample: Annotated[Optional[Address], Column("for example", TEXT, shown=IF_ANY, goes=4)]
+    sample: Annotated[Optional[Address], Column("example", TEXT, shown=IF_ANY, goes=4)]
 
 
 class Sum(NamedTuple):

@@ -51,12 +51,12 @@ class ArenaTotals(NamedTuple):
     """100 x (free + fast + top) / system, one decimal."""
     reclaimable_bytes: Annotated[Optional[int], Column("reclaimable", BYTES, ADD)]
     """What malloc_trim(0) would give back by mtrim's and systrim's rules, in RAM or not."""
-    reclaimable_resident_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)]
+    reclaimable_resident_bytes: Annotated[Optional[int], Column("resident", BYTES, ADD, IF_KNOWN)]
     """Those of them that count in this process's RSS now, shared with a forked process or not; never the zero page. None on a core."""
     reclaimable_exclusive_bytes: Annotated[Optional[int], Column("exclusive", BYTES, ADD, Unlike("reclaimable_resident_bytes"), goes=4)]
     """Those of them that belong to this process alone, which the machine gets back at once; None on a core. Of a huge page only if all of
     it goes."""
-    free_returned_resident_bytes: Annotated[Optional[int], Column("returned, in RAM", BYTES, ADD, IF_ANY)]
+    free_returned_resident_bytes: Annotated[Optional[int], Column("returned, resident", BYTES, ADD, IF_ANY)]
     """In RAM although the arena gave it back or never used it: the rest of its heaps up to HEAP_MAX_SIZE, which huge pages fill. None on a
     core."""
     free_returned_huge_bytes: Annotated[Optional[int], hidden(ADD)]

@@ -29,7 +29,7 @@ class Prediction(NamedTuple):
     """Whole pages inside free chunks (madvise)."""
     top_bytes: Annotated[int, Column("top", BYTES)]
     """The end of top (brk); 0 for thread arenas, ever."""
-    resident_bytes: Annotated[Optional[int], Column("in RAM", BYTES, shown=IF_KNOWN)]
+    resident_bytes: Annotated[Optional[int], Column("resident", BYTES, shown=IF_KNOWN)]
     """Those of both that count in RSS; None where there is no page table, or it does not tell."""
     exclusive_bytes: Optional[int]
     """Those of them that the machine gets back at once, see kernel.common.in_ram.InRam."""

@@ -81,11 +81,11 @@ class JemallocArena(NamedTuple):
     """Bytes of extents that its own counters have and the walk over a damaged radix tree has not; 0 on a whole heap."""
     reclaimable_bytes: Annotated[Optional[int], Column("reclaimable", BYTES, ADD)]
     """(ndirty + nmuzzy) pages: what a purge gives back."""
-    reclaimable_resident_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)]
+    reclaimable_resident_bytes: Annotated[Optional[int], Column("resident", BYTES, ADD, IF_KNOWN)]
     """Those of them that count in this process's RSS, shared with a forked process or not; never the zero page. None on a core."""
     reclaimable_exclusive_bytes: Annotated[Optional[int], Column("exclusive", BYTES, ADD, Unlike("reclaimable_resident_bytes"), goes=4)]
     """Those of them that belong to this process alone, which the machine gets back at once; None on a core."""
-    retained_resident_bytes: Annotated[Optional[int], Column("returned, in RAM", BYTES, ADD, IF_ANY)]
+    retained_resident_bytes: Annotated[Optional[int], Column("returned, resident", BYTES, ADD, IF_ANY)]
     """Retained, and in RAM all the same, which huge pages do; None on a core."""
     retained_huge_bytes: Annotated[Optional[int], hidden(ADD)]
     """Those of them that are parts of huge pages; None where the kernel does not tell, and on a core."""

@@ -57,12 +57,12 @@ class MimallocArena(NamedTuple):
     """What of it is in RAM; None on a core."""
     returned_bytes: Annotated[int, hidden(ADD)]
     """Slices that were returned to the OS or never used; no part of held."""
-    returned_resident_bytes: Annotated[Optional[int], Column("given back, in RAM", BYTES, ADD, IF_ANY)]
+    returned_resident_bytes: Annotated[Optional[int], Column("returned, resident", BYTES, ADD, IF_ANY)]
     """What of them is in RAM: given to MADV_FREE, so that the kernel takes it when it needs memory, or parts of huge pages; None on a
     core."""
     returned_huge_bytes: Annotated[Optional[int], hidden(ADD)]
     """Parts of huge pages among them; None on a core, and where the kernel does not tell."""
-    resident_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)]
+    resident_bytes: Annotated[Optional[int], Column("resident", BYTES, ADD, IF_KNOWN)]
     """Of held; None on a core."""
 
 

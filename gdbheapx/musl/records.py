@@ -33,7 +33,7 @@ class MuslArena(NamedTuple):
     """In the unused ends of objects' data; part of system."""
     free_percent: Annotated[Optional[float], Column("free %", PERCENT, goes=1)]
     """100 x free / system, one decimal."""
-    resident_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)]
+    resident_bytes: Annotated[Optional[int], Column("resident", BYTES, ADD, IF_KNOWN)]
     """Of system; None on a core."""
     reclaimable_bytes: Annotated[int, hidden(ADD)] = 0
     """Nothing makes musl return memory."""

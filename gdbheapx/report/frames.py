@@ -9,7 +9,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.model import Address
 from gdbheapx.problems import MISSING_PACKAGE
 from gdbheapx.report.json import jsonable
-from gdbheapx.units import number, plural, size
+from gdbheapx.units import figure, plural, size
 
 MOST_ROWS = 50
 """In a notebook."""
@@ -113,5 +113,5 @@ def html(rows: Sequence[Any], notes: Sequence[str], is_partial: bool) -> str:
 def _html_cell(name: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return "<td>%s</td>" % escape("" if value is None else str(value))
-    shown = size(value, False) if name.endswith("bytes") else "0x%x" % value if "address" in name or name == "sample" else number(value)
+    shown = size(value, False) if name.endswith("bytes") else "0x%x" % value if "address" in name or name == "sample" else figure(name, value)
     return '<td style="text-align: right">%s</td>' % escape(str(shown))

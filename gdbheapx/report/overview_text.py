@@ -22,7 +22,7 @@ SMALL_PART = 2000
 """Times a smaller part is less than the whole: it would show as 0.0 %."""
 MANY_MAPPINGS = 10
 """From here on a part says over how many mappings it is spread."""
-ALWAYS = (Column("", TEXT, field="name"), Column("bytes", BYTES, field="bytes"), Column("share", field="share"))
+ALWAYS = (Column("", TEXT, field="name"), Column("bytes", BYTES, field="bytes"), Column("%", field="share"))
 MORE = tuple(
     Column(heading, BYTES, field=field, goes=goes)
     for heading, field, goes in (

@@ -22,7 +22,7 @@ LOCK_IN_HEAP = (2, 15)
 _COLUMNS = (
     Column("arena", TEXT, field="index"),
     Column("free spans", BYTES, field="free_bytes"),
-    Column("in RAM", BYTES, field="free_resident_bytes"),
+    Column("resident", BYTES, field="free_resident_bytes"),
 )
 
 

@@ -30,7 +30,7 @@ class TcArena(NamedTuple):
     """Ends of spans that hold no whole object."""
     free_bytes: Annotated[int, Column("free spans", BYTES, ADD)]
     """Unused pages that the OS has not got back."""
-    free_resident_bytes: Annotated[Optional[int], Column("free in RAM", BYTES, ADD, IF_KNOWN)]
+    free_resident_bytes: Annotated[Optional[int], Column("free, resident", BYTES, ADD, IF_KNOWN)]
     free_exclusive_bytes: Annotated[Optional[int], hidden(ADD)]
     """The part of it that the machine gets back: not shared with a forked process, and no part of a huge page in use."""
     returned_bytes: Annotated[int, Column("returned", BYTES, ADD, goes=2)]

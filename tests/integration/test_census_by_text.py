@@ -93,7 +93,7 @@ def test_a_name_inside(stage: Stage, kind: str) -> None:
     fields = {row["field"]: row["texts"] for row in owners["fields"] if row["objects"] > 50}  # a number may look like a text
     assert fields == {"+0x0": 1, "+0x18": 2, "+0x28": 3, "+0x34": 2, "+0x2a8": 2}
     text = heapx(target, "census", "--like", "magic 'Task'", "--by-text", "+0x18").stdout.decode()
-    assert "6000 objects" in text and '"zone"' in text and "(none)" in text
+    assert "6,000 objects" in text and '"zone"' in text and "(none)" in text
     for arguments in (["--like", "magic 'Task'", "--by-text", "no such"], ["--by-text"], ["--like", "nobody", "--by-text"]):
         refused = heapx(target, "census", *arguments)
         assert refused.code in (1, 2) and refused.stderr.count("\n") == 1, refused.stderr

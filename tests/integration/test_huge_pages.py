@@ -48,7 +48,7 @@ def test_retained_pages_in_ram(stage: Stage, live: str) -> None:
     assert found["memory"]["allocators"]["jemalloc"] >= resident + used
     check_parts(found, process)
     arenas = heapx(process.target(live), "arenas", "--bytes", "--wide").stdout.decode()
-    assert "returned, in RAM" in arenas and str(resident) in arenas.replace(",", "")
+    assert "returned, resident" in arenas and str(resident) in arenas.replace(",", "")
 
 
 def test_the_cure_for_retained_pages(stage: Stage, live: str) -> None:

@@ -81,7 +81,7 @@ def test_leak(stage: Stage, live: str, tmp_path: Path) -> None:
     told = book.run("diff", process)
     replies = 50000 // 3
     assert "+%d blocks  Reply of service" % replies in told.text and "+200000 blocks  g_sessions in service" in told.text
-    lost = re.search(r"^Leaked: .* in (\d+) blocks", book.run("leaks", process).text, re.M)
+    lost = re.search(r"^Leaked: .* in ([\d,]+) blocks", book.run("leaks", process).text, re.M)
     assert lost and 60000 // 3 - 5 <= int(lost.group(1)) <= 60000 // 3 + 5, "what stands in a register or a stale stack word may hold one"
     book.run("whatis", process)
     book.run("census", process)

@@ -35,9 +35,9 @@ class Said(NamedTuple):
 
 
 def bytes_of(size: str) -> int:
-    """`1.5 MiB` and `4,096` as a number."""
-    number, _, unit = size.partition(" ")
-    return round(float(number.replace(",", "")) * {"": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[unit])
+    """`1.5 MiB` and `4,096 B` as a number."""
+    number, unit = size.split(" ")
+    return round(float(number.replace(",", "")) * {"B": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[unit])
 
 
 def steps(page: str) -> List[Step]:
@@ -63,7 +63,7 @@ def shape(line: str) -> str:
     """A line without what another process or another moment has otherwise."""
     line = re.sub(r"0x[0-9a-f]+", "ADDRESS", line)
     line = re.sub(r"(gdb|register)-call", "CALL", line)
-    line = re.sub(r"[-+]?\d[\d,]*(\.\d+)?( (bytes|KiB|MiB|GiB|ms|s)\b)?", "#", line)
+    line = re.sub(r"[-+]?\d[\d,]*(\.\d+)?( (bytes|B|KiB|MiB|GiB|ms|s)\b)?", "#", line)
     return re.sub(r"-{2,}", "--", " ".join(line.split()))
 
 

@@ -11,6 +11,7 @@ from gdbheapx import units
 from gdbheapx.columns import (
     ADD,
     BYTES,
+    COUNT,
     DECAY,
     IF_ANY,
     IF_KNOWN,
@@ -107,6 +108,11 @@ def test_a_sentence_is_a_string() -> None:
         (INTERVAL, 50.5, "50.5 ms"),
         (PERCENT, None, "?"),
         (PERCENT, 12.34, "12.3"),
+        (BYTES, 0, "0 B"),
+        (BYTES, 616, "616 B"),
+        (COUNT, 16033, "16,033"),
+        (COUNT, None, "?"),
+        (TEXT, 16033, "16033"),
         (TEXT, "main", "main"),
     ],
 )
@@ -117,5 +123,5 @@ def test_a_cell_reads_by_its_unit(unit: str, content: Any, shown: str) -> None:
 
 def test_counts_and_shares() -> None:
     """One thing has no s; a share of nothing is no division by zero."""
-    assert (units.plural(1, "thread"), units.plural(2, "thread")) == ("1 thread", "2 threads")
-    assert (units.share(1, 3), units.share(1, 0), units.exact_share(None, 1), units.exact_share(1, 3)) == ("33 %", "0 %", "?", "33.3 %")
+    assert (units.plural(1, "thread"), units.plural(16033, "thread")) == ("1 thread", "16,033 threads")
+    assert (units.share(1, 3), units.share(1, 0), units.exact_share(None, 1), units.exact_share(1, 3)) == ("33 %", "0 %", "?", "33.3")

@@ -42,9 +42,9 @@ class TextRow(NamedTuple):
     """Cut at samples.MOST_BYTES; None: they have none there."""
     blocks: Annotated[int, Column("blocks")]
     bytes: Annotated[int, Column("bytes", BYTES)]
-    share_percent: Annotated[float, Column("share", "percent", goes=1)]
+    share_percent: Annotated[float, Column("%", "percent", goes=1)]
     """Of the bytes that were looked at."""
-    sample: Annotated[Address, Column("for example", TEXT, goes=2)]
+    sample: Annotated[Address, Column("example", TEXT, goes=2)]
 
 
 class FieldRow(NamedTuple):

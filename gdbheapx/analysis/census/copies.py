@@ -20,23 +20,23 @@ MOST_CONTENTS = 1 << 16
 class CopyRow(NamedTuple):
     """Blocks with one content."""
 
-    signature: Annotated[Optional[str], Column("the same content", TEXT)]
+    signature: Annotated[Optional[str], Column("content", TEXT)]
     """Of the first one; None: nothing but its size is known."""
-    module: Annotated[str, Column("whose", TEXT, goes=2)]
+    module: Annotated[str, Column("module", TEXT, goes=2)]
     size_bytes: Annotated[int, Column("size", BYTES, goes=1)]
     """Of each: usable bytes."""
     blocks: Annotated[int, Column("blocks")]
     bytes: Annotated[int, Column("bytes", BYTES)]
     spare_bytes: Annotated[int, Column("would save", BYTES)]
     """All but one of them."""
-    sample: Annotated[Address, Column("for example", TEXT, goes=3)]
+    sample: Annotated[Address, Column("example", TEXT, goes=3)]
 
 
 class CopyClass(NamedTuple):
     """The same of all contents whose first block is one thing."""
 
-    signature: Annotated[Optional[str], Column("what", TEXT)]
-    module: Annotated[str, Column("whose", TEXT, shown=IF_ANY, goes=2)]
+    signature: Annotated[Optional[str], Column("type", TEXT)]
+    module: Annotated[str, Column("module", TEXT, shown=IF_ANY, goes=2)]
     contents: Annotated[int, Column("contents")]
     """That differ."""
     blocks: Annotated[int, Column("blocks")]

@@ -87,17 +87,17 @@ SIGNATURE, MODULE, SIZE = "signature", "module", "size"
 class CensusRow(NamedTuple):
     """Blocks that are the same."""
 
-    signature: Annotated[Optional[str], Column("what", TEXT, shown=IF_ANY)]
+    signature: Annotated[Optional[str], Column("type", TEXT, shown=IF_ANY)]
     """None: only their size is known."""
-    module: Annotated[str, Column("whose", TEXT)]
-    sure: Annotated[str, Column("sure", TEXT, shown=IF_ANY, goes=3)]
+    module: Annotated[str, Column("module", TEXT)]
+    sure: Annotated[str, Column("confidence", TEXT, shown=IF_ANY, goes=3)]
     """One of signature.SURE; empty where nothing is known."""
     size_bytes: Annotated[Optional[int], Column("size", BYTES, shown=IF_ANY, goes=1)]
     """Of each, where all have the same."""
     blocks: Annotated[int, Column("blocks")]
     bytes: Annotated[int, Column("bytes", BYTES)]
-    share_percent: Annotated[float, Column("share", "percent", goes=2)]
-    sample: Annotated[Optional[Address], Column("for example", TEXT, shown=IF_ANY, goes=4)]
+    share_percent: Annotated[float, Column("%", "percent", goes=2)]
+    sample: Annotated[Optional[Address], Column("example", TEXT, shown=IF_ANY, goes=4)]
     owner: Annotated[Optional[str], Column("owner", TEXT, shown=IF_ANY)] = None
     """Who owns them, where that is asked."""
     content_bytes: Annotated[Optional[int], hidden()] = None
@@ -108,8 +108,8 @@ class CensusRow(NamedTuple):
 class Managed(NamedTuple):
     """Memory that a runtime has cut up itself."""
 
-    module: Annotated[str, Column("whose", TEXT)]
-    name: Annotated[str, Column("what", TEXT)]
+    module: Annotated[str, Column("module", TEXT)]
+    name: Annotated[str, Column("type", TEXT)]
     taken_bytes: Annotated[int, Column("taken", BYTES)]
     used_bytes: Annotated[int, Column("used", BYTES)]
     free_bytes: Annotated[int, Column("free", BYTES)]
@@ -119,12 +119,12 @@ class Managed(NamedTuple):
 class Same(NamedTuple):
     """Blocks with the same content."""
 
-    signature: Annotated[Optional[str], Column("the same content", TEXT)]
+    signature: Annotated[Optional[str], Column("content", TEXT)]
     """Of the first one."""
     size_bytes: Annotated[int, Column("size", BYTES)]
     blocks: Annotated[int, Column("blocks")]
     bytes: Annotated[int, Column("bytes", BYTES)]
-    sample: Annotated[Address, Column("for example", TEXT, goes=1)]
+    sample: Annotated[Address, Column("example", TEXT, goes=1)]
 
 
 class Copies(NamedTuple):

@@ -26,7 +26,7 @@ SWEPT_HINT = "run it where there is more memory to see the roots of what is lost
 class Group(NamedTuple):
     """Leaked blocks of one size and sort to which no other group leads, and what hangs behind them."""
 
-    signature: Annotated[Optional[str], Column("what", TEXT, None, "where any row knows it")]
+    signature: Annotated[Optional[str], Column("type", TEXT, None, "where any row knows it")]
     kind: Annotated[str, Column("kind", TEXT, goes=2)]
     """`root`: nothing points to them; `cycle`: only blocks behind them do."""
     size_bytes: Annotated[int, Column("size", BYTES, goes=3)]
@@ -34,7 +34,7 @@ class Group(NamedTuple):
     bytes: Annotated[int, Column("bytes", BYTES)]
     behind_blocks: Annotated[int, Column("blocks reachable", goes=4)]
     behind_bytes: Annotated[int, Column("bytes reachable", BYTES)]
-    sample: Annotated[Sequence[Address], Column("for example", TEXT, goes=1)]
+    sample: Annotated[Sequence[Address], Column("example", TEXT, goes=1)]
 
 
 class LostMapping(NamedTuple):

@@ -22,13 +22,13 @@ class Owned(NamedTuple):
     """Of a block, mapping or variable."""
     retained_bytes: Annotated[int, Column("retained", BYTES)]
     """What would be lost with it: the lower bound."""
-    share_percent: Annotated[float, Column("share", "percent", goes=1)]
+    share_percent: Annotated[float, Column("%", "percent", goes=1)]
     retained_blocks: Annotated[int, Column("blocks", goes=3)]
-    reached_bytes: Annotated[Optional[int], Column("reached", BYTES, goes=4)]
+    reached_bytes: Annotated[Optional[int], Column("reachable", BYTES, goes=4)]
     """What it leads to, others too: the upper bound; None where it was not counted."""
     reached_blocks: Optional[int]
     children: Sequence["Owned"] = ()
-    signature: Annotated[Optional[str], Column("what", TEXT, shown=IF_ANY)] = None
+    signature: Annotated[Optional[str], Column("type", TEXT, shown=IF_ANY)] = None
     """What the block is; None where nothing knows it, where it is no block, and of a process, whose blocks are not read once more."""
     path: Optional[str] = None
     """How the program itself gets there, as its language writes it; None where nothing gives it a name."""

@@ -18,7 +18,7 @@ from gdbheapx.extras.explore.view import Class, Node, Shown, View
 from gdbheapx.output import OutputFile
 from gdbheapx.report import fitting
 from gdbheapx.report.text import escaped
-from gdbheapx.units import number, size
+from gdbheapx.units import figure, size
 
 SORTS = ("bytes", "blocks", "size", "name")
 TABS = ("overview", "arenas", "owners", "census", "search", "sql", "diff")
@@ -71,7 +71,7 @@ def cell(name: str, value: Any) -> str:
         return plain(value)
     if name == "address":
         return "0x%x" % value
-    return size(value, False) if "bytes" in name or name == "usable" else number(value)
+    return size(value, False) if "bytes" in name or name == "usable" else figure(name, value)
 
 
 class Below(Screen[None]):
@@ -241,7 +241,7 @@ class Explorer(App[None]):
 
     def _show_classes(self) -> None:
         rows = self.view.classes(self.like, SORTS[self.sort_by])
-        columns = ("bytes", "share %", "blocks", "size bytes", "what", "whose")
+        columns = ("bytes", "%", "blocks", "size", "type", "module")
         cells = [(row.bytes, "%.1f" % row.share_percent, row.blocks, row.size_bytes, row.signature, row.module) for row in rows]
         self.query_one("#classes", Table).show(Shown(columns, cells, [Class(row.signature, row.size_bytes) for row in rows]))
 

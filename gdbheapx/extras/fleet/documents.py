@@ -36,7 +36,7 @@ class Document(NamedTuple):
     """Of the allocator's object."""
     verdict: Annotated[Optional[str], Column("verdict", TEXT)] = None
     used_bytes: Annotated[Optional[int], Column("in use", BYTES)] = None
-    kept_bytes: Annotated[Optional[int], Column("kept", BYTES)] = None
+    kept_bytes: Annotated[Optional[int], Column("free", BYTES)] = None
     memory_bytes: Annotated[Optional[int], Column("memory", BYTES, goes=3)] = None
     """RSS of a process, dumped bytes of a core."""
     largest: Annotated[Optional[str], Column("largest class", TEXT, None, IF_KNOWN, goes=4)] = None
@@ -60,7 +60,7 @@ class Group(NamedTuple):
     failed: Annotated[int, Column("failed", goes=1)]
     used_bytes: Annotated[int, Column("in use", BYTES)]
     """Of those that know it, as are the others."""
-    kept_bytes: Annotated[int, Column("kept", BYTES)]
+    kept_bytes: Annotated[int, Column("free", BYTES)]
     memory_bytes: Annotated[int, Column("memory", BYTES)]
 
 

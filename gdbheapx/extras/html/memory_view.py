@@ -133,7 +133,7 @@ def split(parts: Optional[Sequence[MemoryPart]], memory: Optional[Memory]) -> Di
         "live": live,
         "parts": made,
         "more": more,
-        "headings": [("whose", "name"), ("bytes", ""), ("share", ""), *((name, "") for name, _ in more)],
+        "headings": [("owner", "name"), ("bytes", ""), ("%", ""), *((name, "") for name, _ in more)],
         "guessed": any(part.sure == GUESS for part in parts),
         "total": memory and memory.total_bytes,
         "beside": [(name, getattr(memory, field)) for field, name in BESIDE if getattr(memory, field, None)],
@@ -238,7 +238,7 @@ def arenas_of(arenas: Sequence[Any], totals: Mapping[str, Mapping[str, Optional[
     lines = []
     for arena, parts in pairs[:MOST_ARENAS]:
         kind = getattr(arena, "kind", None)
-        name = "%s arena %s%s" % (arena.allocator, units.number(arena.index), " (%s)" % kind if kind else "")
+        name = "%s arena %s%s" % (arena.allocator, units.identifier(arena.index), " (%s)" % kind if kind else "")
         lines.append(Line(name, parts, getattr(arena, "system_bytes", None), (arena.allocator, arena.index)))
     for id_, sums in totals.items():
         mapped = sums.get("mmapped_bytes")

@@ -130,7 +130,7 @@ def sites(page_census: Optional[PageCensus]) -> Optional[Sites]:
         more += max(0, len(found.sites) - MOST_SITES)
         for one in found.sites[:MOST_SITES]:
             where = one.function or "+0x%x" % one.offset
-            sizes = ", ".join([*map(units.number, one.sizes), *(["any"] if one.is_open else [])])
+            sizes = ", ".join([*map(units.identifier, one.sizes), *(["any"] if one.is_open else [])])
             lines.append(SiteLine(_name(row), row.signature, row.bytes, where, one.module, sizes, "; ".join(one.why)))
     unknown = sum(not found.sites for found in joined.rows)
     return Sites(lines, joined.calls, more, unknown, [name for name, _ in joined.unread])
@@ -239,7 +239,7 @@ def _decay_cell(name: str, value: Any) -> Optional[str]:
         return value
     if name == "decay_ms":
         return units.milliseconds(value)
-    return units.size(value) if name == "bytes" else units.number(value)
+    return units.size(value) if name == "bytes" else units.figure(name, value)
 
 
 def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, Any]:

@@ -8,7 +8,7 @@ from gdbheapx.jemalloc.purging.outlook import AT_ONCE, QUIET
 from gdbheapx.jemalloc.purging.tickers import BLIND, VERDICTS
 from gdbheapx.jemalloc.records import DecayRow, TickerArena, TickerReport, TickerThread
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.units import Size, cells, named, number
+from gdbheapx.units import Size, cells, identifier, named
 
 SHOWN_THREADS = 12
 """Threads that are named in one sentence."""
@@ -140,7 +140,7 @@ def _threads(rows: Sequence[TickerThread]) -> Page:
             reasons.setdefault((row.verdict, row.why + ("; %s" % row.hint if row.hint else "")), []).append(row)
     for (verdict, why), members in reasons.items():
         many = BLIND_ONES if verdict == BLIND and len(members) > 1 else why
-        yield "%s: %s: %s" % (verdict, named("thread", [number(row.lwp) for row in members], SHOWN_THREADS), many)
+        yield "%s: %s: %s" % (verdict, named("thread", [identifier(row.lwp) for row in members], SHOWN_THREADS), many)
 
 
 def _thread(row: TickerThread) -> Dict[str, Any]:

@@ -30,7 +30,7 @@ _COLUMNS = (
     Column("arena", TEXT, field="index"),
     Column("dirty", BYTES, field="dirty_bytes"),
     Column("muzzy", BYTES, field="muzzy_bytes"),
-    Column("in RAM", BYTES, field="reclaimable_resident_bytes"),
+    Column("resident", BYTES, field="reclaimable_resident_bytes"),
 )
 DEFAULT_HOOKS = ("ehooks_default_extent_hooks", "extent_hooks_default")
 """jemalloc's own: from 5.3.0 in ehooks.c, before in extent.c."""

@@ -122,7 +122,7 @@ GLIBC = {
     "arenas left behind": Case(
         on_glibc(system_bytes=204 * MB, used_bytes=MB, free_bytes=203 * MB, fast_bytes=175 * MB, fast_chunks=1600000, reclaimable_bytes=9 * MB, reclaimable_resident_bytes=9 * MB, left_arenas=15, left_bytes=190 * MB, arenas=16),
         [codes.ARENAS_LEFT, codes.FASTBINS, codes.MANY_ARENAS],
-        ["15 arenas whose threads have ended", "190.0 MiB free at their ends", "it would return 9.0 MiB", "MALLOC_ARENA_MAX=2", "175.0 MiB in 1600000 chunks, 86 % of the heap"],
+        ["15 arenas whose threads have ended", "190.0 MiB free at their ends", "it would return 9.0 MiB", "MALLOC_ARENA_MAX=2", "175.0 MiB in 1,600,000 chunks, 86 % of the heap"],
     ),
     "fastbins at the end": Case(
         on_glibc(used_bytes=10 * MB, free_bytes=90 * MB, unmerged_bytes=80 * MB, reclaimable_bytes=MB),
@@ -598,7 +598,7 @@ MEMORY = {
     "threads that nobody joined": Case(
         lambda: memory_verdict.findings(split([part(kinds.STACK, 40 * MB)], ended_threads=UNJOINED)),
         [codes.NEVER_JOINED],
-        ["4000 threads ended and were never joined", "their stacks keep 31.0 MiB in RAM, 4.9 GiB of address space; 3000 ran work in app; 9 ran app+0x1189", "pthread_join"],
+        ["4,000 threads ended and were never joined", "their stacks keep 31.0 MiB in RAM, 4.9 GiB of address space; 3000 ran work in app; 9 ran app+0x1189", "pthread_join"],
     ),
     "most of the memory is theirs": Case(
         lambda: judged(split([part(kinds.ALLOCATOR, MB), part(kinds.STACK, 40 * MB, name="stacks of threads that ended")], ended_threads=UNJOINED, stack_bytes=40 * MB)),
@@ -628,7 +628,7 @@ MEMORY = {
     "libraries that are gone": Case(
         lambda: unloaded.findings(SimpleNamespace(kept=lambda *_: 40), Sum(90000, 130 * MB), Sum(80040, 124 * MB)),  # type: ignore[arg-type]
         [codes.UNLOADED],
-        ["40 libraries were loaded and unloaded", "124.0 MiB in 80040 blocks"],
+        ["40 libraries were loaded and unloaded", "124.0 MiB in 80,040 blocks"],
     ),
     "copies of the parent's pages": Case(
         lambda: copied_pages.findings(SimpleNamespace(), split([part(kinds.ANONYMOUS, 60 * MB)], parent_pages=ParentPages(4711, 40 * MB, 30 * MB, 128, 90, 6, 4))),  # type: ignore[arg-type]
@@ -646,7 +646,7 @@ MEMORY = {
 def pinned(*words: str, **fields: Any) -> Case:
     """1,204 blocks of 80 bytes that keep nearly all."""
     found = pins_kept(pin_group(512 * MB, 1204, 80, alone_bytes=500 * MB, **fields), pin_group(MB))
-    return Case(lambda: [one for one in [pins.pins_finding(found)] if one is not None], [codes.PINNED], ["1204 blocks (94.1 KiB", "500.0 MiB", *words])
+    return Case(lambda: [one for one in [pins.pins_finding(found)] if one is not None], [codes.PINNED], ["1,204 blocks (94.1 KiB", "500.0 MiB", *words])
 
 
 PINNED = {
@@ -742,7 +742,7 @@ def test_a_verdict_is_said_by_its_first_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "size, text", [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (MB, "1.0 MiB"), (5 << 30, "5.0 GiB"), (3 << 40, "3.0 TiB"), (None, "an unknown amount")]
+    "size, text", [(0, "0 B"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (MB, "1.0 MiB"), (5 << 30, "5.0 GiB"), (3 << 40, "3.0 TiB"), (None, "an unknown amount")]
 )
 def test_sizes_in_sentences(size: Any, text: str) -> None:
     """In the largest unit that leaves a digit in front of the point."""

@@ -276,9 +276,9 @@ def test_spool_keeps_order_beyond_memory() -> None:
 @pytest.mark.parametrize(
     "size, shown",
     [
-        (0, "0"),
-        (1234, "1,234"),
-        (9999, "9,999"),
+        (0, "0 B"),
+        (1234, "1,234 B"),
+        (9999, "9,999 B"),
         (10000, "9.8 KiB"),
         (12595, "12.3 KiB"),
         (4831838208, "4.5 GiB"),

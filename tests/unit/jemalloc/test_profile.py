@@ -212,7 +212,7 @@ def test_not_built(version):
     "objects, block_bytes, used, is_active, told",
     [
         (300, 1 << 20, 310 << 20, True, None),
-        (0, 1 << 20, 107 << 20, False, "0 % of the memory in use: 0 bytes of 107.0 MiB; sampling is off now"),
+        (0, 1 << 20, 107 << 20, False, "0 % of the memory in use: 0 B of 107.0 MiB; sampling is off now"),
         (27, 1 << 20, 107 << 20, True, "of 107.0 MiB; what was allocated while sampling was off"),
         (0, 1 << 20, 8 << 20, True, None),
         (0, 1 << 20, None, False, None),

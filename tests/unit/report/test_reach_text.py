@@ -45,7 +45,7 @@ def test_leaks() -> None:
     assert "Leaked: at most 168 bytes" in text_of_some and "how much of it is leaked is unknown" in text_of_some
     assert "inside 1" in text and "0x10" in text and "1 more group: --limit N" in text
     text = said(found(habits=[Habit(48, 3000, 6000)], low_addresses=True, mappings=[LostMapping(Address(0x7000), 4096, None, "")]))
-    assert "48 (3000 blocks)" in text and "below 4 GiB" in text and "nothing points to: 1" in text
+    assert "48 (3,000 blocks)" in text and "below 4 GiB" in text and "nothing points to: 1" in text
 
 
 def owned(name: str, *children: Owned) -> Owned:

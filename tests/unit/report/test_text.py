@@ -10,7 +10,7 @@ from gdbheapx.report import text
 
 @pytest.mark.parametrize(
     "size, shown",
-    [(0, "0"), (9999, "9,999"), (10000, "9.8 KiB"), (-20480, "-20.0 KiB"), (1 << 20, "1.0 MiB"), (1023 * 1024 + 1000, "1.0 MiB"), (1 << 60, "1024.0 PiB")],
+    [(0, "0 B"), (9999, "9,999 B"), (10000, "9.8 KiB"), (-20480, "-20.0 KiB"), (1 << 20, "1.0 MiB"), (1023 * 1024 + 1000, "1.0 MiB"), (1 << 60, "1024.0 PiB")],
 )
 def test_sizes_for_people(size: int, shown: str) -> None:
     """Small ones to the byte, others in the largest unit that leaves at most four digits."""
