@@ -1,11 +1,10 @@
 # Every target makes its own set-up: on Debian, as root, the packages that are lacking; then .venv.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-fast coverage fuzz wild hidden compare advice matrix arm64 matrix-clean bench soak kernel single dist deb release changelog lint docs screenshots site packs clean
+.PHONY: help demo test test-rest test-all coverage fuzz wild hidden compare advice matrix arm64 matrix-clean bench soak kernel single dist deb release changelog lint docs screenshots site packs clean
 
 SETUP := bash tools/setup_machine.sh
 PYTHON := .venv/bin/python
 KERNEL := gdbheapx/kernel/_kernel.so
-FAST := tests/integration/test_each_command.py tests/test_architecture.py tests/test_matrix.py tests/unit
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 - /p' Makefile
@@ -15,17 +14,16 @@ demo: ## a server that hoards memory, examined live and from its core, then trim
 	@$(PYTHON) -m demo.run
 
 # One worker for each CPU and one more, as in make matrix: tests wait for processes.
-test: ## every test but those of make wild: unit, integration on live processes and cores, third-party programs; COVERED=1: and make coverage's table
+WORKERS := -n $$(($$(nproc) + 1)) --dist worksteal
+test: ## unit tests, each command live and on a core, what the allocators themselves say, the documentation's samples: 8 minutes on 2 CPUs; COVERED=1: and make coverage's table
 	@$(SETUP) test
-	@$(if $(COVERED),PYTEST_PLUGINS=tools.covered) $(PYTHON) -m tools.run_tests -q -n $$(($$(nproc) + 1)) --dist worksteal tests
+	@$(if $(COVERED),PYTEST_PLUGINS=tools.covered) $(PYTHON) -m tools.run_tests -q $(WORKERS) $(PYTEST) -m "first and not wild" tests
 
-test-fast: $(KERNEL) ## while you work: unit tests, and each command once live and once on a core; 90 s on 2 CPUs
+test-rest: ## every test that is not in make test, nor in make wild: processes at work and under load, damage, third-party programs
 	@$(SETUP) test
-	@HEAPX_TEST_LIBRARY="$(CURDIR)/$(KERNEL)" $(PYTHON) -m pytest -q -n auto --dist loadfile --hypothesis-profile=fast -m "not slow and not wild" $(FAST)
+	@$(PYTHON) -m tools.run_tests -q $(WORKERS) $(PYTEST) -m "not first and not wild" tests
 
-test-unit: ## tests without gdb
-	@$(SETUP) test
-	@$(PYTHON) -m pytest -q tests/unit $(wildcard tests/test_architecture.py)
+test-all: test test-rest ## make test, then make test-rest: 25 minutes on 2 CPUs; the other releases: make matrix
 
 coverage: ## one table: how much of each folder of the product the unit tests run in their own process
 	@$(SETUP) test

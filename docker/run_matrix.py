@@ -28,11 +28,11 @@ from tabulate import tabulate
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "matrix"
-MARKED = ("-m", "image and not once and not wild")
+MARKED = ("-m", "image and not once and not wild and not slow")
 """What depends on an image's libc, libjemalloc, gdb or Python; the nearest mark decides (pyproject.toml)."""
 TESTS = (*MARKED, "tests")
-BETWEEN = (*MARKED, "tests/integration", "tests/real")
-"""For a release between the first and the last, whose Pythons and compilers bound what unit tests and packaging depend on."""
+BETWEEN = ("-m", "image and first and not once and not wild and not slow", "tests/integration")
+"""For a release between the first and the last, which bound what it can differ in: what allocators themselves say is compared."""
 REPORT = "/var/tmp/junit.xml"
 """In the container; what ran once more is reported beside it (tools/run_tests.py)."""
 KERNEL = cross_cores.KERNEL
@@ -73,6 +73,8 @@ class Result(NamedTuple):
     skipped: Dict[str, int]
     """How many, by reason."""
     seconds: float
+    alone: int
+    """How many passed alone, but not among others."""
     notes: List[str]
     """What the reader should see at the end: failures above all."""
     bad: bool
@@ -144,7 +146,7 @@ def run_row(client: Any, row: matrix.Row, checkout: bytes, options: Sequence[str
         return in_container(client, row, checkout, options, begun)
     except Exception as error:
         text = str(error) if isinstance(error, images.CannotBuild) else traceback.format_exc()
-        return Result(row, {}, 0, 0, {}, time.monotonic() - begun, [text], True)
+        return Result(row, {}, 0, 0, {}, time.monotonic() - begun, 0, [text], True)
 
 
 def make_image(client: Any, row: matrix.Row) -> int:
@@ -175,7 +177,7 @@ def in_container(client: Any, row: matrix.Row, checkout: bytes, options: Sequenc
         versions = json.loads(cross_cores.must(container, ["python", "-c", PROBE]))
         differing = compare(row, versions)
         if not options:
-            return Result(row, versions, 0, 0, {}, time.monotonic() - begun, differing, bool(differing) and not row.moves)
+            return Result(row, versions, 0, 0, {}, time.monotonic() - begun, 0, differing, bool(differing) and not row.moves)
         cross_cores.must(container, ["pip", "install", "-q", "--disable-pip-version-check", "--no-index", "--no-build-isolation", "--no-deps", "-e", "."])
         cross_cores.must(container, ["test", "-e", KERNEL])
         words = ["timeout", str(SECONDS), "python", "-m", "tools.run_tests", "-q", "--junitxml=" + REPORT, "--durations=10"]
@@ -193,6 +195,7 @@ def in_container(client: Any, row: matrix.Row, checkout: bytes, options: Sequenc
         len(report.bad),
         report.skipped,
         time.monotonic() - begun,
+        len(notes) - len(report.bad) if code in (0, 1) else 0,
         differing + notes,
         code != 0 or (bool(differing) and not row.moves),
         library,
@@ -287,6 +290,12 @@ def show(results: Sequence[Result], exchanged: Sequence[cross_cores.Outcome], ba
     print("matrix: %s in %.1f minutes" % ("FAILED" if bad else "ok", seconds / 60))
 
 
+def record(results: Sequence[Result]) -> None:
+    """What tools/ci_table.py shows."""
+    rows = [{"suite": one.row.suite, "passed": one.passed, "failed": one.failed, "alone": one.alone, "skipped": sum(one.skipped.values()), "seconds": one.seconds} for one in results]
+    (LOGS.parent / "matrix.json").write_text(json.dumps(rows))
+
+
 def main() -> int:
     """Run the matrix, or clean up after it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -321,6 +330,7 @@ def main() -> int:
         print("matrix: interrupted", file=sys.stderr)
         return 1
     bad = any(one.bad for one in results) or not all(outcome.good for outcome in exchanged)
+    record(results)
     show(results, exchanged, bad, time.monotonic() - begun)
     return 1 if bad else 0
 

@@ -5,9 +5,11 @@ import os
 import shutil
 import signal
 import sys
+import zlib
 from pathlib import Path
-from typing import Any, Iterator, List
+from typing import Any, Dict, Iterable, Iterator, List
 
+import matrix
 import pytest
 
 from tests.support import kernelcore, tool
@@ -22,6 +24,8 @@ WILD = pytest.StashKey[int]()
 """How many tests were left out because `make wild` alone runs them."""
 HERE = Path(__file__).parent
 UNIT = HERE / "unit"
+IMAGE = os.environ.get("GDBHEAPX_TEST_IMAGE", "")
+"""The release whose image of the matrix this is; empty elsewhere."""
 FOREIGN = (HERE / "real", HERE / "wild")
 STARTS_GDB = {"heapx": tool.heapx, "in_gdb": tool.in_gdb, "answers": tool.answers, "told": tool.told, "GDB": GDB}
 """A module that imports one of these starts gdb."""
@@ -40,7 +44,7 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item]) -> None:
     """A unit test depends on Python at least: the matrix's images of the oldest and the newest run it, unless it says `once`, or searches at random, which once is enough.
 
     The images have no cargo, and a Rust program brings its jemalloc with it: none runs a test of one.
@@ -53,11 +57,33 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
             item.add_marker(mark)
         if item.get_closest_marker("rust"):
             item.add_marker("once")
+    if IMAGE:
+        left_out = [same[place] for same in of_each_kind(items) for place in range(len(same)) if place != chosen(same) % len(same)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+def of_each_kind(items: List[pytest.Item]) -> Iterable[List[pytest.Item]]:
+    """Tests that differ in nothing but the kind of their target."""
+    found: Dict[Any, List[pytest.Item]] = {}
+    for item in items:
+        parameters = dict(getattr(getattr(item, "callspec", None), "params", {}))
+        if parameters.pop("kind", None) is not None:
+            found.setdefault((item.path, getattr(item, "originalname", ""), repr(parameters)), []).append(item)
+    return found.values()
+
+
+def chosen(same: List[pytest.Item]) -> int:
+    """The one that this image runs: half of the tests on a live process, half on a core, and the oldest image those that the newest does not."""
+    suites = [row.suite for row in matrix.ROWS]
+    return zlib.crc32(same[0].nodeid.encode()) + (suites.index(IMAGE) if IMAGE in suites else 0)
 
 
 def needs(item: pytest.Item) -> Iterator[str]:
     """Marks that the folder, the fixtures and the parameters of a test tell; a test says the others itself."""
     parameters = getattr(getattr(item, "callspec", None), "params", {})
+    if UNIT in item.path.parents and not item.get_closest_marker("slow"):
+        yield "first"
     if any(folder in item.path.parents for folder in FOREIGN):
         yield "foreign"
     if parameters.get("kind") == "live" or "live" in getattr(item, "fixturenames", ()):

@@ -10,7 +10,7 @@ import pytest
 from gdbheapx import allocators
 from gdbheapx.allocators import REGISTRY
 
-pytestmark = pytest.mark.once  # reads the sources
+pytestmark = [pytest.mark.once, pytest.mark.first]  # reads the sources
 
 ROOT = Path(__file__).parents[1]
 SHARED = {"arch", "errors", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "mounts", "apart", "descriptors", "budget", "stops", "own_memory", "kernel", "child_python", "work", "__version__"}
@@ -375,10 +375,11 @@ def test_every_test_states_a_fact() -> None:
 
 
 def test_every_module_says_where_it_runs() -> None:
-    """Each test module outside tests/unit states in pytestmark, with a reason, what runs it: the images too (image), no image (once), `make wild` (wild)."""
+    """Each test module outside tests/unit states in pytestmark, with a reason, what runs it: the images too (image), no image (once), `make wild` (wild). It may be among
+    the first, too, which `make test` runs."""
     missing = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        stated = re.findall(r"^pytestmark = pytest\.mark\.(image|once|wild)  # \w.*$", path.read_text(), re.MULTILINE)
+        stated = re.findall(r"^pytestmark = \[?pytest\.mark\.(image|once|wild)(?:, pytest\.mark\.first\])?  # \w.*$", path.read_text(), re.MULTILINE)
         if len(stated) != 1 and "unit" not in path.relative_to(ROOT).parts:
             missing.append(path.name)
     assert not missing

@@ -16,7 +16,7 @@ from tests.support import jemallocs
 ROOT = Path(__file__).parents[1]
 
 
-pytestmark = pytest.mark.once  # reads the list of the matrix
+pytestmark = [pytest.mark.once, pytest.mark.first]  # reads the list of the matrix
 
 Version = Tuple[int, ...]
 

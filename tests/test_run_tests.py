@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.once  # the same everywhere
+pytestmark = [pytest.mark.once, pytest.mark.first]  # the same everywhere
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = """

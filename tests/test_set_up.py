@@ -10,7 +10,7 @@ from typing import Dict, List
 import pytest
 
 ROOT = Path(__file__).parent.parent
-pytestmark = pytest.mark.once  # its lines are a shell's
+pytestmark = [pytest.mark.once, pytest.mark.first]  # its lines are a shell's
 NEEDS_APT = pytest.mark.skipif(shutil.which("apt-get") is None, reason="no apt here")
 
 

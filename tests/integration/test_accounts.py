@@ -14,7 +14,7 @@ from tests.support.hidden import hidden
 from tests.support.processes import Process, Stage
 from tests.support.tool import answers, heapx
 
-pytestmark = pytest.mark.image  # what its libc says of itself
+pytestmark = [pytest.mark.image, pytest.mark.first]  # what its libc says of itself
 
 STATES = ("fresh", "one", "seven", "subheaps", "sbrk", "sbrk-last", "nobrk", "fast", "mmapped", "exit", "big-top")
 TUNED = ("arena_max=2", "tcache_count=0", "hugetlb=1", "hugetlb=2", "tcache_max=400000")

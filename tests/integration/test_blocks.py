@@ -11,7 +11,7 @@ from tests.support.processes import Lasting, Process, Stage
 from tests.support.sameness import check_twin_agrees
 from tests.support.tool import heapx, told
 
-pytestmark = pytest.mark.image  # where its libc puts blocks
+pytestmark = [pytest.mark.image, pytest.mark.first]  # where its libc puts blocks
 
 CASES = {
     "one-thread": ("1", "20000", "5"),

@@ -15,7 +15,7 @@ from gdbheapx import command, invocation
 from tests.support.paths import ROOT
 from tests.support.tool import run
 
-pytestmark = pytest.mark.once  # reads the documentation
+pytestmark = [pytest.mark.once, pytest.mark.first]  # reads the documentation
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\((?!\w+://|mailto:)([^)#\s]*)(?:#([^)]*))?\)")

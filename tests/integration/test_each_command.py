@@ -1,4 +1,4 @@
-"""Every command once, live and on a core: two programs, one gdb for each look. `make test-fast` runs this; the other modules go into each command.
+"""Every command once, live and on a core: two programs, one gdb for each look. `make test` runs this; the other modules go into each command.
 
 Files: analysis/checkup.py, commands/arenas.py, commands/bins.py, commands/chunks.py, commands/doctor.py, commands/tunables.py.
 """
@@ -20,7 +20,7 @@ from tests.support.processes import Builder, Process, Stage
 from tests.support.sums import check_sums
 from tests.support.tool import acted, alone, answers, check_envelope, heapx, steps_of
 
-pytestmark = pytest.mark.once  # each command's own module runs in the images
+pytestmark = [pytest.mark.once, pytest.mark.first]  # each command's own module runs in the images
 
 PAGE = 4096
 MB = 1 << 20

@@ -13,7 +13,7 @@ from tests.support.jemallocs import C_WAYS, EVERY_PAIR, WAYS, has_names, has_sta
 from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import heapx, told
 
-pytestmark = pytest.mark.image  # what its libjemalloc says of itself
+pytestmark = [pytest.mark.image, pytest.mark.first]  # what its libjemalloc says of itself
 
 CONFS = ("narenas:1", "tcache:false", "percpu_arena:percpu", "retain:false", "dirty_decay_ms:0", "san_guard_small:1,san_guard_large:2")
 

@@ -17,7 +17,7 @@ from tests.support.processes import Lasting, Process, Stage
 from tests.support.sameness import check_twin_agrees
 from tests.support.tool import heapx, told
 
-pytestmark = pytest.mark.image  # where its libjemalloc puts blocks
+pytestmark = [pytest.mark.image, pytest.mark.first]  # where its libjemalloc puts blocks
 
 CONFS = ("narenas:1", "tcache:false", "percpu_arena:percpu", "retain:false", "dirty_decay_ms:0", "oversize_threshold:0", "background_thread:true")
 """What changes where blocks lie; with the library that every system has."""

@@ -21,7 +21,7 @@ from tests.support.mimallocs import LACKING, adds_up, libraries, library, record
 from tests.support.processes import Stage
 from tests.support.tool import alone, heapx
 
-pytestmark = pytest.mark.image  # this system's libmimalloc
+pytestmark = [pytest.mark.image, pytest.mark.first]  # this system's libmimalloc
 
 LIBRARIES = libraries() or [None]
 MB = 1 << 20

@@ -14,7 +14,7 @@ from tests.support.processes import Lasting, Process, Stage
 from tests.support.sameness import check_twin_agrees
 from tests.support.tool import heapx, told
 
-pytestmark = pytest.mark.image  # the musl of the release
+pytestmark = [pytest.mark.image, pytest.mark.first]  # the musl of the release
 
 ASKED = ("arenas", "chunks", "chunks --histogram", "bins", "check")
 BOTH = [(kind, way) for kind in ("live", "core") for way in WAYS]

@@ -11,7 +11,7 @@ from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import alone, answers, heapx
 from tests.support.unchanged import EVERY, unchanged
 
-pytestmark = pytest.mark.once  # the rules are the tool's own, whatever the release
+pytestmark = [pytest.mark.once, pytest.mark.first]  # the rules are the tool's own, whatever the release
 
 COMMANDS = (
     *("arenas", "bins", "chunks --limit 50", "chunks --histogram", "tcache", "tunables", "check", "leaks", "owners", "census", "pins"),

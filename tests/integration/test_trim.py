@@ -12,7 +12,7 @@ from tests.support.jemallocs import library as jemalloc
 from tests.support.processes import Process, Stage
 from tests.support.tool import answers, heapx
 
-pytestmark = pytest.mark.image  # what its libc's malloc_trim gives back
+pytestmark = [pytest.mark.image, pytest.mark.first]  # what its libc's malloc_trim gives back
 
 STATES = ("main", "arenas", "fast", "untouched", "sbrk", "mmapped-main", "small-top")
 PAGE = resource.getpagesize()

@@ -9,8 +9,8 @@ from tests.support.tool import Outcome, run, without_packs
 
 LIVE = ("--no-debug-info",)
 """On a process: its libraries are read by its own memory and /proc, their debug files are not."""
-OF_THE_MACHINE = ("split", "memory")
-"""Keys of `report` that tell of pages of files, which other processes share and the kernel drops between two looks."""
+OF_THE_MACHINE = ("split", "memory", "evidence")
+"""Keys of `report` that tell of pages of files, which other processes share and the kernel drops between two looks; a verdict's shares are of RSS."""
 OF_BUILDS = ("stopped_ms", "stops", "swapped_in_bytes", "version", "layout", "address_source", "allocators")
 """Keys that say where an answer comes from, and may differ."""
 

@@ -1,4 +1,4 @@
-"""How long hypothesis searches: fewer examples under the profile `fast`, which `make test-fast` chooses."""
+"""How long hypothesis searches: fewer examples under the profile `fast`, which `make coverage` chooses."""
 
 from hypothesis import HealthCheck, settings
 
