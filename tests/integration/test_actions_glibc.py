@@ -20,7 +20,20 @@ import pytest
 from gdbheapx.arch import native
 from tests.support.processes import Stage
 from tests.support.tool import TOOL_SECONDS, acted, heapx, in_gdb, tool_command, tool_environment
-from tests.support.victims import ROUNDS, Parked, Rounds, Victim, check_free, pending_of, rounds, server, start_parked, status, until
+from tests.support.victims import (
+    ROUNDS,
+    Parked,
+    Rounds,
+    Victim,
+    be_nice,
+    check_free,
+    pending_of,
+    rounds,
+    server,
+    start_parked,
+    status,
+    until,
+)
 
 pytestmark = pytest.mark.image  # its gdb makes the call, in its libc
 
@@ -109,6 +122,7 @@ def test_busy_and_inlined_threads_keep_their_registers(stage: Stage, live: str) 
     """Where no thread is in a system call of libc's (all compute, or all are in inlined ones), the tool acts or refuses, and no register is changed."""
     for state in ("busy", "inline"):
         process = stage.start("victim_parked", state)
+        be_nice(process.pid)
         table = Rounds()
         for _ in range(3):
             table.count(heapx(process.target(live), "trim", "--yes", "--json"))
@@ -182,6 +196,7 @@ def test_stopped_process_stays_stopped(stage: Stage, live: str) -> None:
 STORY = ("message", "periodMs", "elapsedMs", "rss.before", "rss.after", "rss.diff")
 
 
+@pytest.mark.once
 def test_every_acts_above_a_limit(stage: Stage, live: str) -> None:
     """--every S --above BYTES --times N: N lines of JSON with the keys of the story; the process is free meanwhile and trimmed."""
     process = stage.start("trimmer", "main")
@@ -199,6 +214,7 @@ def test_every_acts_above_a_limit(stage: Stage, live: str) -> None:
     process.command(b"t")
 
 
+@pytest.mark.once
 def test_every_leaves_alone_below_the_limit(stage: Stage, live: str) -> None:
     """Where there is nothing above BYTES, nothing is called."""
     process = stage.start("trimmer", "main")
@@ -211,6 +227,7 @@ def test_every_leaves_alone_below_the_limit(stage: Stage, live: str) -> None:
     process.command(b"t")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("is_reaped", [True, False])
 def test_every_ends_with_its_process(stage: Stage, live: str, is_reaped: bool) -> None:
     """When the process ends, reaped or not, so does --every, with exit code 0: it did what it was asked for as long as there was a process."""
@@ -266,6 +283,7 @@ def on_terminal(words: List[str], answer: bytes) -> "tuple[int, bytes]":
     return os.WEXITSTATUS(code), shown
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("answer", ["y", "n", ""])
 def test_terminal_is_asked(stage: Stage, live: str, answer: str) -> None:
     """Without --yes the terminal is asked: `y` does it, anything else leaves the process as it was."""

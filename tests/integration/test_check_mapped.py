@@ -85,6 +85,7 @@ def changed(one: Plant, block: Block) -> Optional["tuple[int, int]"]:
     return None if found == (block.prev_size, block.field) else found
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("one", PLANTS, ids=lambda one: one.name)
 def test_live(live: Live, one: Plant) -> None:
     """Each way, in a process that runs."""

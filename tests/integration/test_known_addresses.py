@@ -63,7 +63,7 @@ def chosen(data: Any) -> List[str]:
     return every[:: max(1, -(-len(every) // MOST))]
 
 
-@pytest.mark.parametrize("kind, name", [("live", "python"), ("core", "python"), ("live", "python-on-jemalloc"), ("core", "classes")])
+@pytest.mark.parametrize("kind, name", [("live", "python"), *(pytest.param(*pair, marks=pytest.mark.once) for pair in (("core", "classes"), ("live", "python-on-jemalloc")))])
 def test_addresses_are_known_everywhere(stage: Stage, request: pytest.FixtureRequest, kind: str, name: str, tmp_path: Path) -> None:
     """No command says that there is nothing where another has seen a block; refs takes no mapping for it, and its size is whatis'."""
     request.getfixturevalue(kind)

@@ -41,6 +41,7 @@ def test_every_way_to_read_keeps_it(lasting: Lasting, live: str, words: str) -> 
     check_free(process)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("words", ["arenas", "bins", "report"])
 def test_the_twin_keeps_it(lasting: Lasting, live: str, words: str) -> None:
     """The kernel in Python."""

@@ -108,6 +108,7 @@ def refused(outcome: Outcome, code: int) -> None:
     assert len(outcome.stderr.strip().splitlines()) == 1 and "Traceback" not in outcome.stderr, outcome.stderr
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "sql",
     [
@@ -235,6 +236,7 @@ def test_a_look_changes_nothing(stage: Stage, live: str) -> None:
         assert heapx(process.target(live), "query", sql, "--json").code in (0, 4)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", hostile.OF_THREADS)
 def test_hostile_names_stay_names(stage: Stage, kind: str, name: str, tmp_path: Path) -> None:
     """Of a thread, and of the program's file: one line each and no control character in text, CSV and parquet."""

@@ -6,7 +6,7 @@ from tests.support.paths import GDB
 from tests.support.processes import Stage
 from tests.support.tool import run
 
-pytestmark = pytest.mark.image  # whether its libc brings the programs into their states
+pytestmark = pytest.mark.once  # every image has the tests of what is found in these states
 
 STATES = {
     "recorder": ["1 2000 3", "9 500 3", "3 1500 2 subheaps"],

@@ -162,6 +162,7 @@ def test_standard_output_that_cannot_be_written(lasting: Lasting, core: str, com
     assert told in one_line(outcome) and outcome.stderr.count("\n") == 1
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("words", ["--version", "--help", "arenas --help", "symbols list", "doctor"])
 @pytest.mark.parametrize("where", [">&-", ">/dev/full"])
 def test_the_same_without_a_target(words: str, where: str) -> None:
@@ -349,6 +350,7 @@ def test_sizes(stage: Stage, core: str) -> None:
     assert heapx(target, "chunks", "--json", "--max-size", "4K").data["count"] > 0
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("words", [("chunks", "--min-size", "1.5K"), ("chunks", "--max-size", "-1"), ("trim", "--pad", "0xz"), ("trim", "--above", "12 apples")])
 def test_what_is_no_size(lasting: Lasting, core: str, words: "tuple[str, ...]") -> None:
     """Anything else is wrong usage, and the line says how a size is given; so does the help."""

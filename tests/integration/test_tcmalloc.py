@@ -46,6 +46,7 @@ def beside(stage: Stage) -> Process:
     return recorder(stage)
 
 
+@pytest.mark.first
 def test_blocks_and_figures(stage: Stage, kind: str, path: Path) -> None:
     """Address, state and usable size of every recorded block are equal; the figures are MallocExtension's to the byte, and add up."""
     check(recorder(stage, path), kind)
@@ -99,6 +100,7 @@ def test_busy_threads(stage: Stage, kind: str) -> None:
         assert [rule for rule in checked["data"]["findings"] if rule["evidence"] is None] == []
 
 
+@pytest.mark.first
 def test_a_purge(stage: Stage, live: str) -> None:
     """What was predicted is returned: no free span is left, RSS falls by what was in RAM, nothing else changes."""
     process = recorder(stage, None, slots=4000)
@@ -152,6 +154,7 @@ def test_the_meter_reads_what_a_walk_counts(lasting: Lasting, live: str) -> None
         assert counted[key] == exact[key], key
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("words", [words for words in EVERY if words.split()[0] not in ("malloc-info", "malloc-stats", "trim")])
 def test_reading_costs_the_process_nothing(lasting: Lasting, live: str, words: str) -> None:
     """No page table, page, swap entry or page fault more. A second process keeps the program's code in memory."""

@@ -3,6 +3,7 @@
 victim.c checks its own data, registers, return values and times; victim_parked.c waits in a state in which nobody may call into it.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -48,8 +49,7 @@ class Victim:
     def __init__(self, process: Process) -> None:
         self.process = process
         self.pid = process.pid
-        for task in os.listdir("/proc/%d/task" % self.pid):
-            os.setpriority(os.PRIO_PROCESS, int(task), NICE)
+        be_nice(self.pid)
 
     def accounts(self) -> Dict[str, Account]:
         """By thread."""
@@ -79,6 +79,13 @@ class Victim:
     def interrupted(self) -> int:
         """EINTR of epoll_wait and nanosleep, which any attach gives."""
         return sum(one.interrupted for one in self.accounts().values())
+
+
+def be_nice(pid: int) -> None:
+    """Each thread that it has leaves the CPUs to others."""
+    for task in os.listdir("/proc/%d/task" % pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, int(task), NICE)
 
 
 def status(pid: int, key: str) -> str:
