@@ -20,12 +20,11 @@ Ruby, CPython), thread stacks, generated code, bss, shared memory, private copie
 docs/explanation/whose-memory.md explains each. Then come a verdict with its evidence, the arenas, the size classes that hold
 the most memory, and what a trim would return to the OS.
 
-Kinds of verdict: `leak-like` (the program holds the memory), `leaked` (nothing points to a tenth or more of what is in use: where all
-blocks were looked at), `hoarding` (the allocator holds what the program freed),
-`fragmented` (free blocks that blocks in use keep alive), `mixed`, `small`, `huge-pages` (the allocator returned memory, but it
-is still in RAM, on huge pages that the allocator still uses parts of), `not-malloc` (something else is larger than all
-allocators; the code is `mostly-` plus the kind of that part), `unread` (an allocator that gdbheapx cannot read may own the
-memory). `sure` is `certain`, `likely` or `guess`.
+Kinds of verdict: `in-use` (the program has the memory: normal unless it keeps growing), `leaked` (nothing points to 5 % or 16 MiB of
+the memory in use: where all blocks were read), `kept` (free memory that malloc keeps, also called hoarding), `fragmented` (free blocks
+that blocks in use keep), `runtime` (Python objects, a Java heap, V8, Go ...), `small`, `inconclusive` (unread memory would decide).
+`code` says which exactly, `kind_1_0` what release 1.0 called it. `confidence` is `certain`, `likely` or `guess`. `growing` takes two
+readings: `diff`, `watch`.
 
 Where the program holds the memory, a core with up to 2 GiB of heap is looked at block by block: who keeps most of what is in use, and
 what it is. --deep does that on any target; a process stands still while its heap is read. In a process with CPython, a JVM, PostgreSQL,

@@ -2,6 +2,7 @@
 
 # ---- what most of the memory is, where it is no allocator's: `mostly-` and the kind of the part (memory/kinds.py)
 MOSTLY = "mostly-"
+MOSTLY_RUNTIME = "mostly-runtime"
 
 # ---- verdicts on an allocator
 IN_USE = "in-use"
@@ -93,3 +94,16 @@ UNCOLLECTED = "freed-by-other-threads"
 """Memory that other threads have freed, and whose owners have not collected it."""
 ABANDONED_PAGES = "abandoned-pages"
 """Free memory in pages whose threads have ended."""
+COLLECTOR_CYCLES = "collector-cycles"
+"""Objects in cycles wait for a collector."""
+
+CAUSES = frozenset(
+    (ARENAS_LEFT, UNMERGED, FREE_BETWEEN, UNUSED_PAGES, FREE_REGIONS, BLOCKLESS, GIVEN_BACK_IN_RAM, SMALL_PIECES, THREAD_CACHES)
+)
+CAUSES |= frozenset(
+    (PINNED_PAGES, MAIN_TOP, THREAD_TOPS, THRESHOLD_RAISED, HUGETLB, FASTBINS, MANY_ARENAS, METADATA, BLIND_THREADS, UNPURGED)
+)
+CAUSES |= frozenset((PURGING_OFF, NO_THREADS, BACKGROUND_NOT_RUNNING, BACKGROUND_LOST, PURGED_BY_CALLS, SAMPLED_BLOCKS, LARGE_ROUNDING))
+CAUSES |= frozenset((DEEPER_STACKS, NEVER_JOINED, HUGE_STACKS, LAZY_FREE, COPIED_ON_WRITE, UNLOADED, PINNED, UNCOLLECTED, ABANDONED_PAGES))
+CAUSES |= frozenset((COLLECTOR_CYCLES,))
+"""Codes that say why memory is where it is: a verdict's causes."""

@@ -180,6 +180,10 @@ class Finding(NamedTuple):
     hint: Optional[str]
     code: Optional[str] = None
     """What a script asks for instead of the sentence (gdbheapx/findings.py)."""
+    details: Optional[str] = None
+    """Further figures, for a line of their own."""
+    size_bytes: Optional[int] = None
+    """How much memory it is about; None where that is not known, or it is about none."""
 
 
 class Step(Said):

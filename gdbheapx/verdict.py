@@ -1,25 +1,52 @@
-"""Is it a leak, or is the allocator holding it: what the verdicts on every allocator share."""
+"""In use, leaked, or kept by the allocator: the one engine behind the verdicts on every allocator and on the memory as a whole."""
 
-from typing import Callable, List, NamedTuple, Optional, Sequence, TypeVar
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx import findings
 from gdbheapx.model import CERTAIN, GUESS, SURENESS, Finding, Step
-from gdbheapx.units import Size, say, share
+from gdbheapx.units import Said, Size, say, share
 
-NOT_MALLOC = "not-malloc"
-LEAK_LIKE = "leak-like"
+IN_USE = "in-use"
+"""The program has it: the state of a healthy process, and of one that leaks what it still points to."""
 LEAKED = "leaked"
-"""Nothing points to much of what is in use."""
-HOARDING = "hoarding"
+"""Nothing points to much of the memory in use."""
+GROWING = "growing"
+"""More of it is in use than before: said of two readings only."""
+KEPT = "kept"
+"""Free memory that the allocator keeps."""
 FRAGMENTED = "fragmented"
 """Free blocks are kept because of neighbours in use: said only where an allocator's structure tells."""
-MIXED = "mixed"
-HUGE_PAGES = "huge-pages"
-"""What the allocator gave back is in RAM all the same, as parts of huge pages that it still uses."""
-UNREAD = "unread"
-"""No verdict: what could not be read would decide it, or malloc belongs to an allocator that is not read here."""
+RUNTIME = "runtime"
+"""Most of the memory is in pools of a runtime, such as CPython's, a JVM's or Go's."""
+INCONCLUSIVE = "inconclusive"
+"""No verdict: unread memory would decide it, or malloc belongs to an allocator that is not read here."""
 SMALL = "small"
+KINDS = (IN_USE, LEAKED, GROWING, KEPT, FRAGMENTED, RUNTIME, INCONCLUSIVE, SMALL)
+_HOARDING, _UNREAD, _NOT_MALLOC, HUGE_PAGES_1_0 = "hoarding", "unread", "not-malloc", "huge-pages"
+_BY_CODE: Dict[str, Tuple[str, str]] = {
+    findings.IN_USE: (IN_USE, "leak-like"),
+    findings.PART_HELD: (IN_USE, "mixed"),
+    findings.LEAKED: (LEAKED, "leaked"),
+    findings.FREED_AND_HELD: (KEPT, _HOARDING),
+    findings.ARENAS_LEFT: (KEPT, _HOARDING),
+    findings.UNMERGED: (KEPT, _HOARDING),
+    findings.UNUSED_PAGES: (KEPT, _HOARDING),
+    findings.GIVEN_BACK_IN_RAM: (KEPT, _HOARDING),
+    findings.BLOCKLESS: (KEPT, HUGE_PAGES_1_0),
+    findings.FREE_BETWEEN: (FRAGMENTED, "fragmented"),
+    findings.FREE_REGIONS: (FRAGMENTED, "fragmented"),
+    findings.SMALL_HEAP: (SMALL, "small"),
+    findings.ABORTED_IN_MALLOC: (SMALL, "small"),
+    findings.EVIDENCE_MISSING: (INCONCLUSIVE, _UNREAD),
+    findings.OWNER_UNREAD: (INCONCLUSIVE, _UNREAD),
+    findings.ALLOCATOR_UNREAD: (INCONCLUSIVE, _UNREAD),
+    findings.NO_ALLOCATOR: (INCONCLUSIVE, _UNREAD),
+    findings.MOSTLY_RUNTIME: (RUNTIME, _NOT_MALLOC),
+}
+"""By code: the kind, and the one that it had in 1.0. A code that begins with `mostly-` and is not here: in use, outside malloc."""
 
+HELD_BY_PROGRAM = (findings.IN_USE, findings.PART_HELD)
+"""Codes of a verdict by which the program has most of an allocator's memory, or all that is not worth a word."""
 SMALL_BYTES = 1 << 20
 """Below this a heap is not worth a verdict."""
 MUCH_BYTES = 64 * SMALL_BYTES
@@ -32,10 +59,21 @@ Ask = Callable[[Callable[[F], bool]], bool]
 """Whether a condition on the figures holds."""
 
 
+class Cause(NamedTuple):
+    """Why memory is where it is, as far as it is known."""
+
+    code: str
+    """Of a finding of the same answer."""
+    bytes: Optional[int]
+    """How much of the memory is due to it; None where that is not known."""
+    cure: Optional[str]
+
+
 class Verdict(NamedTuple):
     """The answer."""
 
     kind: str
+    """One of KINDS."""
     lines: Sequence[Finding]
     """The verdict itself, then what else stands out."""
     code: Optional[str] = None
@@ -44,11 +82,26 @@ class Verdict(NamedTuple):
     """`certain` (it follows from what the allocator and the kernel say), `likely`, `guess`: as sure as whose the memory is."""
     evidence: Optional[str] = None
     """Of the first line."""
+    confidence: Optional[str] = None
+    """The same as `sure`."""
+    causes: Sequence[Cause] = ()
+    """Those that are known."""
+    kind_1_0: Optional[str] = None
+    """The kind that release 1.0 gave the same figures."""
+    code_1_0: Optional[str] = None
 
 
-def of_lines(kind: str, lines: Sequence[Finding], sure: str = CERTAIN) -> Verdict:
-    """A verdict that its first line states. Nothing is sure of what is unread."""
-    return Verdict(kind, lines, lines[0].code, GUESS if kind == UNREAD else sure, lines[0].evidence)
+def of_lines(lines: Sequence[Finding], sure: str = CERTAIN) -> Verdict:
+    """A verdict that its first line states: its code decides the kind. Nothing is sure without evidence."""
+    code = lines[0].code or findings.EVIDENCE_MISSING
+    kind, old = _BY_CODE[code] if not code.startswith(findings.MOSTLY) or code in _BY_CODE else (IN_USE, _NOT_MALLOC)
+    return Verdict(kind, lines, code, GUESS if kind == INCONCLUSIVE else sure, lines[0].evidence, kind_1_0=old, code_1_0=code)
+
+
+def complete(judged: Verdict, said: Sequence[Finding]) -> Verdict:
+    """The same as it is handed out, with the causes among the findings of the same answer."""
+    known = {line.code: Cause(line.code, line.size_bytes, line.hint) for line in reversed(said) if line.code in findings.CAUSES}
+    return judged._replace(confidence=judged.sure, causes=list(known.values())[::-1])
 
 
 def outcomes(decide: Callable[[Ask[F]], T], cases: Sequence[F]) -> List[T]:
@@ -84,22 +137,42 @@ def less_sure(missing: Sequence[str], sure: str = CERTAIN) -> str:
     return SURENESS[min(SURENESS.index(sure) + len(missing), len(SURENESS) - 1)]
 
 
-HELD = "leak-like: the program itself holds the memory, a leak only if it grows"
-"""What is said where most of the memory is in use."""
-IN_USE = "the program holds the memory"
-"""The same where another line says what is wrong with it."""
-GROWING = "to see what grows: gdbheapx snapshot FILE now and some time later, then gdbheapx diff OLD NEW"
-"""What to do then."""
-GROWN = "to see what grew: gdbheapx diff OLD, with a snapshot that was made earlier"
+GROWING_HINT = "that is normal unless it keeps growing: `gdbheapx snapshot FILE` now and later, then `gdbheapx diff OLD NEW`, tell"
+"""What is said where the program has most of the memory."""
+GREW_HINT = "that is normal unless it grew: `gdbheapx diff OLD` compares it with an earlier snapshot"
 """The same of a core."""
 
 
-def what_is_in_use(kind: str, statuses: Sequence[str] = ("used",)) -> List[Step]:
+def in_use(used_bytes: int, held_bytes: Optional[int], hint: Optional[str] = GROWING_HINT, code: str = findings.IN_USE) -> Finding:
+    """The line on memory that the program has. `held_bytes`: None where the figures are the least of what is possible."""
+    return Finding("In use", say("%s are allocated by the program", part_of(used_bytes, held_bytes)), hint, code, size_bytes=used_bytes)
+
+
+def kept(free_bytes: int, held_bytes: Optional[int], hint: Optional[str], code: str, keeper: str = "malloc") -> Finding:
+    """The line on free memory that an allocator keeps; `held_bytes` as of in_use()."""
+    return Finding(
+        "Kept", say("%s are free memory that %s keeps", part_of(free_bytes, held_bytes), keeper), hint, code, size_bytes=free_bytes
+    )
+
+
+def part_of(part_bytes: int, whole_bytes: Optional[int]) -> Said:
+    """The figures that a line of a verdict begins with; `whole_bytes` as of in_use()."""
+    if whole_bytes is None:
+        return say("at least %s", Size(part_bytes))
+    return say("%s of %s (%s)", Size(part_bytes), Size(whole_bytes), share(part_bytes, whole_bytes))
+
+
+def inconclusive(lacking: str, known: str, hint: Optional[str], code: str = findings.EVIDENCE_MISSING) -> Finding:
+    """The line where unread memory decides. `known`: the figures that stand anyway."""
+    return Finding("Inconclusive", lacking, hint, code, known)
+
+
+def what_is_in_use(code: Optional[str], statuses: Sequence[str] = ("used",)) -> List[Step]:
     """The commands that show it, where the program has most of the memory, or part of it. `statuses`: of the allocator's blocks in use."""
-    if kind not in (LEAK_LIKE, MIXED):
+    if code not in HELD_BY_PROGRAM:
         return []
     steps = [Step("chunks --histogram", "shows which sizes are in use")]
-    if kind == LEAK_LIKE:
+    if code == findings.IN_USE:
         steps.append(Step("chunks %s --sort size" % " ".join("--status " + status for status in statuses), "lists the largest blocks"))
     return steps
 
@@ -125,40 +198,33 @@ def usual(held_bytes: int, used_bytes: int, taken_bytes: Optional[int], beyond_b
     weights = [Weight(held_bytes - gone, used_bytes - part, overhead_bytes) for part in bounds]
     beyond = (0, beyond_bytes) if beyond_bytes else ()
     weights += [weight._replace(held=weight.held + beyond_bytes, used=weight.used + part) for weight in weights for part in beyond]
-    kinds = outcomes(_usual_kind, weights)
+    kinds = outcomes(_usual_code, weights)
     missing = ["what is in RAM"] * (taken_bytes is None) + ["the whole heap"] * (beyond_bytes > 0)
-    known = say(
-        "at least %s are in use by the program, at least %s are free in the allocator",
-        *(Size(min(part)) for part in zip(*((weight.used, weight.free) for weight in weights))),
-    )
+    least = [min(part) for part in zip(*((weight.used, weight.free) for weight in weights))]
+    known = say("at least %s are in use by the program, at least %s are free in the allocator", *map(Size, least))
     if len(kinds) > 1:
-        what = "no verdict: cannot read %s, and the verdict hangs on that" % (" and ".join(missing) or "which blocks are in RAM")
-        return of_lines(UNREAD, [Finding(what, known, None, findings.EVIDENCE_MISSING)])
-    (kind,), (held, used, _) = kinds, weights[0]
-    if kind == SMALL:
-        known = say("%s requested from the kernel", Size(held))
-    elif len(weights) == 1:
-        parts = Size(used), Size(held), share(used, held), Size(weights[0].free), share(weights[0].free, held)
-        known = say("%s of %s (%s) are in use by the program, %s (%s) are free in the allocator", *parts)
-    what, code, hint = _USUAL[kind]
-    return of_lines(kind, [Finding(what, known, hint, code)], less_sure(missing))
+        what = "cannot read %s, and the verdict depends on it" % (" and ".join(missing) or "which blocks are in RAM")
+        return of_lines([inconclusive(what, known, None)])
+    (code,), (held, used, _) = kinds, weights[0]
+    if code == findings.SMALL_HEAP:
+        return of_lines([Finding("Small", say("%s requested from the kernel", Size(held)), None, code)], less_sure(missing))
+    free, whole = weights[0].free, held if len(weights) == 1 else None
+    if code == findings.FREED_AND_HELD:
+        line = kept(free if whole else least[1], whole, None, code, "the allocator")
+        known = say("%s (%s) are in use by the program", Size(used), share(used, held)) if whole else known
+    else:
+        line = in_use(used if whole else least[0], whole, GROWING_HINT if code == findings.IN_USE else None, code)
+        known = say("%s (%s) are free in the allocator", Size(free), share(free, held)) if whole else known
+    return of_lines([line._replace(details=known)], less_sure(missing))
 
 
-_USUAL = {
-    SMALL: ("the heap is small", findings.SMALL_HEAP, None),
-    LEAK_LIKE: (HELD, findings.IN_USE, GROWING),
-    HOARDING: ("hoarding: the allocator holds memory that the program has freed", findings.FREED_AND_HELD, None),
-    MIXED: ("mixed: part is in use, part is held by the allocator", findings.PART_HELD, None),
-}
-
-
-def _usual_kind(ask: Ask[Weight]) -> str:
+def _usual_code(ask: Ask[Weight]) -> str:
     """The decision; each condition is linear in the figures."""
     if ask(lambda weight: weight.held < SMALL_BYTES):
-        return SMALL
+        return findings.SMALL_HEAP
     if ask(lambda weight: weight.used >= 0.8 * weight.held):
-        return LEAK_LIKE
-    return HOARDING if is_much(ask, lambda weight: weight.free, lambda weight: weight.held) else MIXED
+        return findings.IN_USE
+    return findings.FREED_AND_HELD if is_much(ask, lambda weight: weight.free, lambda weight: weight.held) else findings.PART_HELD
 
 
 def is_much(ask: Ask[F], part: Callable[[F], int], held: Callable[[F], int]) -> bool:

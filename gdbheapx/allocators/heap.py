@@ -335,7 +335,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
 
     def judge(self, facts: Sequence[OneFacts], around: Surroundings) -> Sequence[Judged]:
         """Verdicts on its heaps."""
-        from gdbheapx import verdict
+        from gdbheapx import findings, verdict
 
         verdicts, way = [], self.returning
         steps = [Step("%s --dry-run" % way.command, "shows what %s would return to the OS" % way.call)] if way is not None else []
@@ -345,6 +345,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
             held = min(reserved, sum(row.held_bytes for row in heap.arenas)) if heap.arenas else reserved
             beyond = around.beyond_bytes if around.is_cut else 0
             judged = verdict.usual(held, used, around.taken_bytes.get(name), beyond)
-            shown = [*verdict.what_is_in_use(judged.kind), *(steps if judged.kind in (verdict.HOARDING, verdict.MIXED) else ())]
+            has_free = judged.code in (findings.FREED_AND_HELD, findings.PART_HELD)
+            shown = [*verdict.what_is_in_use(judged.code), *(steps if has_free else ())]
             verdicts.append(Judged(name, (name,), held, judged, next_steps=shown))
         return verdicts

@@ -6,7 +6,7 @@ from gdbheapx import findings
 from gdbheapx.inferior.base import HugePages
 from gdbheapx.model import CERTAIN, GUESS, LIKELY, Finding, Step
 from gdbheapx.units import Size, say, share
-from gdbheapx.verdict import HOARDING, HUGE_PAGES, SMALL_BYTES, Verdict, of_lines
+from gdbheapx.verdict import HUGE_PAGES_1_0, SMALL_BYTES, Verdict, of_lines
 
 LEAST_BYTES = 16 * SMALL_BYTES
 """Below this nobody would ask."""
@@ -14,13 +14,13 @@ SHARE = 4
 """It is the verdict where it is this part (1/SHARE) of what the allocator has in RAM."""
 LEAST_OF_SMALL_BYTES = 4 * SMALL_BYTES
 """In a small process less is worth a sentence, where it is this part (1/SHARE) of its RSS."""
-HUGE, LOCKED, LAZY, UNTOLD = "huge pages", "locked memory", "MADV_FREE", "not explained"
+HUGE, LOCKED, LAZY, UNTOLD = "huge pages", "locked memory", "MADV_FREE", "cause unknown"
 """Why it is there."""
 
 
 _WHAT = (
-    "%s: %s returned memory to the OS, or never used it, but it is still in RAM",
-    "%s: %s gave memory back, which stays in RAM until the kernel needs it",
+    "%s that %s returned, or never used, are still in RAM: %s",
+    "%s that %s gave back stay in RAM until the kernel needs them: %s",
 )
 _HINTS = {
     LOCKED: "mlockall or mlock keeps these pages in RAM, and madvise cannot return them: lock less memory",
@@ -81,14 +81,15 @@ def judge(returned: Returned, facts: Optional[HugePages]) -> Optional[Judged]:
     if resident < LEAST_BYTES:
         return None
     cause, sure = _cause(returned, facts)
-    what = _WHAT[cause == LAZY] % (cause, returned.name)
     of = "" if returned.address_space_bytes is None else say(" of %s", Size(returned.address_space_bytes))
     huge = say(", %s of that in huge pages", Size(returned.huge_bytes)) if returned.huge_bytes else ""
     is_set = facts is not None and facts.setting is not None and cause != LAZY
     setting = "; transparent_hugepage/enabled is %s" % facts.setting if is_set and facts is not None else ""
-    evidence = say("%s%s %s%s%s", Size(resident), of, returned.what, huge, setting)
+    evidence = say(_WHAT[cause == LAZY], Size(resident), returned.name, cause)
+    details = say("%s%s %s%s%s", Size(resident), of, returned.what, huge, setting)
     steps = _cures(returned, facts) if cause == HUGE else []
-    return Judged(Finding(what, evidence, _HINTS.get(cause) or str(steps[0]), findings.GIVEN_BACK_IN_RAM), cause, sure, steps)
+    finding = Finding("Kept", evidence, _HINTS.get(cause) or str(steps[0]), findings.GIVEN_BACK_IN_RAM, details, resident)
+    return Judged(finding, cause, sure, steps)
 
 
 def is_worth_telling(huge_bytes: Optional[int], rss_bytes: Optional[int]) -> bool:
@@ -109,10 +110,10 @@ def judge_blockless(found: Blockless, facts: Optional[HugePages]) -> Optional[Ju
         saved = say("without huge pages not all of that would be in RAM")
     else:
         saved = say("at most %s of that, which hold zeros, would not be in RAM without huge pages", Size(found.zero_bytes))
-    evidence = say("%s%s are parts of huge pages without a block in them; %s; %s", Size(huge), of, saved, asked)
+    evidence = say("%s%s are parts of huge pages where %s has no block", Size(huge), of, found.name)
     steps = [*found.cures, *_cures(Returned(found.name, None, None, huge, "", None), facts)]
-    what = "huge pages: they fill RAM where %s has no block" % found.name
-    return Judged(Finding(what, evidence, str(steps[0]), findings.BLOCKLESS), HUGE, LIKELY, steps)
+    finding = Finding("Kept", evidence, str(steps[0]), findings.BLOCKLESS, say("%s; %s", saved, asked), huge)
+    return Judged(finding, HUGE, LIKELY, steps)
 
 
 def verdict(returned: Optional[Judged], resident_bytes: Optional[int], held_bytes: int, otherwise: Verdict) -> Verdict:
@@ -121,7 +122,8 @@ def verdict(returned: Optional[Judged], resident_bytes: Optional[int], held_byte
         return otherwise
     if not decides(resident_bytes, held_bytes):
         return otherwise._replace(lines=[otherwise.lines[0], returned.finding, *otherwise.lines[1:]])
-    return of_lines(HUGE_PAGES if returned.cause == HUGE else HOARDING, [returned.finding, *otherwise.lines], returned.sure)
+    judged = of_lines([returned.finding, *otherwise.lines], returned.sure)
+    return judged._replace(kind_1_0=HUGE_PAGES_1_0) if returned.cause == HUGE else judged
 
 
 def decides(part_bytes: Optional[int], held_bytes: int) -> bool:
@@ -164,4 +166,4 @@ def _cures(returned: Returned, facts: Optional[HugePages]) -> List[Step]:
 
 def against(judged: Verdict, returned: Optional[Judged]) -> Sequence[Step]:
     """What to do against huge pages, where they are the verdict."""
-    return returned.steps if returned is not None and judged.kind == HUGE_PAGES else ()
+    return returned.steps if returned is not None and judged.code == returned.finding.code else ()

@@ -6,7 +6,6 @@ from gdbheapx import findings, problems, verdict
 from gdbheapx.analysis import coverage, page_parts, pins, runtime_tables
 from gdbheapx.analysis.census import block, find, owned, slabs
 from gdbheapx.analysis.census.world import Recogniser, World
-from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.naming import cycles
 from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.reachability import dominance, leaks, memory_budget, owners, ownership
@@ -19,18 +18,19 @@ from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.model import Finding, Step
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
-from gdbheapx.units import Size, plural, say, share
-from gdbheapx.verdict import SMALL_BYTES, Verdict
+from gdbheapx.units import Size, join_sentences, plural, say, share
+from gdbheapx.verdict import HELD_BY_PROGRAM, SMALL_BYTES, Verdict
 
 MOST_ROWS = 5
 LOST_PERCENT = 5
-LEAKED_PERCENT = 10
-"""Of what is in use: less is lost once, at a start or by a library, by many programs that do not grow."""
-HELD_BY_PROGRAM = (verdict.LEAK_LIKE, verdict.MIXED)
-NOT_LOOKED = "leak-like: the program itself holds the memory"
-"""What is said where it is not known whether the program has lost part of it."""
-PINNED = (verdict.FRAGMENTED, verdict.MIXED)
-"""Verdicts by which much free memory is not returned for the blocks beside it."""
+LEAKED_PERCENT = 5
+"""Of the memory in use: less is lost once, at a start or by a library, by many programs that do not grow."""
+LEAKED_PERCENT_1_0 = 10
+LEAKED_BYTES = 16 * SMALL_BYTES
+"""From here on any share is worth the verdict."""
+PINNED = (findings.FREE_BETWEEN, findings.FREE_REGIONS, findings.PART_HELD)
+"""Codes of verdicts by which much free memory is not returned for the blocks beside it."""
+OPEN = "not known whether part of it is leaked"
 
 
 class Inside(NamedTuple):
@@ -57,67 +57,73 @@ class Inside(NamedTuple):
     """Objects in cycles that wait for a collector, by a runtime that counts references; None: none, or it was not looked for."""
 
 
-def is_much_leaked(inside: Optional[Inside]) -> bool:
-    """True if the look at all blocks proves that nothing points to much of what is in use."""
+def is_much_leaked(inside: Optional[Inside], whole_bytes: int = 0) -> bool:
+    """True if the look at all blocks proves that nothing points to much of the memory in use. `whole_bytes`: of the process, where most of
+    it is not malloc's."""
     if inside is None or inside.leaked_is_upper_bound or inside.may_be_garbage:
         return False
-    return _is_much(inside.leaked, inside.used)
+    return _is_much(inside.leaked, max(inside.used.bytes, whole_bytes))
 
 
-def _is_much(part: Union[Sum, Garbage, None], used: Sum) -> bool:
-    return part is not None and part.bytes >= SMALL_BYTES and 100 * part.bytes >= LEAKED_PERCENT * used.bytes
+def _is_much(part: Union[Sum, Garbage, None], used_bytes: int) -> bool:
+    if part is None or part.bytes < SMALL_BYTES:
+        return False
+    return part.bytes >= LEAKED_BYTES or 100 * part.bytes >= LEAKED_PERCENT * used_bytes
 
 
-def find_much_garbage(kind: str, inside: Optional[Inside]) -> Optional[Garbage]:
+def find_much_garbage(code: Optional[str], inside: Optional[Inside]) -> Optional[Garbage]:
     """What waits for a collector, if it is much of what such a verdict calls in use."""
-    if inside is None or kind not in HELD_BY_PROGRAM or not _is_much(inside.garbage, inside.used):
+    if inside is None or code not in (*HELD_BY_PROGRAM, findings.MOSTLY_RUNTIME) or not _is_much(inside.garbage, inside.used.bytes):
         return None
     return inside.garbage
 
 
-def is_open(kind: str, inside: Optional[Inside]) -> bool:
-    """True if a verdict of that kind would be `leaked` by what was not looked at, or could not be read."""
-    if kind not in HELD_BY_PROGRAM:
+def is_open(code: Optional[str], inside: Optional[Inside]) -> bool:
+    """True if a verdict with that code would be `leaked` by what was not looked at, or could not be read."""
+    if code not in HELD_BY_PROGRAM:
         return False
     if inside is None or inside.leaked is None or inside.may_be_garbage:
         return True
-    return inside.leaked_is_upper_bound and _is_much(inside.leaked, inside.used)
+    return inside.leaked_is_upper_bound and _is_much(inside.leaked, inside.used.bytes)
 
 
 def with_open(judged: Verdict, inside: Optional[Inside]) -> Verdict:
     """The same; where it may be `leaked`, with what is lacking for that and the command that decides, and no word that it is no leak; nor
     where much is garbage."""
-    garbage = find_much_garbage(judged.kind, inside)
-    if garbage is None and not is_open(judged.kind, inside):
+    garbage = find_much_garbage(judged.code, inside)
+    if garbage is None and not is_open(judged.code, inside):
         return judged
     if inside is not None and garbage is not None:
         of_used = Size(garbage.bytes), Size(inside.used.bytes), share(garbage.bytes, inside.used.bytes), garbage.runtime
-        text = "%s of %s in use (%s) are %s objects in cycles that wait for its collector: `gdbheapx leaks` shows what frees them"
-        lacking = str(say(text, *of_used))
-    elif inside is None:
-        lacking = "whether part of it is leaked is not known, its blocks were not looked at: `gdbheapx leaks` decides"
+        evidence = say("%s of %s in use (%s) are %s objects in cycles that wait for its collector", *of_used)
+        hint = "`gdbheapx leaks` shows what frees them"
+        line = Finding("Garbage", evidence, hint, findings.COLLECTOR_CYCLES, size_bytes=garbage.bytes)
+        return judged._replace(lines=[judged.lines[0], line, *judged.lines[1:]])
+    if inside is None:
+        lacking = say("%s, its blocks were not looked at: `gdbheapx leaks` decides", OPEN)
     elif inside.leaked is None:
-        lacking = "whether part of it is leaked is not known: what may hold its blocks was not read, the Notes say what"
-    elif not _is_much(inside.leaked, inside.used):
-        lacking = "whether part of it is garbage that waits for its collector was not looked at: `gdbheapx leaks` decides"
+        lacking = say("%s: memory that may hold its blocks was not read, the Notes say which", OPEN)
+    elif not _is_much(inside.leaked, inside.used.bytes):
+        lacking = say("not known whether part of it is garbage that waits for its collector: `gdbheapx leaks` decides")
     else:
         leaked, used = inside.leaked.bytes, inside.used.bytes
         figures = say("at most %s of %s in use (%s)", Size(leaked), Size(used), share(leaked, used))
         why = "memory that may hold these blocks was not read, the Notes say which"
-        lacking = "%s are leaked: %s" % (figures, "part of that may be garbage: `gdbheapx leaks` decides" if inside.may_be_garbage else why)
+        lacking = say(
+            "%s are leaked: %s", figures, "part of that may be garbage: `gdbheapx leaks` decides" if inside.may_be_garbage else why
+        )
     first = judged.lines[0]
-    what = NOT_LOOKED if first.what is verdict.HELD else first.what
-    hint = "; ".join([lacking, *([first.hint] if first.hint else [])])
-    return judged._replace(lines=[first._replace(what=what, hint=hint), *judged.lines[1:]])
+    hint = join_sentences("; ", [lacking, *([first.hint] if first.hint else [])])
+    return judged._replace(lines=[first._replace(hint=hint), *judged.lines[1:]])
 
 
-def leaks_steps(session: Session, kind: str, inside: Optional[Inside]) -> List[Step]:
+def leaks_steps(session: Session, judged: Verdict, inside: Optional[Inside]) -> List[Step]:
     """What comes first where much is leaked, or may be; none else."""
-    if is_much_leaked(inside):
+    if judged.kind == verdict.LEAKED or is_much_leaked(inside):
         return [Step("leaks", "shows what nothing points to any more" + session.stands_still(Reads.GRAPH))]
-    if find_much_garbage(kind, inside) is not None:
+    if find_much_garbage(judged.code, inside) is not None:
         return [Step("leaks", "shows the garbage, by class, and what frees it" + session.stands_still(Reads.GRAPH))]
-    if not is_open(kind, inside):
+    if not is_open(judged.code, inside):
         return []
     if inside is None or inside.may_be_garbage:
         return [Step("leaks", "shows whether part of it is leaked: what nothing points to any more" + session.stands_still(Reads.GRAPH))]
@@ -127,27 +133,33 @@ def leaks_steps(session: Session, kind: str, inside: Optional[Inside]) -> List[S
     return [Step("leaks", "shows what nothing that was read points to"), *([step] if problems.FILES_NOT_DUMPED in codes else [])]
 
 
-def with_leaked(judged: Verdict, inside: Optional[Inside]) -> Verdict:
-    """The same; where the look at all blocks proves that much of what is in use is leaked, that first."""
-    if inside is None or inside.leaked is None or judged.kind not in HELD_BY_PROGRAM or not is_much_leaked(inside):
+def with_leaked(judged: Verdict, inside: Optional[Inside], whole_bytes: int = 0) -> Verdict:
+    """The same; where the look at all blocks proves that much of the memory in use is leaked, that first. `whole_bytes` as of
+    is_much_leaked()."""
+    is_judged = judged.kind not in (verdict.SMALL, verdict.INCONCLUSIVE)
+    whole = 0 if judged.code in HELD_BY_PROGRAM else whole_bytes
+    if inside is None or inside.leaked is None or not is_judged or not is_much_leaked(inside, whole):
         return with_open(judged, inside)
     used, leaked = inside.used.bytes, inside.leaked
     figures = Size(leaked.bytes), Size(used), share(leaked.bytes, used), plural(leaked.blocks, "block")
-    evidence = say("%s of %s in use (%s) in %s", *figures)
+    evidence = say("%s of %s in use (%s), in %s that nothing points to", *figures)
     hint = "`gdbheapx leaks` shows them by size and content, and what they lead to"
-    first = Finding("leaked: nothing points to part of the memory in use", evidence, hint, findings.LEAKED)
-    held = judged.lines[0]._replace(what=verdict.IN_USE, hint=None) if judged.kind == verdict.LEAK_LIKE else judged.lines[0]
-    return verdict.of_lines(verdict.LEAKED, [first, held, *judged.lines[1:]], verdict.less_sure(["hidden pointers"], judged.sure))
+    first = Finding("Leaked", evidence, hint, findings.LEAKED, size_bytes=leaked.bytes)
+    held = judged.lines[0]._replace(hint=None) if judged.code == findings.IN_USE else judged.lines[0]
+    made = verdict.of_lines([first, held, *judged.lines[1:]], verdict.less_sure(["hidden pointers"], judged.sure))
+    was_said = judged.code in HELD_BY_PROGRAM and 100 * leaked.bytes >= LEAKED_PERCENT_1_0 * used
+    return made if was_said else made._replace(kind_1_0=judged.kind_1_0, code_1_0=judged.code_1_0)
 
 
 def with_objects(judged: Verdict, program: Optional[str], tables: Optional[Sequence[RuntimeTable]]) -> Verdict:
     """The same; where most of the memory is a runtime's whose pools were read, with what of them is in use by objects and what is free."""
     rows = [row for table in tables or () if table.name == program for row in table.rows]
     used, free = (next((row.bytes for row in rows if row.kind == kind), None) for kind in (runtime_tables.USED, runtime_tables.FREE))
-    if judged.code != findings.MOSTLY + kinds.RUNTIME or used is None or free is None:
+    if judged.code != findings.MOSTLY_RUNTIME or used is None or free is None:
         return judged
-    evidence = say("%s; its objects have %s of it in use, %s are free", judged.evidence, Size(used), Size(free))
-    return verdict.of_lines(judged.kind, [judged.lines[0]._replace(evidence=evidence), *judged.lines[1:]], judged.sure)
+    first = judged.lines[0]
+    details = say("its objects have %s of it in use, %s are free; %s", Size(used), Size(free), first.details)
+    return judged._replace(lines=[first._replace(details=details), *judged.lines[1:]])
 
 
 class Runtimes:
@@ -168,10 +180,10 @@ class Runtimes:
         else:  # by names of files: a process that stands still is not searched for a hint
             self._names = [name for name in split.runtimes() if name in runtime_tables.NAMES]
 
-    def steps(self, kind: str) -> List[Step]:
+    def steps(self, code: Optional[str]) -> List[Step]:
         """What to type where they, or the blocks that such a verdict speaks of, were not looked at."""
         what = []
-        if kind in HELD_BY_PROGRAM and self._deep is None and self._session.target.has_memory and not memory_budget.is_small(self._session):
+        if code in HELD_BY_PROGRAM and self._deep is None and self._session.target.has_memory and not memory_budget.is_small(self._session):
             what.append("says what of it is leaked, who keeps most of the rest and what it is")
         if self._names:
             what.append("adds a table of all memory, each byte once: %s, malloc and other mappings" % " and ".join(self._names))
@@ -192,26 +204,28 @@ class Looked(NamedTuple):
 NOTHING = Looked(None, None, None)
 
 
-def find_inside(session: Session, kind: str, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts] = None) -> Looked:
+def find_inside(session: Session, judged: Verdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts] = None) -> Looked:
     """What is in use, where the verdict, a runtime, a page or the user asks for it; None where it was not looked for, or not found: the
     problems say why."""
-    looked = _find(session, kind, deep, runtimes, page)
+    looked = _find(session, judged, deep, runtimes, page)
     return looked if looked.page is not None else looked._replace(page=page)
 
 
-def _find(session: Session, kind: str, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
+def _find(session: Session, judged: Verdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
     is_deep, looked = deep or (deep is None and memory_budget.is_small(session)), NOTHING
     if not session.heaps.all():
         return looked
     is_core, told = session.target.kind == "core", "what is in use, and who keeps it"
     try:
         is_all_small = runtimes.split is not None and runtimes.split.memory.total_bytes <= memory_budget.SMALL_HEAP_BYTES
-        is_worth_it = kind in HELD_BY_PROGRAM or (kind == verdict.NOT_MALLOC and is_all_small)  # mappings are read then
+        is_worth_it = judged.code in HELD_BY_PROGRAM or (
+            (judged.code or "").startswith(findings.MOSTLY) and is_all_small
+        )  # mappings are read then
         asked = is_deep and (is_worth_it or (page is not None and is_core))
-        if asked or runtimes.found or (deep and (is_core or kind != verdict.FRAGMENTED)):
+        if asked or runtimes.found or (deep and (is_core or judged.kind != verdict.FRAGMENTED)):
             looked = _of_blocks(session, runtimes, page)
         told = "which blocks keep free memory from being returned"
-        if is_deep and kind in PINNED and (is_core or looked is NOTHING):  # a process runs on after one look
+        if is_deep and judged.code in PINNED and (is_core or looked is NOTHING):  # a process runs on after one look
             looked = looked._replace(pinned=pins.pins_finding(session.kept("pins", pins.Kept, lambda: pins.find(session))))
     except HeapxError as error:
         session.problem(problems.NO_ANSWER, None, "%s was left out: %s" % (told, error), error.hint, partial=session.budget.expired())
@@ -269,13 +283,13 @@ def steps_to_suspect(found: Optional[Inside]) -> List[Step]:
     return [Step("refs %s" % suspect.accumulation.address, "shows what points to the suspect's memory")]
 
 
-def steps(kind: str, session: Session) -> List[Step]:
+def steps(code: Optional[str], session: Session) -> List[Step]:
     """Commands that go on from such a verdict; the first says for how long a process stands still for them."""
-    stop = session.stands_still(Reads.CENSUS if kind in HELD_BY_PROGRAM else Reads.PINS)
+    stop = session.stands_still(Reads.CENSUS if code in HELD_BY_PROGRAM else Reads.PINS)
     held = [
         Step("owners", "shows which variables, threads and blocks keep what is in use alive" + stop),
         Step("census", "shows what it is, by class, type and content"),
         Step("leaks", "shows what nothing points to any more"),
     ]
-    kept = [Step("pins", "shows which blocks in use keep free memory from being returned" + ("" if kind in HELD_BY_PROGRAM else stop))]
-    return [*(held if kind in HELD_BY_PROGRAM else []), *(kept if kind in PINNED else [])]
+    kept = [Step("pins", "shows which blocks in use keep free memory from being returned" + ("" if code in HELD_BY_PROGRAM else stop))]
+    return [*(held if code in HELD_BY_PROGRAM else []), *(kept if code in PINNED else [])]

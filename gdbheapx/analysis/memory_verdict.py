@@ -8,7 +8,7 @@ from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.model import GUESS, SURENESS, Finding, MemoryPart
 from gdbheapx.units import Size, join_sentences, plural, say, share
-from gdbheapx.verdict import NOT_MALLOC, SMALL_BYTES, UNBOUNDED, UNREAD, Verdict, of_lines
+from gdbheapx.verdict import SMALL_BYTES, UNBOUNDED, Verdict, inconclusive, of_lines
 
 MATTERS, MATTERS_BYTES = 0.1, 8 * SMALL_BYTES
 """An allocator with a smaller share of the memory gets no verdict of its own, nor one with fewer bytes that are not half of it."""
@@ -33,6 +33,16 @@ _WHAT = {
     kinds.HUGETLB: "huge pages of hugetlbfs",
 }
 
+_OBJECTS = {
+    "CPython": "Python objects (CPython's allocator)",
+    "JVM": "Java's (the JVM)",
+    "V8": "JavaScript's (V8)",
+    "Go": "Go's heap and stacks",
+    "Ruby": "Ruby objects (Ruby's heap)",
+    "PHP": "PHP values (Zend's allocator)",
+}
+"""Whose objects most of a runtime's memory is for."""
+
 UNCLAIMED = (kinds.ANONYMOUS, kinds.BRK, kinds.NAMED)
 """Kinds of memory that may be an allocator's that is not read, or not whole."""
 _HINTS = {
@@ -42,7 +52,7 @@ _HINTS = {
     kinds.STACK: "to reduce it, use fewer threads or smaller stacks",
     kinds.BSS: "the program's own variables: run `nm --size-sort` on its file to find the largest",
 }
-_OBJECTS_HINT = "no leak unless they grow: `gdbheapx owners` shows which variables keep the objects, `gdbheapx diff` what grew"
+_OBJECTS_HINT = "that is normal unless they keep growing: `gdbheapx owners` shows what keeps them, `gdbheapx diff` what grew"
 _HUGE_STACKS_HINT = (
     "prctl(PR_SET_THP_DISABLE) before the program runs, madvise(MADV_NOHUGEPAGE) on each stack, or stacks without a whole aligned huge page"
 )
@@ -158,14 +168,7 @@ def judge(split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool =
     by_size = groups(split.parts)
     total = sum(group.bytes for group in by_size)
     if not _stands(split, by_size, UNBOUNDED if lost_bytes is None else lost_bytes, is_open):
-        what = "no verdict: the core is cut or incomplete, and what it lacks may be most of the memory"
-        if lost_bytes is not None and _stands(split, by_size, lost_bytes, False):
-            what = "no verdict: malloc's own state could not all be read, and memory whose owner is unknown may be its"
-        lost = say(", %s are missing", Size(lost_bytes)) if lost_bytes is not None else ", and it is unknown how much is missing"
-        finding = Finding(
-            what, say("%s were read%s", Size(total), lost), "take a whole core: check disk space and ulimit -c", codes.EVIDENCE_MISSING
-        )
-        return Large(of_lines(UNREAD, [finding]), kinds.ANONYMOUS, None)
+        return Large(of_lines([_lacking(split, by_size, lost_bytes)]), kinds.ANONYMOUS, None)
     if not by_size:
         return None
     largest = by_size[0]
@@ -173,7 +176,7 @@ def judge(split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool =
     if largest.kind == kinds.ALLOCATOR or total <= SMALL_PROCESS_BYTES:
         return None
     line = _main_line(largest, total, held, split)
-    return Large(of_lines(NOT_MALLOC, [line], largest.sure), largest.kind, largest.program)
+    return Large(of_lines([line], largest.sure), largest.kind, largest.program)
 
 
 def _stands(split: Split, by_size: Sequence[Group], lost: int, is_open: bool) -> bool:
@@ -195,24 +198,35 @@ def _stands(split: Split, by_size: Sequence[Group], lost: int, is_open: bool) ->
     return lost < least and all(group.bytes + lost < least for group in rest) and held + lost < least
 
 
+def _lacking(split: Split, by_size: Sequence[Group], lost_bytes: Optional[int]) -> Finding:
+    """Why there is no verdict on the memory as a whole."""
+    total = sum(group.bytes for group in by_size)
+    read = say("%s were read", Size(total))
+    if lost_bytes is not None and _stands(split, by_size, lost_bytes, False):
+        what = "malloc's own state is not whole, and memory of unknown owner may be its"
+    elif lost_bytes is None:
+        what = "the core is truncated, and it is unknown how much is missing"
+    else:
+        what = say("the core is truncated; %s (%s) are missing", Size(lost_bytes), share(lost_bytes, total + lost_bytes))
+    return inconclusive(what, read, "take a whole core: check disk space and ulimit -c")
+
+
 def _main_line(largest: Group, total: int, held: int, split: Split) -> Finding:
-    owner = _WHAT.get(largest.kind, "%s's own" % largest.program)
+    owner = _WHAT.get(largest.kind, "%s's own memory" % largest.program)
     cause = stack_cause(split) if largest.kind == kinds.STACK else None
     if cause is not None and cause.code == codes.NEVER_JOINED:
         owner = largest.parts[0].name
     if largest.kind == kinds.SHARED and largest.program is not None:
         owner += " of %s" % largest.program
-    if largest.kind == kinds.RUNTIME and next_steps.has_objects(largest.program):
-        owner += ", for the program's objects"
-    if 2 * largest.bytes >= total:
-        what = "most of the memory is not malloc's: it is %s" % owner
-    else:
-        what = "malloc holds less than half of the memory; the largest part is %s" % owner
+    is_runtime = largest.kind == kinds.RUNTIME
+    if is_runtime and next_steps.has_objects(largest.program):
+        owner = _OBJECTS.get(largest.program or "", "objects of %s" % largest.program)
     lazy = sum(map(lazily_free, largest.parts))
-    freed = say(", %s of it freed with MADV_FREE", Size(lazy)) if lazy >= max(SMALL_BYTES, MATTERS * largest.bytes) else ""
-    figures = Size(largest.bytes), Size(total), share(largest.bytes, total), freed, Size(held), share(held, total)
-    evidence = say("%s of %s (%s)%s, malloc holds %s (%s)", *figures)
-    return Finding(what, evidence, _hint(largest, split), codes.MOSTLY + largest.kind)
+    freed = say("%s of it freed with MADV_FREE; ", Size(lazy)) if lazy >= max(SMALL_BYTES, MATTERS * largest.bytes) else ""
+    evidence = say("%s of %s (%s) are %s", Size(largest.bytes), Size(total), share(largest.bytes, total), owner)
+    details = say("%smalloc holds %s (%s)", freed, Size(held), share(held, total))
+    what, code = "Runtime" if is_runtime else "In use", codes.MOSTLY + largest.kind
+    return Finding(what, evidence, _hint(largest, split), code, details, largest.bytes)
 
 
 def _name(part: MemoryPart) -> str:
@@ -272,7 +286,7 @@ def beside(split: Optional[Split]) -> List[Finding]:
     outside = sum(group.bytes for group in by_size if group.kind != kinds.ALLOCATOR)
     named = join_sentences(", ", [say("%s %s", _name(group.parts[0]), Size(group.bytes)) for group in others])
     evidence = say("%s of %s (%s): %s", Size(outside), Size(total), share(outside, total), named)
-    return [Finding("much of the memory is not malloc's", evidence, None, codes.BESIDE_MALLOC)]
+    return [Finding("much of the memory is not malloc's", evidence, None, codes.BESIDE_MALLOC, size_bytes=outside)]
 
 
 def were_deeper(memory: Optional[Memory]) -> bool:
@@ -300,7 +314,13 @@ def _never_joined(memory: Memory) -> Iterator[Finding]:
     sizes = Size(ended.unjoined_bytes), where, Size(ended.unjoined_virtual_bytes)
     evidence = say("their stacks keep %s %s, %s of address space%s", *sizes, ran)
     what = "%s ended and %s never joined" % (plural(ended.unjoined, "thread"), "was" if ended.unjoined == 1 else "were")
-    yield Finding(what, evidence, "pthread_join or pthread_detach frees the stack of such a thread; nothing else does", codes.NEVER_JOINED)
+    yield Finding(
+        what,
+        evidence,
+        "pthread_join or pthread_detach frees the stack of such a thread; nothing else does",
+        codes.NEVER_JOINED,
+        size_bytes=ended.unjoined_bytes,
+    )
 
 
 def _huge_stacks(split: Split, memory: Memory) -> Iterator[Finding]:
@@ -315,7 +335,7 @@ def _huge_stacks(split: Split, memory: Memory) -> Iterator[Finding]:
         return
     what, where = ("%s, most likely", " are pages of zeros that were in RAM") if is_core else ("%s", "")
     evidence = say("%s of %s%s: one touch of a stack fills a whole huge page", Size(huge), Size(stacks), where)
-    yield Finding(what % "thread stacks are in huge pages", evidence, _HUGE_STACKS_HINT, codes.HUGE_STACKS)
+    yield Finding(what % "thread stacks are in huge pages", evidence, _HUGE_STACKS_HINT, codes.HUGE_STACKS, size_bytes=huge)
 
 
 def _lazily_free(split: Split, memory: Memory) -> Iterator[Finding]:
@@ -326,7 +346,7 @@ def _lazily_free(split: Split, memory: Memory) -> Iterator[Finding]:
     largest = max(split.parts, key=lazily_free)
     evidence = say("%s of %s, most of it in: %s", Size(lazy), Size(memory.total_bytes), largest.name)
     hint = "RSS counts it until memory is short, then the kernel takes it without swap; it is no leak"
-    yield Finding("memory was freed with MADV_FREE and is still in RSS", evidence, hint, codes.LAZY_FREE)
+    yield Finding("memory was freed with MADV_FREE and is still in RSS", evidence, hint, codes.LAZY_FREE, size_bytes=lazy)
 
 
 def _deeper(memory: Memory) -> Iterator[Finding]:
@@ -336,7 +356,7 @@ def _deeper(memory: Memory) -> Iterator[Finding]:
     touched, past = stacks.touched_bytes or 0, stacks.past_bytes or 0
     evidence = say("%s touched by %s, %s in use now", Size(touched), plural(stacks.measured_threads, "thread"), Size(touched - past))
     hint = "the rest was used by deeper calls and stays until each thread ends, or returns it with madvise; a smaller stack size limits it"
-    yield Finding("thread stacks were deeper than they are now", evidence, hint, codes.DEEPER_STACKS)
+    yield Finding("thread stacks were deeper than they are now", evidence, hint, codes.DEEPER_STACKS, size_bytes=past)
 
 
 def _shared(split: Split, memory: Memory) -> Iterator[Finding]:
@@ -349,4 +369,6 @@ def _shared(split: Split, memory: Memory) -> Iterator[Finding]:
         return
     evidence = say("%s of RSS %s, not counting page cache; PSS %s", Size(shared), Size(memory.total_bytes), Size(memory.pss_bytes))
     hint = "RSS counts such a page in every process, and once for each mapping; to add up a group of processes, use PSS"
-    yield Finding("much of RSS is mapped more than once, by other processes or by this one", evidence, hint, codes.SHARED_PAGES)
+    yield Finding(
+        "much of RSS is mapped more than once, by other processes or by this one", evidence, hint, codes.SHARED_PAGES, size_bytes=shared
+    )

@@ -21,6 +21,7 @@ from gdbheapx.session import Session
 from gdbheapx.verdict import Verdict
 
 TOP_CLASSES = 5
+_KEPT_PAGES = (findings.FREED_AND_HELD, findings.UNUSED_PAGES, findings.ARENAS_LEFT, findings.UNMERGED, findings.GIVEN_BACK_IN_RAM)
 
 
 class Overview(NamedTuple):
@@ -101,34 +102,32 @@ def overview(
     known_runtimes = inside.Runtimes(session, memory, deep)
     heap_sums = [heap_sum(fact.info.id, fact.sizes, fact.arenas, fact.totals) for fact in facts]
     books = bind_books.find(session, sum(heap.used_bytes for heap in heap_sums))
-    deeper = known_runtimes.steps(main.kind)
-    steps = [*deeper, *steps] if main.kind in inside.HELD_BY_PROGRAM else [*steps, *deeper]
-    steps = [*steps, *_settings(session, main.kind, may)]
-    looked = inside.find_inside(session, main.kind, deep, known_runtimes, page_parts.still(session, facts) if page else None)
+    deeper = known_runtimes.steps(main.code)
+    steps = [*deeper, *steps] if main.code in verdict.HELD_BY_PROGRAM else [*steps, *deeper]
+    steps = [*steps, *_settings(session, main, may)]
+    looked = inside.find_inside(session, main, deep, known_runtimes, page_parts.still(session, facts) if page else None)
     main = inside.with_objects(main, memory_verdict.largest_program(memory), looked.tables)
     steps = [*steps[:1], *inside.steps_to_suspect(looked.inside), *steps[1:]]
-    main, judged, steps = _with_leaked(session, main, judged, steps, looked.inside)
+    total = memory.memory.total_bytes if memory is not None else 0
+    main, judged, steps = _with_leaked(session, main, judged, steps, looked.inside, total)
     shown = [judgement for judgement in judged if judgement.allocator in {one.allocator for one in shown}]
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
     pinned = [*copied_pages.findings(session, memory), *([looked.pinned] if looked.pinned is not None else [])]
     if looked.inside is not None:
         pinned += unloaded.findings(session, looked.inside.used, looked.inside.leaked)
     said = [*main.lines, *(line for judgement in shown for line in judgement.verdict.lines)]
+    beside = [*memory_verdict.findings(memory), *(finding for judgement in judged for finding in judgement.findings), *pinned]
     made = Overview(
         split=memory.parts if memory is not None else None,
         memory=memory.memory if memory is not None else None,
-        verdict=main,
-        verdicts={judgement.allocator: judgement.verdict for judgement in judged},
+        verdict=verdict.complete(main, [*main.lines, *beside]),
+        verdicts={one.allocator: verdict.complete(one.verdict, [*one.verdict.lines, *one.findings]) for one in judged},
         held={judgement.allocator: judgement.parts for judgement in judged if judgement.parts},
         totals={fact.info.id: fact.totals for fact in facts},
         heaps=heap_sums,
         arenas=[row for fact in facts for row in fact.arenas],
         sizes=sizes,
-        findings=list(
-            dict.fromkeys(
-                [*said, *memory_verdict.findings(memory), *(finding for judgement in judged for finding in judgement.findings), *pinned]
-            )
-        ),
+        findings=list(dict.fromkeys([*said, *beside])),
         next=_once(steps),
         allocators=[fact.info for fact in facts],
         shown=[judgement.allocator for judgement in shown],
@@ -154,14 +153,14 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
     is_hidden = session.discovery.may_be_hidden()
     is_open = is_hidden or any(judgement.verdict.code == findings.EVIDENCE_MISSING for judgement in judged)
     large = memory_verdict.judge(memory, target.lost_bytes(), is_open)
-    if large is not None and large.verdict.kind == verdict.UNREAD:
+    if large is not None and large.verdict.kind == verdict.INCONCLUSIVE:
         beside = [line for judgement in judged for line in _beside(judgement.verdict)]
         return large.verdict._replace(lines=[*large.verdict.lines, *beside]), [Step("doctor", "shows what was found and what is missing")]
     foreign = session.discovery.foreign_owner()
     if large is None or large.may_be_mallocs or (foreign is not None and foreign.is_anywhere):
         unread, steps = _unread(session, large.verdict.lines[0] if large is not None else None)
         if unread is not None:
-            return verdict.of_lines(verdict.UNREAD, [unread]), steps
+            return verdict.of_lines([unread]), steps
     if large is not None:
         lines = [*large.verdict.lines, *(line for judgement in shown for line in _beside(judgement.verdict))]
         program = large.program or memory_verdict.behind_cache(memory)
@@ -170,18 +169,19 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
         steps = [*next_steps.steps(target, large.verdict.code, program, has_heap, code, bool(shown))]
         return large.verdict._replace(lines=lines), [*steps, *(step for judgement in shown for step in judgement.next_steps)]
     if not judged and session.discovery.unused():
-        unused = [Finding(copy.what, "its heap is empty", copy.hint, findings.SMALL_HEAP) for copy in session.discovery.unused()]
-        return verdict.of_lines(verdict.SMALL, unused), []
+        unused = [Finding("Small", copy.what, copy.hint, findings.SMALL_HEAP) for copy in session.discovery.unused()]
+        return verdict.of_lines(unused), []
     if not judged:
-        nothing = Finding("no allocator could be read", "cannot determine what is in use and what is free", None, findings.NO_ALLOCATOR)
-        return verdict.of_lines(verdict.UNREAD, [nothing]), [Step("doctor", "shows what was found and what is missing")]
+        known = "how much memory is in use and how much is free is unknown"
+        nothing = verdict.inconclusive("no allocator could be read", known, None, findings.NO_ALLOCATOR)
+        return verdict.of_lines([nothing]), [Step("doctor", "shows what was found and what is missing")]
     main = judged[0].verdict
-    if is_hidden and main.kind != verdict.UNREAD:
+    if is_hidden and main.kind != verdict.INCONCLUSIVE:
         main = main._replace(sure=verdict.less_sure(["whose malloc it is"], main.sure))
     programs = memory.runtimes() if memory is not None else []
     of_programs, of_allocators = next_steps.in_malloc(target, programs), _steps(target, shown or judged)
-    is_free = main.kind in (verdict.HOARDING, verdict.FRAGMENTED)  # it is not the programs' to explain
-    steps = [*inside.steps(main.kind, session), *(of_allocators + of_programs if is_free else of_programs + of_allocators)]
+    is_free = main.kind in (verdict.KEPT, verdict.FRAGMENTED)  # it is not the programs' to explain
+    steps = [*inside.steps(main.code, session), *(of_allocators + of_programs if is_free else of_programs + of_allocators)]
     cause = memory_verdict.stack_cause(memory)
     if main.kind == verdict.SMALL and cause is not None:
         steps = next_steps.steps(target, None, None, cause=cause.code)
@@ -189,21 +189,24 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
 
 
 def _with_leaked(
-    session: Session, main: Verdict, judged: List[Judged], steps: Sequence[str], found: Optional[Inside]
+    session: Session, main: Verdict, judged: List[Judged], steps: Sequence[str], found: Optional[Inside], total_bytes: int = 0
 ) -> Tuple[Verdict, List[Judged], Sequence[str]]:
     """The verdict, that of each allocator, and the order of steps, by what the look at all blocks proves, or would."""
-    first = inside.leaks_steps(session, main.kind, found)
+    now_main = inside.with_leaked(main, found, total_bytes)
+    first = inside.leaks_steps(session, now_main, found)
     decided = len(judged) if found is None else 1  # what was found is of all together: of the largest, whose verdict that of the whole is
     made = [*(one._replace(verdict=inside.with_leaked(one.verdict, found)) for one in judged[:decided]), *judged[decided:]]
     now = {line: new.verdict.lines[0] for old, new in zip(judged, made) for line in old.verdict.lines[:1]}
-    if now and main.kind not in inside.HELD_BY_PROGRAM:  # what it says of the allocators beside is what their own verdicts say
-        main = main._replace(lines=[now.get(line, line) for line in main.lines])
-    return inside.with_leaked(main, found), made, [*first, *steps]
+    if now and now_main.kind != verdict.LEAKED and main.code not in verdict.HELD_BY_PROGRAM:
+        # what it says of the allocators beside is what their own verdicts say
+        now_main = now_main._replace(lines=[now.get(line, line) for line in now_main.lines])
+    return now_main, made, [*first, *steps]
 
 
-def _settings(session: Session, kind: str, may: Mapping[str, FrozenSet[str]]) -> Sequence[Step]:
+def _settings(session: Session, judged: Verdict, may: Mapping[str, FrozenSet[str]]) -> Sequence[Step]:
     """The two that help most, where malloc keeps what is free."""
-    if session.target.kind != "live" or kind not in (verdict.HOARDING, verdict.FRAGMENTED, verdict.MIXED):
+    has_free = judged.kind in (verdict.KEPT, verdict.FRAGMENTED) or judged.code == findings.PART_HELD
+    if session.target.kind != "live" or not has_free or judged.kind_1_0 == verdict.HUGE_PAGES_1_0:
         return []
     if sum(row.used_chunks + (row.free_chunks or 0) for heap in session.heaps.all() for row in heap.histogram()) > MOST_BLOCKS:
         return [Step("what-if", "shows what a setting would save")]
@@ -255,7 +258,9 @@ def _judged(target: Target, facts: Sequence[Facts], memory: Optional[Split], adv
 
 def _of_a_core(judged: Verdict) -> Verdict:
     """No second look at a process that has ended is advised."""
-    return judged._replace(lines=[line._replace(hint=verdict.GROWN) if line.hint is verdict.GROWING else line for line in judged.lines])
+    return judged._replace(
+        lines=[line._replace(hint=verdict.GREW_HINT) if line.hint is verdict.GROWING_HINT else line for line in judged.lines]
+    )
 
 
 def _beside(judged: Verdict) -> Sequence[Finding]:
@@ -271,13 +276,13 @@ def _unread(session: Session, outside: Optional[Finding]) -> Tuple[Optional[Find
         if outside is None or not unread:
             return None, []
         name = next(allocator.name for allocator in allocators.every() if session.discovery.found(allocator).unread)
-        what = "no verdict: an allocator is present that gdbheapx cannot read (%s), and it may own most of the memory" % name
-        finding = Finding(what, outside.evidence, unread[0].what, findings.ALLOCATOR_UNREAD)
+        what = "%s is present, cannot be read, and may own most of the memory" % name
+        finding = verdict.inconclusive(what, outside.evidence, unread[0].what, findings.ALLOCATOR_UNREAD)
         return finding, [unreadable.hint for unreadable in unread if unreadable.hint] or ["doctor shows what is missing"]
-    what = "no verdict: %s owns malloc, and gdbheapx cannot read it" % (owner.allocator or "another allocator")
+    what = "%s owns malloc, and gdbheapx cannot read it" % (owner.allocator or "another allocator")
     where = "generated code, bss or others" if owner.is_anywhere else "other anonymous mappings"
     hint = "its memory is not in the arenas below; it counts as %s above" % where if session.heaps.all() else None
-    finding = Finding(what, "the process calls malloc in %s" % owner.file, hint, findings.OWNER_UNREAD)
+    finding = verdict.inconclusive(what, "the process calls malloc in %s" % owner.file, hint, findings.OWNER_UNREAD)
     hints = [unreadable.hint for unreadable in unread if unreadable.module.base == owner.module.base and unreadable.hint]
     return finding, hints or [owner.hint or "use the statistics of the allocator that owns malloc"]
 
@@ -292,6 +297,6 @@ def _steps(target: Target, judged: Sequence[Judged]) -> List[str]:
     if not steps:
         shown = [Step("arenas", "shows what could be read of each arena")] if judged else []
         return [*shown, Step("doctor", "shows what was found and what is missing")]
-    if target.kind == "core" and judged[0].verdict.kind in (verdict.HOARDING, verdict.MIXED):
+    if target.kind == "core" and judged[0].verdict.code in (*_KEPT_PAGES, findings.PART_HELD):
         steps.append("on the live process the same commands also show what is in RAM")
     return steps

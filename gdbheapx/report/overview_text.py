@@ -11,11 +11,12 @@ from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.runtime_tables import OWNED, RuntimeTable
 from gdbheapx.analysis.split import Memory, taken
 from gdbheapx.columns import BYTES, TEXT, Column, Table, add
+from gdbheapx.findings import MOSTLY
 from gdbheapx.model import CERTAIN, GUESS, Finding, MemoryPart
 from gdbheapx.report import books_text, census_text, garbage_text, pages, reach_text
 from gdbheapx.report.text import printable
 from gdbheapx.units import DAMAGE, HEADING, WARNING, Said, Size, cells, exact_share, join_sentences, mark, plural, say, share, size
-from gdbheapx.verdict import NOT_MALLOC, SMALL, Verdict
+from gdbheapx.verdict import SMALL, Verdict
 
 BIGGEST_ARENAS = 8
 SMALL_PART = 2000
@@ -139,7 +140,7 @@ def _verdicts(overview: Overview) -> Page:
     yield mark("Verdict", HEADING)
     yield from _verdict(overview.verdict)
     for name, judged in list(overview.verdicts.items())[1:]:
-        if judged.kind != SMALL and name in overview.shown and overview.verdict.kind != NOT_MALLOC:
+        if judged.kind != SMALL and name in overview.shown and not (overview.verdict.code or "").startswith(MOSTLY):
             yield "Also in this target: %s" % name
             yield from _verdict(judged)
 
@@ -207,8 +208,9 @@ def _line(prefix: str, finding: Finding) -> Page:
     """One sentence with its figures, and what follows from it below."""
     line = say("  %s%s: %s", prefix, finding.what, finding.evidence)
     yield mark(line, WARNING) if prefix else line
-    if finding.hint:
-        yield say("    %s", finding.hint)
+    for more in (finding.details, finding.hint):
+        if more:
+            yield say("    %s", more)
 
 
 def _arenas(overview: Overview) -> Page:

@@ -10,7 +10,7 @@ from gdbheapx.allocators.records import Judged, Page, Part, Surroundings
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.model import Finding, Step
 from gdbheapx.tcmalloc.records import TcArena, TcBin, TcFacts
-from gdbheapx.units import Size, say
+from gdbheapx.units import Size, say, share
 
 WORTH_BYTES = 16 << 20
 """Less than this needs no finding."""
@@ -54,16 +54,16 @@ def _judge(facts: TcFacts, around: Surroundings) -> Judged:
     held = row.system_bytes - row.returned_bytes - untouched + metadata
     judged = verdict.usual(held, used, around.taken_bytes.get(name), beyond, metadata)
     free = held - metadata - used
-    if judged.kind == verdict.HOARDING and 2 * ((row.central_bytes or 0) + row.tail_bytes) > free:
-        what = "fragmented: free objects share spans with objects in use"
-        evidence = judged.lines[0].evidence
-        judged = verdict.of_lines(verdict.FRAGMENTED, [Finding(what, evidence, None, codes.FREE_REGIONS)], judged.sure)
-    steps = verdict.what_is_in_use(judged.kind)
-    if judged.kind in (verdict.HOARDING, verdict.MIXED) and row.free_bytes >= WORTH_BYTES:
+    if judged.code == codes.FREED_AND_HELD and 2 * ((row.central_bytes or 0) + row.tail_bytes) > free:
+        evidence = say("%s (%s) are free objects in spans with objects in use", Size(free), share(free, held))
+        line = judged.lines[0]._replace(what="Fragmented", evidence=evidence, code=codes.FREE_REGIONS)
+        judged = verdict.of_lines([line], judged.sure)
+    steps = verdict.what_is_in_use(judged.code)
+    if judged.code in (codes.FREED_AND_HELD, codes.PART_HELD) and row.free_bytes >= WORTH_BYTES:
         steps.append(Step("purge --dry-run", "shows what a purge would return to the OS"))
         if not facts.is_aggressive:
             steps.append(Step(AGGRESSIVE_DECOMMIT.text, "at the next start returns each free span at once"))
-    elif judged.kind == verdict.FRAGMENTED:
+    elif judged.code == codes.FREE_REGIONS:
         steps.append(Step("pins", "shows which blocks keep spans from being returned"))
     parts = _parts(row, metadata)
     return Judged(name, (name,), held, judged, _findings(facts, row, "purge" in around.advisable.get(name, ())), steps, parts)
@@ -98,16 +98,18 @@ def _free_spans(facts: TcFacts, size: int, can_purge: bool) -> Finding:
         what = "tcmalloc never returns unused pages: TCMALLOC_RELEASE_RATE is 0"
     aggressive = "; %s at the next start returns each as it is freed" % AGGRESSIVE_DECOMMIT.text
     hint = ("gdbheapx purge returns them now" if can_purge else "a purge returns them") + ("" if facts.is_aggressive else aggressive)
-    return Finding(what, say("%s of free spans", Size(size)), hint, codes.PURGING_OFF if is_off else codes.UNUSED_PAGES)
+    return Finding(what, say("%s of free spans", Size(size)), hint, codes.PURGING_OFF if is_off else codes.UNUSED_PAGES, size_bytes=size)
 
 
 def _central(row: TcArena) -> Finding:
     what = "free objects share spans with objects in use: a span is returned only when all of it is free"
     hint = "gdbheapx pins shows which blocks keep them"
-    return Finding(what, say("%s of free objects in spans", Size(row.central_bytes)), hint, codes.FREE_REGIONS)
+    return Finding(
+        what, say("%s of free objects in spans", Size(row.central_bytes)), hint, codes.FREE_REGIONS, size_bytes=row.central_bytes
+    )
 
 
 def _caches(size: int) -> Finding:
     hint = "gdbheapx tcache shows each thread's; %s limits all of them together" % CACHE_BYTES.variable
     what = "thread caches and transfer caches hold freed objects"
-    return Finding(what, say("%s in caches", Size(size)), hint, codes.THREAD_CACHES)
+    return Finding(what, say("%s in caches", Size(size)), hint, codes.THREAD_CACHES, size_bytes=size)

@@ -102,7 +102,7 @@ def report_of_glibc(data: Data) -> None:
     """The allocator holds what the program has freed, until it is made to give that back; the parts are all there is."""
     found = data["report"]
     is_trimmed = found["memory"]["measure"] == "dumped"
-    assert (found["verdict"]["kind"], found["verdict"]["code"]) == (("mixed", "part-held") if is_trimmed else ("hoarding", "freed-and-held"))
+    assert (found["verdict"]["kind"], found["verdict"]["code"]) == (("in-use", "part-held") if is_trimmed else ("kept", "freed-and-held"))
     check_split(found)
 
 
@@ -418,7 +418,7 @@ MIMALLOC: Dict[str, Callable[[Data], None]] = {
 
 def report_of_i386(data: Data) -> None:
     """The same verdict live and on a core: nothing can be returned in between."""
-    assert (data["report"]["verdict"]["kind"], data["report"]["verdict"]["code"]) == ("hoarding", "freed-and-held")
+    assert (data["report"]["verdict"]["kind"], data["report"]["verdict"]["code"]) == ("kept", "freed-and-held")
     check_split(data["report"])
 
 

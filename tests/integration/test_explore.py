@@ -266,7 +266,7 @@ def test_each_tab_fits_eighty_columns(snapshots: List[str]) -> None:
             app.action_show(name)
             await pilot.pause()
             assert app.query_one("TabbedContent").active == name  # type: ignore[attr-defined]
-        assert "leak-like" in str(app.query_one("#report").render()) or "Verdict" in str(app.query_one("#report").render())
+        assert "In use: " in str(app.query_one("#report").render()) or "Verdict" in str(app.query_one("#report").render())
 
     for width in (80, 200):
         driven(snapshots[1], drive, width=width)

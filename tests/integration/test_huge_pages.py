@@ -41,7 +41,7 @@ def test_retained_pages_in_ram(stage: Stage, live: str) -> None:
     assert sums["retained_huge_bytes"] <= sums["huge_bytes"] <= process.smaps_rollup("AnonHugePages")
     assert sums["retained_huge_bytes"] > 0.9 * resident
     verdict = found["verdict"]
-    assert (verdict["kind"], verdict["code"], verdict["sure"]) == ("huge-pages", "given-back-in-ram", "certain")
+    assert (verdict["kind"], verdict["code"], verdict["sure"]) == ("kept", "given-back-in-ram", "certain")
     assert found["next"][0]["command"] == "MALLOC_CONF=thp:never"
     held = {part["name"]: part["bytes"] for part in found["held"]["jemalloc"]}
     assert held["returned, but still in RAM"] == resident
@@ -56,7 +56,7 @@ def test_the_cure_for_retained_pages(stage: Stage, live: str) -> None:
     process = start(stage, "preload", "huge", "20000", conf="thp:never,dirty_decay_ms:0")
     found = heapx(process.target(live), "report", "--json").data
     assert found["totals"]["jemalloc"]["retained_resident_bytes"] < MB
-    assert found["verdict"]["kind"] != "huge-pages"
+    assert found["verdict"]["kind_1_0"] != "huge-pages"
 
 
 def test_retained_pages_of_a_core_are_not_called_empty(stage: Stage, core: str) -> None:
@@ -81,7 +81,7 @@ def test_what_lies_behind_a_heap(stage: Stage, live: str, huge: bool, scan: bool
     verdict = found["verdict"]
     line = next(line for line in verdict["lines"] if line["code"] == "given-back-in-ram")
     assert line["what"].startswith("huge pages:") == huge, line
-    assert verdict["kind"] == ("huge-pages" if huge else "hoarding")
+    assert verdict["kind_1_0"] == ("huge-pages" if huge else "hoarding")
     check_parts(found, process)
 
 
@@ -102,10 +102,10 @@ def test_huge_pages_without_blocks(stage: Stage, live: str) -> None:
     assert saved > 16 * MB, "the kernel gives no huge pages here"
     assert abs(sums["blockless_huge_bytes"] - saved) <= saved / 20, (sums, saved)
     verdict = found["verdict"]
-    assert (verdict["kind"], verdict["code"], verdict["sure"]) == ("huge-pages", "huge-pages-without-blocks", "likely")
+    assert (verdict["kind"], verdict["code"], verdict["sure"]) == ("kept", "huge-pages-without-blocks", "likely")
     assert found["next"][0]["command"] == "GLIBC_TUNABLES=glibc.malloc.hugetlb=0"
     better = heapx(cured.target(live), "report", "--json").data
-    assert better["totals"]["glibc"]["blockless_huge_bytes"] == 0 and better["verdict"]["kind"] != "huge-pages"
+    assert better["totals"]["glibc"]["blockless_huge_bytes"] == 0 and better["verdict"]["kind_1_0"] != "huge-pages"
 
 
 def test_pages_that_the_program_wrote_are_not_blamed_on_huge_pages(stage: Stage, live: str) -> None:
@@ -114,7 +114,7 @@ def test_pages_that_the_program_wrote_are_not_blamed_on_huge_pages(stage: Stage,
     if found["totals"]["glibc"]["blockless_huge_bytes"] is None:
         pytest.skip("this kernel does not tell which pages are huge")
     assert found["totals"]["glibc"]["blockless_huge_bytes"] > 16 * MB
-    assert found["verdict"]["kind"] == "hoarding"
+    assert found["verdict"]["kind"] == "kept"
     assert not any(line["code"] == "huge-pages-without-blocks" for line in found["verdict"]["lines"])
 
 

@@ -227,7 +227,7 @@ def test_report_says_who_pins(stage: Stage, kind: str) -> None:
     """Where memory is fragmented `report` names the group that keeps most: of a core without being asked, of a process with --deep."""
     process = waves(stage)
     data = heapx(process.target(kind), "report", *(["--deep"] if kind == "live" else []), "--json").data
-    assert data["verdict"]["kind"] in ("fragmented", "mixed"), data["verdict"]
+    assert data["verdict"]["kind_1_0"] in ("fragmented", "mixed"), data["verdict"]
     assert "pins" in [step["command"] for step in data["next"]]
     (finding,) = [one for one in data["findings"] if one["code"] == "pinned-by-blocks"]
     assert finding["what"].startswith("2,000 blocks") and "Entry" in finding["what"] and "g_index" in finding["what"]

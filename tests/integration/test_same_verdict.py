@@ -17,9 +17,9 @@ pytestmark = pytest.mark.once  # what a core lacks that a process has is the ker
 MIB = 1 << 20
 MANY_ARENAS = {"MALLOC_ARENA_MAX": "64"}
 DRAINED = {
-    "ended": ("hoarding", "freed-and-held", ["many-arenas"]),
-    "queue": ("hoarding", "unmerged-fastbins", []),
-    "tiles": ("hoarding", "freed-and-held", ["threshold-raised"]),
+    "ended": ("kept", "freed-and-held", ["many-arenas"]),
+    "queue": ("kept", "unmerged-fastbins", []),
+    "tiles": ("kept", "freed-and-held", ["threshold-raised"]),
     "buried": ("fragmented", "free-between-blocks", ["free-in-small-pieces"]),
 }
 """States of drained.c: kind, code, notes."""

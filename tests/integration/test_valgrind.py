@@ -19,7 +19,7 @@ def test_owner_is_told() -> None:
             assert process.stdout is not None and process.stdout.readline() == b"ready\n"
             target = ["--pid", str(process.pid)]
             report = heapx(target, "report", "--json").envelope["data"]
-            assert (report["verdict"]["kind"], report["verdict"]["code"]) == ("unread", "owner-unread")
+            assert (report["verdict"]["kind"], report["verdict"]["code"]) == ("inconclusive", "owner-unread")
             assert "Valgrind" in [row["what"] for row in heapx(target, "doctor", "--json").envelope["data"]["checks"] if row["ok"] is False]
         finally:
             process.kill()

@@ -32,7 +32,7 @@ def test_arenas_that_nobody_touched_are_no_hoard(stage: Stage, kind: str) -> Non
     totals = data["totals"]["glibc"]
     assert totals["arenas"] == 301 and totals["top_bytes"] > 37 * MIB > 10 * data["memory"]["allocators"]["glibc"]
     glibc = data["verdicts"]["glibc"]
-    assert (glibc["kind"], glibc["sure"]) == ("small", "certain") and data["verdict"]["kind"] != "hoarding"
+    assert (glibc["kind"], glibc["sure"]) == ("small", "certain") and data["verdict"]["kind"] != "kept"
     assert not {"thread-tops", "many-arenas", "free-in-small-pieces", "freed-and-held"} & set(lines(data))
 
 
@@ -43,7 +43,7 @@ def test_arenas_whose_threads_have_ended(stage: Stage, kind: str) -> None:
     totals = data["totals"]["glibc"]
     assert totals["fast_bytes"] >= process.words()[0] > 45 * MIB and totals["reclaimable_bytes"] < MIB
     verdict = data["verdict"]
-    assert (verdict["kind"], verdict["code"], verdict["sure"]) == ("hoarding", "arenas-left-behind", "certain")
+    assert (verdict["kind"], verdict["code"], verdict["sure"]) == ("kept", "arenas-left-behind", "certain")
     assert all(words in verdict["lines"][0]["hint"] for words in ("never returns the end of a thread arena", "glibc.malloc.mxfast=0"))
     assert "fastbins" in lines(data) and "free-between-blocks" not in lines(data)
     assert "pins" not in [step["command"] for step in data["next"]] and "trim --dry-run" not in [step["command"] for step in data["next"]]
@@ -68,10 +68,10 @@ def test_a_core_that_was_cut(stage: Stage, core: str, tmp_path: Path, name: str,
             continue
         found = outcome.envelope["data"]["verdict"]
         kinds.add(found["kind"])
-        assert found["kind"] in (whole["kind"], "unread"), (part, found)
-        if found["kind"] == "unread":
+        assert found["kind"] in (whole["kind"], "inconclusive"), (part, found)
+        if found["kind"] == "inconclusive":
             assert not any("%" in line["evidence"] for line in found["lines"] if line["code"] == "evidence-missing")
-    assert "unread" in kinds
+    assert "inconclusive" in kinds
 
 
 @pytest.mark.parametrize("env", [{}, {"LD_PRELOAD": str(jemallocs.library())}], ids=["glibc", "jemalloc"])
@@ -87,12 +87,12 @@ def test_a_core_of_gdbs_that_was_cut(stage: Stage, live: str, tmp_path: Path, en
         found = report(["--core", str(cut)])
         verdict = found["data"]["verdict"]
         kinds.add(verdict["kind"])
-        assert verdict["kind"] in (whole["kind"], "unread"), (part, verdict)
-        if verdict["kind"] == "unread" or verdict["sure"] != "certain":
+        assert verdict["kind"] in (whole["kind"], "inconclusive"), (part, verdict)
+        if verdict["kind"] == "inconclusive" or verdict["sure"] != "certain":
             assert True not in [one["owns_malloc"] for one in found["allocators"]] and found["data"]["next"]
         else:  # it lacks notes alone
             assert verdict["evidence"] == whole["evidence"] and found["partial"]
-    assert "unread" in kinds
+    assert "inconclusive" in kinds
 
 
 POOL = Path("/proc/sys/vm/nr_hugepages")
@@ -123,7 +123,7 @@ def test_pages_of_hugetlbfs_are_memory_that_no_trim_returns(stage: Stage, live: 
     totals = data["totals"]["glibc"]
     assert data["memory"]["hugetlb_bytes"] >= totals["system_bytes"] > 16 * MIB and totals["free_bytes"] > 8 * MIB
     assert totals["reclaimable_bytes"] == 0 and "hugetlb-pages" in lines(data)
-    assert (data["verdict"]["kind"], data["verdict"]["sure"]) == ("hoarding", "certain")
+    assert (data["verdict"]["kind"], data["verdict"]["sure"]) == ("kept", "certain")
     assert heapx(target, "trim", "--dry-run", "--json").data["predicted_bytes"] == 0
     done = heapx(target, "trim", "--yes", "--json").data
     assert abs(done["anonymous_diff_bytes"]) < MIB
@@ -137,5 +137,5 @@ def test_fleet_repeats_that_there_is_no_verdict(stage: Stage, core: str, tmp_pat
     data = Path(process.target(core)[-1]).read_bytes()
     cut.write_bytes(data[: len(data) // 3])
     (row,) = heapx([], "fleet", str(cut), "-o", str(tmp_path / "out"), "--json").envelope["data"]["rows"]
-    assert (row["verdict"], row["partial"]) == ("unread", True)
+    assert (row["verdict"], row["partial"]) == ("inconclusive", True)
     assert (row["used_bytes"], row["kept_bytes"]) == (None, None), "what was read is no figure of the whole"

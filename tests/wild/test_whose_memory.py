@@ -33,8 +33,8 @@ def judged(data: Dict[str, Any], program: str, kind: str, sure: str) -> None:
     """The verdict is on the largest part, which is that program's."""
     largest = data["split"][0]
     assert (largest["program"], largest["kind"], largest["sure"]) == (program, kind, sure), largest
-    assert (data["verdict"]["kind"], data["verdict"]["code"]) == ("not-malloc", "mostly-" + kind)
-    assert not any("leak-like" in line["what"] for line in data["verdict"]["lines"]) or data["memory"]["allocator_bytes"] * 10 >= data["memory"]["total_bytes"]
+    assert (data["verdict"]["kind_1_0"], data["verdict"]["code"]) == ("not-malloc", "mostly-" + kind)
+    assert not any(line["code"] == "in-use" for line in data["verdict"]["lines"]) or data["memory"]["allocator_bytes"] * 10 >= data["memory"]["total_bytes"]
     assert data["next"] and all(step["why"] for step in data["next"])
 
 

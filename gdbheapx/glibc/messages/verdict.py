@@ -1,4 +1,4 @@
-"""Is it a leak, or is glibc's malloc holding it: one verdict with its evidence. Figures in, sentences out.
+"""In use, or kept by glibc's malloc: one verdict with its evidence. Figures in, sentences out.
 
 Every figure is weighed by what takes memory: address space that was never touched, or was given back, is neither in use nor held.
 What could not be read is an interval; a verdict must hold wherever in it the truth is (docs/reference/verdicts.md).
@@ -19,23 +19,7 @@ from gdbheapx.glibc import layouts
 from gdbheapx.glibc.records import MOST_MERGED, ArenaTotals, GlibcFacts
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Said, Size, plural, say, share
-from gdbheapx.verdict import (
-    FRAGMENTED,
-    GROWING,
-    HELD,
-    HOARDING,
-    LEAK_LIKE,
-    MIXED,
-    SMALL,
-    SMALL_BYTES,
-    UNREAD,
-    Ask,
-    Verdict,
-    is_much,
-    less_sure,
-    of_lines,
-    outcomes,
-)
+from gdbheapx.verdict import SMALL_BYTES, Ask, Verdict, is_much, less_sure, of_lines, outcomes
 
 ABORTED = "the process aborted in malloc: the heap is damaged"
 DEFAULT_THRESHOLD = 128 << 10
@@ -43,8 +27,6 @@ LITTLE_BYTES = 8 * SMALL_BYTES
 """What takes less memory than this, and mostly is address space alone, is small."""
 NOT_ASKING = HUGETLB_OFF.text
 NO_ENVIRONMENT = "on the whole machine, for programs that get no environment, as runc's own process: no tunable reaches these"
-LEFT, UNMERGED = "left", "unmerged"
-"""Causes of hoarding: the ends of arenas whose threads have ended; what lies below the tops of thread arenas for unmerged fastbins."""
 
 
 def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
@@ -69,28 +51,23 @@ def with_abort(judged: Verdict) -> Verdict:
     """The same for a process that malloc has ended: of a small heap that is the verdict."""
     line = Finding(ABORTED, "it stands in abort(), called by malloc", "`gdbheapx check` shows the damage", codes.ABORTED_IN_MALLOC)
     if judged.kind == verdict.SMALL:
-        return verdict.of_lines(verdict.SMALL, [line._replace(evidence=judged.evidence or line.evidence)], judged.sure)
+        return of_lines([line._replace(evidence=judged.evidence or line.evidence)], judged.sure)
     return judged._replace(lines=[*judged.lines, line])
 
 
-def next_steps(kind: str, code: Optional[str] = None) -> List[Step]:
-    """Commands to type."""
-    if code == codes.ABORTED_IN_MALLOC:
-        return [Step("check", "shows which rules of malloc are broken, and where")]
-    if code == codes.ARENAS_LEFT:
-        return [
-            Step("arenas", "shows what is free in each arena, and which have no thread"),
-            Step("tunables", "shows the thresholds in force"),
-        ]
-    if code == codes.UNMERGED:
-        return [Step("bins", "shows what is in fastbins, arena by arena"), Step("arenas", "shows what is free in each arena")]
+def next_steps(code: Optional[str]) -> List[Step]:
+    """Commands to type, by the code of the verdict."""
     trim = Step("trim --dry-run", "shows what malloc_trim would return to the OS, arena by arena")
+    tunables = Step("tunables", "shows the thresholds in force")
     steps = {
-        verdict.HOARDING: [trim, Step("tunables", "shows the thresholds in force")],
-        verdict.FRAGMENTED: [Step("arenas", "shows for each arena what is free, and what of that a trim would return")],
-        verdict.MIXED: [trim],
+        codes.ABORTED_IN_MALLOC: [Step("check", "shows which rules of malloc are broken, and where")],
+        codes.ARENAS_LEFT: [Step("arenas", "shows what is free in each arena, and which have no thread"), tunables],
+        codes.UNMERGED: [Step("bins", "shows what is in fastbins, arena by arena"), Step("arenas", "shows what is free in each arena")],
+        codes.FREED_AND_HELD: [trim, tunables],
+        codes.FREE_BETWEEN: [Step("arenas", "shows for each arena what is free, and what of that a trim would return")],
+        codes.PART_HELD: [trim],
     }
-    return [*verdict.what_is_in_use(kind, ("used", "mmapped")), *steps.get(kind, ())]
+    return [*verdict.what_is_in_use(code, ("used", "mmapped")), *steps.get(code or "", ())]
 
 
 class Figures(NamedTuple):
@@ -199,7 +176,7 @@ def judge(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
     judged = verdict_on(sums, returned, blockless if told_more else None)
     if any(heap.has_aborted for heap in facts):
         judged = with_abort(judged)
-    steps = [*huge_pages.against(judged, returned), *next_steps(judged.kind, judged.code)]
+    steps = [*huge_pages.against(judged, returned), *next_steps(judged.code)]
     ids = [heap.info.id for heap in facts]
     taken = sums.system_bytes if sums.taken_bytes is None else min(sums.taken_bytes, sums.system_bytes)
     held = taken + (sums.returned_resident_bytes or 0)
@@ -409,35 +386,35 @@ def _weighed(sums: Figures, reclaimable: int, between: int) -> List[Case]:
     return made
 
 
-def _kind(ask: Ask[Case]) -> str:
+def _code(ask: Ask[Case]) -> str:
     """The decision; each condition is linear in the figures."""
     if ask(lambda case: case.held < SMALL_BYTES):
-        return SMALL
+        return codes.SMALL_HEAP
     if ask(lambda case: case.held < LITTLE_BYTES) and ask(lambda case: case.gone >= case.held):
-        return SMALL
+        return codes.SMALL_HEAP
     if ask(lambda case: case.used >= 0.8 * case.held):
-        return LEAK_LIKE
+        return codes.IN_USE
     if not is_much(ask, lambda case: case.free, lambda case: case.held):
-        return MIXED
-    return FRAGMENTED if ask(lambda case: 2 * case.between > case.free) else HOARDING
+        return codes.PART_HELD
+    return codes.FREE_BETWEEN if ask(lambda case: 2 * case.between > case.free) else codes.FREED_AND_HELD
 
 
 def _cause(ask: Ask[Case]) -> str:
-    """Of hoarding: one verdict, whatever keeps the memory."""
+    """Of free memory that malloc keeps: one verdict, whatever keeps it."""
     if ask(lambda case: 2 * case.left > case.free):
-        return LEFT
-    return UNMERGED if ask(lambda case: 2 * case.unmerged > case.free) else HOARDING
+        return codes.ARENAS_LEFT
+    return codes.UNMERGED if ask(lambda case: 2 * case.unmerged > case.free) else codes.FREED_AND_HELD
 
 
 def verdict_on(sums: Figures, returned: Optional[huge_pages.Judged] = None, blockless: Optional[huge_pages.Blockless] = None) -> Verdict:
     """The verdict, or that there is none for what could not be read; `returned`: on what it gave back and is in RAM, or on the `blockless`
     parts of huge pages, whose zeros alone count."""
     possible = cases(sums)
-    kinds = outcomes(_kind, possible)
-    if len(kinds) > 1:
+    told = outcomes(_code, possible)
+    if len(told) > 1:
         return _unread(sums, possible)
     case = possible[0]
-    (kind,) = kinds
+    (code,) = told
     missing = list(sums.missing)
     if sums.taken_bytes is None and sums.reclaimable_resident_bytes is None:
         missing.append("what is in RAM")
@@ -448,62 +425,56 @@ def verdict_on(sums: Figures, returned: Optional[huge_pages.Judged] = None, bloc
     held = case.held + (sums.returned_resident_bytes or 0)
     if blockless is not None and blockless.zero_bytes is None and huge_pages.decides(blockless.huge_bytes, held):
         missing.append("which parts of huge pages hold zeros")
-    causes = outcomes(_cause, possible) if kind == HOARDING else [kind]
-    first = _line(causes[0] if len(causes) == 1 else kind, sums, possible)
-    judged = of_lines(kind, [first], less_sure(missing))
+    causes = outcomes(_cause, possible) if code == codes.FREED_AND_HELD else [code]
+    first = _line(causes[0] if len(causes) == 1 else code, sums, possible)
+    judged = of_lines([first], less_sure(missing))
     return huge_pages.verdict(returned, sums.returned_resident_bytes if blockless is None else blockless.zero_bytes, held, judged)
 
 
 def _unread(sums: Figures, possible: Sequence[Case]) -> Verdict:
     """Which parts are lacking, and what is known all the same: no share of something unknown."""
     missing = sums.missing or ["what is in RAM"]
-    what = "no verdict: cannot read %s, and the verdict hangs on that" % _and(missing)
+    what = "cannot read %s, and the verdict depends on it" % _and(missing)
     known = min(case.used for case in possible), min(case.free for case in possible)
     evidence = say("at least %s are in use by the program, at least %s are free in the allocator", Size(known[0]), Size(known[1]))
     why = ["the problems below say why"] * bool(sums.missing) + ["the core was cut: take a whole one"] * sums.is_cut
     hint = "; ".join(why) or None
-    return of_lines(UNREAD, [Finding(what, evidence, hint, codes.EVIDENCE_MISSING)])
+    return of_lines([verdict.inconclusive(what, evidence, hint)])
 
 
 def _and(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else "%s and %s" % (", ".join(names[:-1]), names[-1])
 
 
-def _line(kind: str, sums: Figures, possible: Sequence[Case]) -> Finding:
+def _line(code: str, sums: Figures, possible: Sequence[Case]) -> Finding:
     """The verdict in a sentence, with the figures that it rests on."""
-    case = possible[0]
-    is_exact = len(possible) == 1
-    if kind == SMALL:
+    case, is_exact = possible[0], len(possible) == 1
+    held = case.held if is_exact else None
+    if code == codes.SMALL_HEAP:
         of = say("of %s requested from the kernel take memory", Size(case.system)) if case.gone > case.held else "requested from the kernel"
-        return Finding("the heap is small", say("%s %s", Size(max(corner.held for corner in possible)), of), None, codes.SMALL_HEAP)
-    if is_exact:
-        parts = Size(case.used), Size(case.held), share(case.used, case.held), Size(case.free), share(case.free, case.held)
-        evidence = say("%s of %s (%s) are in use by the program, %s (%s) are free in the allocator%s", *parts, _gone(sums, case))
+        return Finding("Small", say("%s %s", Size(max(corner.held for corner in possible)), of), None, code)
+    used, free = min(corner.used for corner in possible), min(corner.free for corner in possible)
+    if code in verdict.HELD_BY_PROGRAM:
+        line = verdict.in_use(used, held, verdict.GROWING_HINT if code == codes.IN_USE else _trim_hint(sums), code)
+        beside = say("%s (%s) are free in malloc", Size(free), share(free, case.held))
     else:
-        parts_known = Size(min(corner.used for corner in possible)), Size(min(corner.free for corner in possible))
-        evidence = say(
-            "at least %s are in use by the program, at least %s are free in the allocator; not all could be read, and that changes nothing",
-            *parts_known,
+        line = verdict.kept(free, held, _trim_hint(sums), code)
+        beside = say("%s (%s) are in use by the program", Size(used), share(used, case.held))
+    if code == codes.FREE_BETWEEN:
+        line = line._replace(what="Fragmented", evidence=say("%s are free between blocks in use", verdict.part_of(free, held)))
+    elif code == codes.ARENAS_LEFT:
+        what = say("%s of it at the ends of %s whose threads have ended", Size(case.left), plural(sums.left_arenas, "arena"))
+        beside = say("%s; %s", what, beside)
+        line = line._replace(hint=_end_hint(sums, 2 * case.unmerged > case.left), size_bytes=case.left)
+    elif code == codes.UNMERGED:
+        beside = say(
+            "%s of it below the tops of thread arenas: chunks in fastbins keep it from being merged; %s", Size(case.unmerged), beside
         )
-    if kind == LEAK_LIKE:
-        return Finding(HELD, evidence, GROWING, codes.IN_USE)
-    if kind == LEFT:
-        arenas = plural(sums.left_arenas, "arena")
-        what = "hoarding: %s whose threads have ended %s memory that the program has freed" % (
-            arenas,
-            "holds" if sums.left_arenas == 1 else "hold",
-        )
-        more = say("; %s free at their ends", Size(case.left)) if is_exact else ""
-        return Finding(what, say("%s%s", evidence, more), _end_hint(sums, 2 * case.unmerged > case.left), codes.ARENAS_LEFT)
-    if kind == UNMERGED:
-        what = "hoarding: chunks in fastbins keep freed memory from being merged into the tops of thread arenas and returned"
-        more = say("; %s free below these tops", Size(case.unmerged)) if is_exact else ""
-        return Finding(what, say("%s%s", evidence, more), _end_hint(sums, True), codes.UNMERGED)
-    if kind == HOARDING:
-        return Finding("hoarding: the allocator holds memory that the program has freed", evidence, _trim_hint(sums), codes.FREED_AND_HELD)
-    if kind == FRAGMENTED:
-        return Finding("fragmented: free memory lies between blocks in use, which keep it", evidence, _trim_hint(sums), codes.FREE_BETWEEN)
-    return Finding("mixed: part is in use, part is held by the allocator", evidence, _trim_hint(sums), codes.PART_HELD)
+        line = line._replace(hint=_end_hint(sums, True), size_bytes=case.unmerged)
+    if not is_exact:
+        known = say("at least %s are in use by the program, at least %s are free in malloc", Size(used), Size(free))
+        return line._replace(details=say("%s; not all could be read, and that changes nothing", known))
+    return line._replace(details=say("%s%s", beside, _gone(sums, case)))
 
 
 def _gone(sums: Figures, case: Case) -> Said:
@@ -548,7 +519,7 @@ def _end_hint(sums: Figures, is_unmerged: bool) -> Said:
 
 def side_lines(sums: Figures, kind: str) -> List[Finding]:
     """What else stands out; nothing where the whole is small, or unknown."""
-    if kind in (SMALL, UNREAD):
+    if kind in (verdict.SMALL, verdict.INCONCLUSIVE):
         return []
     case = cases(sums)[0]
     lines = []
@@ -564,6 +535,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
                 ),
                 "`gdbheapx pins` shows which used chunks keep it; a trim does not return it",
                 codes.SMALL_PIECES,
+                size_bytes=case.between,
             )
         )
     if sums.cached_bytes is not None and sums.cached_bytes > SMALL_BYTES and 10 * sums.cached_bytes > case.held:
@@ -573,6 +545,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
                 say("%s (%s of the heap)", Size(sums.cached_bytes), share(sums.cached_bytes, case.held)),
                 "malloc_trim cannot reach it; to disable thread caches, restart with %s" % TCACHE_COUNT.text,
                 codes.THREAD_CACHES,
+                size_bytes=sums.cached_bytes,
             )
         )
     lines += _hugetlb(sums)
@@ -589,6 +562,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
                 ),
                 "to keep it small, restart with %s" % TRIM_THRESHOLD.text,
                 codes.MAIN_TOP,
+                size_bytes=main_top,
             )
         )
     lines += _thread_tops(sums, case)
@@ -605,6 +579,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
                 "blocks of that size are mapped, and unmapped when they are freed, after a restart with %s; merged small blocks are not"
                 % MMAP_THRESHOLD.text,
                 codes.THRESHOLD_RAISED,
+                size_bytes=large,
             )
         )
     spread = case.free - large - case.unmerged  # of the rest fewer arenas would keep as much
@@ -615,6 +590,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
                 say("%s for %s", plural(sums.arenas, "arena"), plural(sums.threads, "thread")),
                 "to keep it in fewer arenas, at the cost of lock contention, restart with %s" % ARENA_TWO.text,
                 codes.MANY_ARENAS,
+                size_bytes=spread,
             )
         )
     return lines
@@ -626,7 +602,7 @@ def _hugetlb(sums: Figures) -> List[Finding]:
         return []
     evidence = say("%s, which RSS does not include", Size(sums.hugetlb_bytes))
     hint = "no trim returns them: madvise takes whole ones alone; %s at the next start uses none" % NOT_ASKING
-    return [Finding("malloc's memory is in pages of hugetlbfs", evidence, hint, codes.HUGETLB)]
+    return [Finding("malloc's memory is in pages of hugetlbfs", evidence, hint, codes.HUGETLB, size_bytes=sums.hugetlb_bytes)]
 
 
 def _fastbins(sums: Figures, case: Case) -> List[Finding]:
@@ -636,7 +612,7 @@ def _fastbins(sums: Figures, case: Case) -> List[Finding]:
     evidence = say("%s in %s, %s of the heap", Size(sums.fast_bytes), plural(sums.fast_chunks, "chunk"), share(sums.fast_bytes, case.held))
     why = "malloc merges them only when it frees 64 KiB or more at once there, or is asked for a large block"
     hint = "%s; %s at the next start keeps none" % (why, sums.no_fastbins)
-    return [Finding("much free memory is in fastbins", evidence, hint, codes.FASTBINS)]
+    return [Finding("much free memory is in fastbins", evidence, hint, codes.FASTBINS, size_bytes=sums.fast_bytes)]
 
 
 def _thread_tops(sums: Figures, case: Case) -> List[Finding]:
@@ -651,4 +627,4 @@ def _thread_tops(sums: Figures, case: Case) -> List[Finding]:
         "malloc_trim never returns these to the OS; free() does, if the arena's top exceeds trim_threshold (%s) at that moment",
         Size(threshold),
     )
-    return [Finding("free memory is in the tops of thread arenas", evidence, hint, codes.THREAD_TOPS)]
+    return [Finding("free memory is in the tops of thread arenas", evidence, hint, codes.THREAD_TOPS, size_bytes=tops)]

@@ -228,30 +228,32 @@ def _many_arenas(
     return [Finding("free memory is spread over many arenas", evidence, hint, codes.MANY_ARENAS)]
 
 
-def next_steps(kind: str, found: Figures, tickers: TickerReport, state: JemallocConditions, modules: Sequence[Module]) -> List[str]:
+def next_steps(
+    code: Optional[str], found: Figures, tickers: TickerReport, state: JemallocConditions, modules: Sequence[Module]
+) -> List[str]:
     """Commands to type, calls to make, settings for the next start."""
     names = state.names
     blind = any(thread.verdict == "blind" for thread in tickers.threads)
     steps: List[str] = [Step("tickers", "names the threads that never purge, and shows what helps")] if blind else []
-    if kind in (verdict.HOARDING, verdict.MIXED) and found.worth_purging:
+    if code in (codes.UNUSED_PAGES, codes.PART_HELD) and found.worth_purging:
         why = "shows for each arena how long unused pages may stay, when it last returned some, and which threads can do it"
         steps.append(Step("decay", why))
         outside = "; from outside: gdbheapx purge" if found.can_purge else ""
         call = Step(names.call(PURGE), say("in the program returns %s to the OS now%s", Size(found.purgeable_bytes), outside))
         steps.append(programs.purge_hint(modules) or call)
         steps += _against_hoarding(tickers, state)
-    is_much = kind in (verdict.HOARDING, verdict.MIXED) and 4 * found.huge_dirty_bytes > found.in_memory.held_bytes
+    is_much = code in (codes.UNUSED_PAGES, codes.PART_HELD) and 4 * found.huge_dirty_bytes > found.in_memory.held_bytes
     if is_much and found.dirty_mult is not None and found.dirty_mult < 0:
         steps.append(Step(names.setting(HPA_BOUND.value), "at the next start bounds the dirty pages in huge pages"))
-    if kind == verdict.FRAGMENTED or (kind == verdict.MIXED and 10 * found.free_regions_bytes > found.held_bytes):
+    if code == codes.FREE_REGIONS or (code == codes.PART_HELD and 10 * found.free_regions_bytes > found.held_bytes):
         steps.append(Step("bins", "shows for each size class how many regions are free in slabs that are still in use"))
         steps += [hint for hint in [programs.defragment_hint(modules)] if hint]
-    steps += verdict.what_is_in_use(kind)
-    if kind == verdict.LEAK_LIKE and state.has_prof and not state.prof:
+    steps += verdict.what_is_in_use(code)
+    if code == codes.IN_USE and state.has_prof and not state.prof:
         steps.append(Step(names.setting("prof:true"), "at the next start records which code allocates"))
     if state.prof and state.prof_active is not False:
         steps.append(Step("profile -o FILE", "writes which code allocated the memory in use, for jeprof"))
-    elif state.prof and kind == verdict.LEAK_LIKE:
+    elif state.prof and code == codes.IN_USE:
         steps.append(Step(names.call('"prof.active"'), "with true in the program: records which code allocates from then on"))
     if 10 * (found.cached_bytes or 0) > found.held_bytes:
         steps.append(Step("tcache", "shows what each thread's cache holds"))

@@ -28,7 +28,7 @@ def _judge(facts: JemallocFacts, around: Surroundings) -> Judged:
     retained = figures.retained_bytes, figures.returned_resident_bytes, figures.returned_huge_bytes
     returned = huge_pages.judge(huge_pages.Returned("jemalloc", *retained, "retained", cure), around.huge_pages)
     judged = verdict.judge(figures, facts.bins, state.names, returned)
-    steps = findings.next_steps(judged.kind, figures, facts.tickers, state, around.modules)
+    steps = findings.next_steps(judged.code, figures, facts.tickers, state, around.modules)
     lines = findings.findings(facts.info.version, figures, facts.arenas, state, facts.tickers, facts.bins)
     parts, name = verdict.parts(figures), facts.info.id
     steps = [*huge_pages.against(judged, returned), *steps]

@@ -1,7 +1,7 @@
 """Where one jemalloc's memory is, and whether that is a leak or jemalloc holding it. Figures in, sentences out."""
 
 from itertools import product
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx import findings as codes
 from gdbheapx import verdict
@@ -12,16 +12,10 @@ from gdbheapx.columns import add
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocFacts, PublicNames
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Said, Size, join_sentences, say, share
-from gdbheapx.verdict import GROWING, SMALL_BYTES, UNBOUNDED, Ask, Verdict, is_much, less_sure, of_lines, outcomes
+from gdbheapx.verdict import SMALL_BYTES, UNBOUNDED, Ask, Verdict, is_much, less_sure, of_lines, outcomes
 
 SMALL_HEAP_BYTES = 8 * SMALL_BYTES
 """A jemalloc that was hardly used holds 3 MiB, most of it metadata."""
-_CODES = {
-    verdict.LEAK_LIKE: codes.IN_USE,
-    verdict.HOARDING: codes.UNUSED_PAGES,
-    verdict.FRAGMENTED: codes.FREE_REGIONS,
-    verdict.MIXED: codes.PART_HELD,
-}
 
 
 PARTS = {
@@ -352,36 +346,36 @@ def _weighed(found: Figures) -> List[Case]:
 def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames, returned: Optional[huge_pages.Judged] = None) -> Verdict:
     """The verdict, then what else stands out; `names` for the calls that help, `returned`: on what it gave back and is in RAM."""
     if not found.is_known:
-        what = "no verdict: cannot read any of jemalloc's arenas"
-        return of_lines(verdict.UNREAD, [Finding(what, "what it holds is unknown", "see the problems below", codes.ALLOCATOR_UNREAD)])
+        what = "cannot read any of jemalloc's arenas"
+        line = verdict.inconclusive(what, "what it holds is unknown", "see the problems below", codes.ALLOCATOR_UNREAD)
+        return of_lines([line])
     possible = cases(found)
-    kinds = outcomes(_kind, possible)
-    if len(kinds) > 1:
+    told = outcomes(_code, possible)
+    if len(told) > 1:
         return _unread(found, possible)
-    (kind,), case = kinds, possible[0]
+    (code,), case = told, possible[0]
     missing = list(found.missing)
     if found.taken_bytes is None and found.reclaimable_resident_bytes is None:
         missing.append("what is in RAM")
     if huge_pages.may_decide(found.returned_resident_bytes, found.retained_bytes, found.is_core):
         missing.append("what was given back and is in RAM")
     sure = less_sure(missing)
-    if kind == verdict.SMALL:
+    if code == codes.SMALL_HEAP:
         is_own = case.metadata > case.held - SMALL_BYTES
         own = say(", %s of it its own metadata", Size(case.metadata)) if is_own else ""
         evidence = say("jemalloc holds %s%s%s", Size(case.held), own, _gone(found, case) if len(possible) == 1 else "")
-        return of_lines(verdict.SMALL, [Finding("the heap is small", evidence, None, codes.SMALL_HEAP)], sure)
-    what, hint = _main(kind, found, bins)
-    lines = [Finding(what, _evidence(found, possible), hint, _CODES[kind]), *_side_lines(found, case, bins, kind, names)]
-    return huge_pages.verdict(returned, found.returned_resident_bytes, case.held, of_lines(kind, lines, sure))
+        return of_lines([Finding("Small", evidence, None, code)], sure)
+    lines = [_main(code, found, possible, bins), *_side_lines(found, case, bins, code, names)]
+    return huge_pages.verdict(returned, found.returned_resident_bytes, case.held, of_lines(lines, sure))
 
 
 def _unread(found: Figures, possible: Sequence[Case]) -> Verdict:
     """Which parts are lacking, and what is known all the same: no share of something unknown."""
-    what = "no verdict: cannot read jemalloc's %s, and the verdict hangs on that" % (", ".join(found.missing) or "pages in RAM")
+    what = "cannot read jemalloc's %s, and the verdict depends on it" % (", ".join(found.missing) or "pages in RAM")
     known = Size(min(one.used for one in possible)), Size(min(one.unused for one in possible))
     evidence = say("at least %s are in use by the program, at least %s are unused pages", *known)
     hint = "the problems below say why; where a core was cut, take a whole one"
-    return of_lines(verdict.UNREAD, [Finding(what, evidence, hint, codes.EVIDENCE_MISSING)])
+    return of_lines([verdict.inconclusive(what, evidence, hint)])
 
 
 def _evidence(found: Figures, possible: Sequence[Case]) -> Said:
@@ -402,37 +396,40 @@ def _gone(found: Figures, case: Case) -> Said:
     return say("; %s more are not in %s", Size(case.gone), "the core" if found.is_core else "RAM")
 
 
-def _kind(ask: Ask[Case]) -> str:
+def _code(ask: Ask[Case]) -> str:
     """The decision; each condition is linear in the figures."""
     if ask(lambda one: one.held < SMALL_HEAP_BYTES):
-        return verdict.SMALL
+        return codes.SMALL_HEAP
     if ask(lambda one: one.held - one.metadata < SMALL_BYTES) and ask(lambda one: one.held < 2 * SMALL_HEAP_BYTES):
-        return verdict.SMALL
+        return codes.SMALL_HEAP
     if ask(lambda one: one.used >= 0.8 * (one.held - one.rounding)):
-        return verdict.LEAK_LIKE
+        return codes.IN_USE
     if is_much(ask, lambda one: one.unused + one.huge_dirty, lambda one: one.held):
-        return verdict.HOARDING
+        return codes.UNUSED_PAGES
     if ask(lambda one: 4 * one.regions >= one.held) and ask(lambda one: one.regions >= 2 * (one.unused + one.cached)):
-        return verdict.FRAGMENTED
-    return verdict.MIXED
+        return codes.FREE_REGIONS
+    return codes.PART_HELD
 
 
-def _main(kind: str, found: Figures, bins: Sequence[JemallocBin]) -> Tuple[str, Optional[str]]:
-    if kind == verdict.LEAK_LIKE:
-        return verdict.HELD, GROWING
-    if kind == verdict.HOARDING:
+def _main(code: str, found: Figures, possible: Sequence[Case], bins: Sequence[JemallocBin]) -> Finding:
+    """The verdict in a sentence, with the figures that it rests on."""
+    case, details = possible[0], _evidence(found, possible)
+    held = case.held if len(possible) == 1 else None
+    unused = min(one.unused + one.huge_dirty for one in possible)
+    if code == codes.UNUSED_PAGES:
         is_huge = found.huge_dirty_bytes > found.unused_pages_bytes
         hint = huge_dirty_hint(found.huge_dirty_bytes, found.dirty_mult) if is_huge else purge_hint(found)
-        what = "hoarding: jemalloc holds whole pages that the program has freed"
         if 2 * (found.muzzy_bytes or 0) > found.unused_pages_bytes:
-            what += ", most of them muzzy (MADV_FREE): the kernel takes those when memory is short"
-        return what, hint
-    if kind == verdict.FRAGMENTED:
-        return "fragmented: free regions are in slabs that used regions keep alive", _fragmentation_hint(bins)
-    what = "mixed: part is in use, part is held by jemalloc"
-    if 2 * (found.cached_bytes or 0) >= found.held_bytes:
-        what += ", most of it in thread caches"
-    return what, purge_hint(found) if found.worth_purging else None
+            details = say("%s; most of the unused pages are muzzy (MADV_FREE): the kernel takes those when memory is short", details)
+        return verdict.kept(unused, held, hint, code, "jemalloc")._replace(details=details)
+    if code == codes.FREE_REGIONS:
+        regions = min(one.regions for one in possible)
+        evidence = say("%s are free regions in slabs that used regions keep", verdict.part_of(regions, held))
+        return Finding("Fragmented", evidence, _fragmentation_hint(bins), code, details, regions)
+    next_hint = verdict.GROWING_HINT if code == codes.IN_USE else purge_hint(found) if found.worth_purging else None
+    if code == codes.PART_HELD and 2 * (found.cached_bytes or 0) >= found.held_bytes:
+        details = say("%s; most of the rest is in thread caches", details)
+    return verdict.in_use(min(one.used for one in possible), held, next_hint, code)._replace(details=details)
 
 
 def huge_dirty_hint(dirty_bytes: int, dirty_mult: Optional[int]) -> Said:
@@ -470,12 +467,12 @@ def _fragmentation_hint(bins: Sequence[JemallocBin]) -> Said:
     return say("%s; no purge reaches these: a slab is returned only when all its regions are free", named or "spread over all sizes")
 
 
-def _side_lines(found: Figures, case: Case, bins: Sequence[JemallocBin], kind: str, names: PublicNames) -> List[Finding]:
+def _side_lines(found: Figures, case: Case, bins: Sequence[JemallocBin], main: str, names: PublicNames) -> List[Finding]:
     lines: List[Finding] = []
     held, much, here = case.held, 16 * SMALL_BYTES, found.in_memory
 
     def add_line(what: str, size: int, hint: str, code: str, evidence: str = "%s (%s)") -> None:
-        lines.append(Finding(what, say(evidence, Size(size), share(size, held)), hint, code))
+        lines.append(Finding(what, say(evidence, Size(size), share(size, held)), hint, code, size_bytes=size))
 
     if here.sampled_bytes > much and 4 * here.sampled_bytes > held:
         hint = "a larger lg_prof_sample samples fewer blocks; without prof:true there is none of it"
@@ -487,10 +484,10 @@ def _side_lines(found: Figures, case: Case, bins: Sequence[JemallocBin], kind: s
         if found.has_oblivious_option:
             hint = "%s at the next start ends it" % names.setting(NO_OBLIVIOUS.value)
         add_line(what, here.rounding_bytes, hint, codes.LARGE_ROUNDING)
-    if kind != verdict.HOARDING and here.huge_dirty_bytes > much and 10 * here.huge_dirty_bytes > held:
+    if main != codes.UNUSED_PAGES and here.huge_dirty_bytes > much and 10 * here.huge_dirty_bytes > held:
         hint = huge_dirty_hint(found.huge_dirty_bytes, found.dirty_mult)
         add_line("much memory is dirty pages in huge pages", here.huge_dirty_bytes, hint, codes.UNUSED_PAGES)
-    if kind != verdict.FRAGMENTED and here.free_regions_bytes > much and 4 * here.free_regions_bytes > held:
+    if main != codes.FREE_REGIONS and here.free_regions_bytes > much and 4 * here.free_regions_bytes > held:
         what = "much memory is free regions in slabs that are still in use"
         add_line(what, here.free_regions_bytes, _fragmentation_hint(bins), codes.FREE_REGIONS)
     if here.pinned_bytes is not None and here.pinned_bytes > much and 10 * here.pinned_bytes > held:

@@ -41,7 +41,7 @@ def _judge(facts: MimallocFacts, around: Surroundings) -> Judged:
     returned = huge_pages.judge(kept, around.huge_pages)
     judged = huge_pages.verdict(returned, given, weighed + given, verdict_)
     steps = [Step(*LAZY)] if facts.is_reset and returned is not None and judged.code == findings.GIVEN_BACK_IN_RAM else []
-    steps += [*huge_pages.against(judged, returned), *_ways(facts, weighed), *verdict.what_is_in_use(verdict_.kind)]
+    steps += [*huge_pages.against(judged, returned), *_ways(facts, weighed), *verdict.what_is_in_use(verdict_.code)]
     return Judged(name, (name,), weighed + given, judged, findings_on(facts, weighed), steps if judged.kind != verdict.SMALL else [])
 
 
@@ -81,7 +81,7 @@ def findings_on(facts: MimallocFacts, held: int) -> List[Finding]:
     if _worth(kept, held):
         what = say("%s of free blocks are in pages that no thread owns: %s", Size(kept), LEFT[facts.has_ended])
         hint = "mimalloc reuses them when a thread allocates such sizes; no call returns a page while one of its blocks is in use"
-        found.append(Finding(what, say("%s of what is held", share(kept, held)), hint, findings.ABANDONED_PAGES))
+        found.append(Finding(what, say("%s of what is held", share(kept, held)), hint, findings.ABANDONED_PAGES, size_bytes=kept))
     return found
 
 
@@ -98,4 +98,4 @@ def _uncollected(rows: Sequence[MimallocArena], waiting: int, held: int) -> Find
     count = sum(row.remote_free_bytes > 0 for row in rows)
     whose = "it" if count == 1 else "each of %s" % plural(count, "thread")
     hint = "an owner collects when it allocates blocks of these sizes; a thread that sleeps never does: have %s call mi_collect(true)"
-    return Finding(what, evidence, hint % whose, findings.UNCOLLECTED)
+    return Finding(what, evidence, hint % whose, findings.UNCOLLECTED, size_bytes=waiting)

@@ -1,4 +1,4 @@
-"""Whether a musl malloc's memory is a leak, or free slots that it keeps, which nothing makes it return. Figures in, sentences out."""
+"""Whether a musl malloc's memory is in use, or free slots that it keeps, which nothing makes it return. Figures in, sentences out."""
 
 from typing import List, Optional
 
@@ -6,20 +6,13 @@ from gdbheapx import findings, verdict
 from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.model import Finding, Step
 from gdbheapx.musl.records import MuslArena, MuslFacts
-from gdbheapx.units import Said, Size, say, share
+from gdbheapx.units import Size, say, share
 from gdbheapx.verdict import SMALL_BYTES, Verdict, of_lines
 
 NO_CALL = "musl has no malloc_trim and no setting: it unmaps a group of slots as soon as the last block in it is freed"
 STOPPED = "musl stopped the process: the heap is damaged, or a stack guard was overwritten"
 STOPPED_HOW = "it stands on the instruction by which musl's checks raise SIGSEGV"
 STOPPED_HINT = "`gdbheapx check` shows damage; where there is none, a pointer was freed twice, or was never malloc's"
-_LINES = {
-    verdict.SMALL: ("the heap is small", findings.SMALL_HEAP),
-    verdict.LEAK_LIKE: (verdict.HELD, findings.IN_USE),
-    verdict.FRAGMENTED: ("fragmented: blocks in use keep free slots beside them from being returned", findings.FREE_REGIONS),
-    verdict.MIXED: ("mixed: part is in use, part is free slots beside blocks in use", findings.PART_HELD),
-}
-_HINTS = {verdict.LEAK_LIKE: verdict.GROWING, verdict.FRAGMENTED: NO_CALL, verdict.MIXED: NO_CALL}
 MUCH_OVERHEAD = 4
 """It is told from this part (1/MUCH_OVERHEAD) of what is held on."""
 
@@ -32,10 +25,10 @@ def judge(facts: MuslFacts, around: Surroundings) -> Judged:
     free = row.free_bytes or 0
     beyond = around.beyond_bytes if around.is_cut or not facts.is_whole else 0
     judged = verdict.usual(held - untouched, held - untouched - free, taken, beyond)
-    steps = verdict.what_is_in_use(judged.kind)
-    if judged.kind in (verdict.HOARDING, verdict.MIXED):
+    steps = verdict.what_is_in_use(judged.code)
+    if judged.code in (findings.FREED_AND_HELD, findings.PART_HELD):
         steps.append(Step("pins", "shows which blocks keep free slots"))
-    if judged.kind != verdict.UNREAD:
+    if judged.kind != verdict.INCONCLUSIVE:
         judged = _in_words(judged, row, held - untouched)
     if facts.has_stopped:
         judged, steps = _with_stop(judged), [Step("check", "shows which rules of malloc are broken, and where"), *steps]
@@ -47,24 +40,26 @@ def _with_stop(judged: Verdict) -> Verdict:
     """The same for a process that musl has ended: of a small heap that is the verdict."""
     line = Finding(STOPPED, STOPPED_HOW, STOPPED_HINT, findings.ABORTED_IN_MALLOC)
     if judged.kind == verdict.SMALL:
-        return of_lines(verdict.SMALL, [line], judged.sure)
+        return of_lines([line], judged.sure)
     return judged._replace(lines=[*judged.lines, line])
 
 
 def _in_words(judged: Verdict, row: MuslArena, held_bytes: int) -> Verdict:
-    kind = verdict.FRAGMENTED if judged.kind == verdict.HOARDING else judged.kind
-    what, code = _LINES[kind]
-    return of_lines(kind, [Finding(what, _evidence(kind, row, held_bytes), _HINTS.get(kind), code)], judged.sure)
-
-
-def _evidence(kind: str, row: MuslArena, held_bytes: int) -> Said:
-    if kind == verdict.SMALL:
-        return say("%s requested from the kernel", Size(row.held_bytes))
-    used, free = row.used_bytes or 0, row.free_bytes or 0
-    parts = Size(used), Size(row.held_bytes), share(used, row.held_bytes), Size(free), share(free, row.held_bytes)
-    more = say("%s of %s (%s) are in use by the program, %s (%s) are free slots", *parts)
-    untouched = row.held_bytes - held_bytes
-    return say("%s; %s in large blocks were never written to", more, Size(untouched)) if untouched > SMALL_BYTES else more
+    """The same with the figures of the groups: free slots beside blocks in use are never memory that musl could return."""
+    whole, used, free = row.held_bytes, row.used_bytes or 0, row.free_bytes or 0
+    if judged.code == findings.SMALL_HEAP:
+        return of_lines([judged.lines[0]._replace(evidence=say("%s requested from the kernel", Size(whole)))], judged.sure)
+    details = say("%s (%s) are free slots", Size(free), share(free, whole))
+    if judged.code == findings.FREED_AND_HELD:
+        evidence = say("%s (%s) are free slots beside blocks in use, which keep them", Size(free), share(free, whole))
+        details = say("%s (%s) are in use by the program", Size(used), share(used, whole))
+        line = Finding("Fragmented", evidence, NO_CALL, findings.FREE_REGIONS, size_bytes=free)
+    else:
+        is_held = judged.code == findings.IN_USE
+        line = verdict.in_use(used, whole, verdict.GROWING_HINT if is_held else NO_CALL, judged.code or findings.IN_USE)
+    untouched = whole - held_bytes
+    more = say("; %s in large blocks were never written to", Size(untouched)) if untouched > SMALL_BYTES else ""
+    return of_lines([line._replace(details=say("%s%s", details, more))], judged.sure)
 
 
 def _untouched(facts: MuslFacts, around: Surroundings, taken: Optional[int]) -> int:
@@ -83,5 +78,12 @@ def _findings(row: MuslArena, told_bytes: int) -> List[Finding]:
         return []
     known = say("%s of %s; what requests are rounded up by is more", Size(overhead), Size(row.held_bytes))
     what = "much of the memory is metas, headers, and what groups leave of their pages"
-    return [Finding(what, known, "fewer, larger blocks have less of it; `gdbheapx bins` shows slack by size class", findings.METADATA)]
-
+    return [
+        Finding(
+            what,
+            known,
+            "fewer, larger blocks have less of it; `gdbheapx bins` shows slack by size class",
+            findings.METADATA,
+            size_bytes=overhead,
+        )
+    ]

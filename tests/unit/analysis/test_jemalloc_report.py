@@ -89,7 +89,7 @@ def test_unknown_dirty_pages_stay_unknown() -> None:
     assert (found.dirty_bytes, found.muzzy_bytes, found.told_unused_bytes) == (None, 5, None)
     assert ("dirty pages", None) in [(part.name, part.bytes) for part in jemalloc_verdict.parts(found)]
     judged = jemalloc_verdict.judge(found, [], UNPREFIXED)
-    assert (judged.kind, judged.code) == ("unread", "evidence-missing") and "%" not in str(judged.evidence), "no share of something unknown"
+    assert (judged.kind, judged.code) == ("inconclusive", "evidence-missing") and "%" not in str(judged.evidence), "no share of something unknown"
 
 
 def test_unknown_caches_and_metadata_stay_unknown() -> None:
@@ -104,14 +104,14 @@ def test_unknown_caches_and_metadata_stay_unknown() -> None:
     "parts, kind",
     [
         ({"used_bytes": 1 * MB, "metadata_bytes": 3 * MB}, "small"),
-        ({"used_bytes": 90 * MB, "dirty_bytes": 10 * MB}, "leak-like"),
-        ({"used_bytes": 40 * MB, "dirty_bytes": 60 * MB}, "hoarding"),
-        ({"used_bytes": 120 * MB, "dirty_bytes": 40 * MB, "muzzy_bytes": 40 * MB}, "hoarding"),
+        ({"used_bytes": 90 * MB, "dirty_bytes": 10 * MB}, "in-use"),
+        ({"used_bytes": 40 * MB, "dirty_bytes": 60 * MB}, "kept"),
+        ({"used_bytes": 120 * MB, "dirty_bytes": 40 * MB, "muzzy_bytes": 40 * MB}, "kept"),
         ({"used_bytes": 10 * MB, "free_regions_bytes": 10 * MB}, "fragmented"),
         ({"used_bytes": 70 * MB, "free_regions_bytes": 30 * MB}, "fragmented"),
-        ({"used_bytes": 50 * MB, "free_regions_bytes": 25 * MB, "dirty_bytes": 25 * MB}, "mixed"),
-        ({"used_bytes": 70 * MB, "dirty_bytes": 30 * MB}, "mixed"),
-        ({"used_bytes": 5 * MB, "cached_bytes": 15 * MB}, "mixed"),
+        ({"used_bytes": 50 * MB, "free_regions_bytes": 25 * MB, "dirty_bytes": 25 * MB}, "in-use"),
+        ({"used_bytes": 70 * MB, "dirty_bytes": 30 * MB}, "in-use"),
+        ({"used_bytes": 5 * MB, "cached_bytes": 15 * MB}, "in-use"),
     ],
 )
 def test_the_verdict_follows_from_the_largest_part(parts: Any, kind: str) -> None:
@@ -190,7 +190,7 @@ def test_without_an_arena_there_is_no_verdict() -> None:
     """Zeros that nobody read are no small heap."""
     found = jemalloc_verdict.sums([], [])
     judged = jemalloc_verdict.judge(found, [], UNPREFIXED)
-    assert judged.kind == "unread" and "no verdict" in judged.lines[0].what and jemalloc_verdict.parts(found) == []
+    assert judged.kind == "inconclusive" and judged.lines[0].what == "Inconclusive" and jemalloc_verdict.parts(found) == []
 
 
 def test_background_threads_lost_by_a_fork() -> None:
@@ -222,14 +222,14 @@ def modules(*names: str) -> List[Module]:
 @pytest.mark.parametrize("prefix, call, variable", [("", "mallctl(", "MALLOC_CONF="), ("je_", "je_mallctl(", "JE_MALLOC_CONF="), ("_rjem_", "_rjem_mallctl(", "_RJEM_MALLOC_CONF=")])
 def test_steps_use_the_builds_own_names(prefix: str, call: str, variable: str) -> None:
     """The prefix of functions, in capitals for the environment."""
-    steps = jemalloc_findings.next_steps("hoarding", figures(dirty_bytes=50 * MB), tickers([], []), state(names=PublicNames(prefix, variable[:-1])), [])
+    steps = jemalloc_findings.next_steps("unused-pages", figures(dirty_bytes=50 * MB), tickers([], []), state(names=PublicNames(prefix, variable[:-1])), [])
     assert any(step.startswith(call) for step in steps) and any(step.startswith(variable) for step in steps)
 
 
 def test_steps_of_a_leak() -> None:
     """A profile where one is kept; else how to have one, if the build can."""
     steps = {
-        name: " ".join(jemalloc_findings.next_steps("leak-like", figures(), tickers([], []), conditions, []))
+        name: " ".join(jemalloc_findings.next_steps("in-use", figures(), tickers([], []), conditions, []))
         for name, conditions in {"on": state(prof=True), "off": state(), "never": state(has_prof=False)}.items()
     }
     assert "profile -o FILE" in steps["on"] and "prof:true" in steps["off"] and "prof" not in steps["never"]
@@ -238,7 +238,7 @@ def test_steps_of_a_leak() -> None:
 def test_programs_that_can_purge_themselves() -> None:
     """Debian's redis-server is a link to redis-check-rdb."""
     for name in ("/usr/bin/redis-server", "/usr/bin/redis-check-rdb"):
-        steps = jemalloc_findings.next_steps("hoarding", figures(dirty_bytes=50 * MB), tickers([], []), state(), modules(name))
+        steps = jemalloc_findings.next_steps("unused-pages", figures(dirty_bytes=50 * MB), tickers([], []), state(), modules(name))
         assert "redis-cli MEMORY PURGE returns the unused pages of every arena to the OS now" in steps
     assert runtimes.purge_hint(modules("/usr/sbin/named")) is None
 
@@ -304,7 +304,7 @@ def test_memory_outside_is_not_called_foreign_while_a_jemalloc_is_unread() -> No
     """A Rust program's jemalloc owns no malloc; what lies outside glibc may all be its: no verdict, and how to get one."""
     outside = Finding("most of the memory is not malloc's", "9 of 10 lie outside malloc", None)
     finding, steps = overview._unread(Looked(None), outside)  # type: ignore[arg-type]
-    assert finding is not None and finding.what.startswith("no verdict") and finding.evidence == outside.evidence
+    assert finding is not None and finding.what == "Inconclusive" and finding.details == outside.evidence
     assert steps == ["make a pack"]
     assert overview._unread(Looked(None), None) == (None, []), "where most is glibc's, that is judged"  # type: ignore[arg-type]
 
@@ -313,4 +313,4 @@ def test_the_unread_owner_of_malloc_is_named_with_its_hint() -> None:
     """Whatever lies where: nothing can be said of a process whose malloc is not read."""
     owner = Owner(Module("/srv/service", 0x1000, True, None, None), "jemalloc")
     finding, steps = overview._unread(Looked(owner), None)  # type: ignore[arg-type]
-    assert finding is not None and "jemalloc owns malloc" in finding.what and steps == ["make a pack"]
+    assert finding is not None and "jemalloc owns malloc" in finding.evidence and steps == ["make a pack"]

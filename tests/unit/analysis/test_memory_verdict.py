@@ -22,7 +22,7 @@ from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.graph import Sum
-from gdbheapx.model import Address, MemoryPart, Step, UnclaimedMapping
+from gdbheapx.model import Address, Finding, MemoryPart, Step, UnclaimedMapping
 
 MB = 1 << 20
 ROOT = Path(__file__).parents[3]
@@ -104,8 +104,8 @@ def test_the_sentence_names_owner_share_and_malloc() -> None:
     found = memory_verdict.judge(memory([*parts, part(kinds.ALLOCATOR, 10 * MB)]))
     assert found is not None and found.verdict.sure == "likely" and not found.may_be_mallocs
     line = found.verdict.lines[0]
-    assert line.what == "most of the memory is not malloc's: it is JVM's own, for the program's objects"
-    assert line.evidence == found.verdict.evidence == "90.0 MiB of 100.0 MiB (90 %), malloc holds 10.0 MiB (10 %)"
+    assert line.evidence == found.verdict.evidence == "90.0 MiB of 100.0 MiB (90 %) are Java's (the JVM)"
+    assert (line.what, line.details) == ("Runtime", "malloc holds 10.0 MiB (10 %)")
 
 
 def test_unclaimed_memory_may_be_an_unread_allocators() -> None:
@@ -157,18 +157,18 @@ def figures(**fields: Any) -> glibc_verdict.Figures:
 
 def test_tops_of_thread_arenas() -> None:
     """41 MiB that no trim returns are said as such, with what does return them; the main arena's top is another thing."""
-    lines = glibc_verdict.side_lines(figures(top_bytes=41 * MB, thread_tops_bytes=41 * MB, thread_tops=13), "hoarding")
+    lines = glibc_verdict.side_lines(figures(top_bytes=41 * MB, thread_tops_bytes=41 * MB, thread_tops=13), "kept")
     line = next(one for one in lines if one.code == codes.THREAD_TOPS)
     assert line.evidence == "41.0 MiB in 13 tops, 82 % of all free memory"
     assert line.hint is not None and "malloc_trim never returns these" in line.hint and "128.0 KiB" in line.hint
-    main = glibc_verdict.side_lines(figures(top_bytes=41 * MB, trim_threshold_bytes=64 * MB), "hoarding")
+    main = glibc_verdict.side_lines(figures(top_bytes=41 * MB, trim_threshold_bytes=64 * MB), "kept")
     assert codes.THREAD_TOPS not in [one.code for one in main] and codes.MAIN_TOP in [one.code for one in main]
 
 
 def test_the_verdict_has_the_code_of_its_first_line() -> None:
     """And its evidence."""
     judged = glibc_verdict.verdict_on(figures(used_bytes=90 * MB, free_bytes=10 * MB))
-    assert (judged.kind, judged.code, judged.evidence) == ("leak-like", codes.IN_USE, judged.lines[0].evidence)
+    assert (judged.kind, judged.code, judged.evidence) == ("in-use", codes.IN_USE, judged.lines[0].evidence)
 
 
 class Live:
@@ -189,13 +189,13 @@ def test_objects_of_a_runtime_are_in_use() -> None:
     """Whether they are a leak is the question: the verdict says who knows, and of pools that were read what is in use."""
     parts = [part(kinds.ALLOCATOR, 5 * MB), part(kinds.RUNTIME, 45 * MB, program="CPython")]
     found = memory_verdict.judge(memory(parts))
-    assert found is not None and found.verdict.lines[0].what.endswith("CPython's own, for the program's objects")
+    assert found is not None and str(found.verdict.evidence).endswith("are Python objects (CPython's allocator)") and found.verdict.kind == verdict.RUNTIME
     assert "`gdbheapx owners`" in (found.verdict.lines[0].hint or "")
     rows = [RuntimeRow(runtime_tables.USED, "", 40 * MB), RuntimeRow(runtime_tables.FREE, "", 3 * MB)]
     tables = [RuntimeTable("CPython", rows, 0, 0)]
     assert memory_verdict.largest_program(memory(parts)) == "CPython"
     read = inside.with_objects(found.verdict, "CPython", tables)
-    assert read.evidence == read.lines[0].evidence and "its objects have 40.0 MiB of it in use, 3.0 MiB are free" in str(read.evidence)
+    assert read.evidence == read.lines[0].evidence and "its objects have 40.0 MiB of it in use, 3.0 MiB are free" in str(read.lines[0].details)
     assert inside.with_objects(found.verdict, "JVM", tables) == inside.with_objects(found.verdict, "CPython", None) == found.verdict
 
 
@@ -205,11 +205,11 @@ def test_no_step_opens_a_port_or_may_end_the_process() -> None:
     assert steps and not [step for step in steps if isinstance(step, Step) and step.command.startswith("kill")]
 
 
-@pytest.mark.parametrize("kind, first", [(verdict.HOARDING, "trim"), (verdict.FRAGMENTED, "trim"), (verdict.LEAK_LIKE, "owners")])
-def test_what_explains_the_verdict_comes_first(kind: str, first: str) -> None:
+@pytest.mark.parametrize("code, first", [(codes.FREED_AND_HELD, "trim"), (codes.FREE_BETWEEN, "trim"), (codes.IN_USE, "owners")])
+def test_what_explains_the_verdict_comes_first(code: str, first: str) -> None:
     """Of a node whose memory is free in malloc the trim, before what node says of its Buffers; of one in use owners and census."""
     target: Any = Live()
-    judged = Judged("glibc", ["glibc"], 90 * MB, verdict.Verdict(kind, [], "x"), [], [Step("trim --dry-run", "")])
+    judged = Judged("glibc", ["glibc"], 90 * MB, verdict.of_lines([Finding("", "", None, code)]), [], [Step("trim --dry-run", "")])
     session: Any = SimpleNamespace(
         target=SimpleNamespace(kind="live", pid=77, modules=target.modules, lost_bytes=lambda: 0),
         discovery=SimpleNamespace(may_be_hidden=lambda: False, foreign_owner=lambda: None, unread=list),
@@ -225,10 +225,10 @@ def test_what_explains_the_verdict_comes_first(kind: str, first: str) -> None:
 STANDING: Any = SimpleNamespace(stands_still=lambda reads: "", problems=[])
 
 
-@pytest.mark.parametrize("kind", [verdict.LEAK_LIKE, verdict.MIXED])
-def test_no_verdict_says_more_than_was_looked_at(kind: str) -> None:
+@pytest.mark.parametrize("code", [codes.IN_USE, codes.PART_HELD])
+def test_no_verdict_says_more_than_was_looked_at(code: str) -> None:
     """Where the look at all blocks would make it `leaked`, or might, the first line says what is lacking, and Next begins with what decides."""
-    usual = verdict.usual(100 * MB, (90 if kind == verdict.LEAK_LIKE else 65) * MB, 100 * MB)
+    usual = verdict.usual(100 * MB, (90 if code == codes.IN_USE else 65) * MB, 100 * MB)
     used, much, little = Sum(9, 90 * MB), Sum(3, 28 * MB), Sum(3, MB // 2)
     open_ = [None, inside.Inside(used, None, None, ()), inside.Inside(used, much, None, (), leaked_is_upper_bound=True)]
     open_ += [inside.Inside(used, lost, None, (), may_be_garbage=True) for lost in (much, little)]
@@ -240,7 +240,8 @@ def test_no_verdict_says_more_than_was_looked_at(kind: str) -> None:
         is_leaked = main.kind == verdict.LEAKED
         assert (main.kind, is_leaked) == (usual.kind if found is not settled[2] else verdict.LEAKED, found is settled[2])
         assert ("leaks` decides" in str(main.lines[0].hint) or "not read" in str(main.lines[0].hint)) == (found in open_), found
-        assert ("only if it grows" in main.lines[0].what) == (kind == verdict.LEAK_LIKE and found in settled[:2]), found
+        assert ("normal unless" in str(main.lines[0].hint)) == (code == codes.IN_USE and not is_leaked), found
+        assert (main.kind_1_0, main.code_1_0) == (("leaked", "leaked") if is_leaked else (usual.kind_1_0, usual.code_1_0))
         assert steps[0].command == ("leaks" if found in open_ or is_leaked else "owners")  # type: ignore[attr-defined]
     lacking: Any = SimpleNamespace(stands_still=lambda reads: "", problems=[SimpleNamespace(code=problems.FILES_NOT_DUMPED)])
     assert "coredump_filter" in _with_leaked(lacking, usual, [], [], open_[2])[2][1].command  # type: ignore[attr-defined]
@@ -248,11 +249,11 @@ def test_no_verdict_says_more_than_was_looked_at(kind: str) -> None:
 
 def test_leaks_comes_first_where_much_is_leaked() -> None:
     """Also where most of the memory is a runtime's."""
-    main = verdict.Verdict(verdict.NOT_MALLOC, [], codes.MOSTLY + kinds.RUNTIME)
-    for leaked, first in ((92, "leaks"), (3, "owners")):
+    main = verdict.of_lines([Finding("Runtime", "", None, codes.MOSTLY_RUNTIME)])
+    for leaked, first, kind in ((92, "leaks", "leaked"), (15, "leaks", "runtime"), (3, "owners", "runtime")):
         found = inside.Inside(Sum(9, 100 * MB), Sum(3, leaked * MB), None, ())
-        kept, _, steps = _with_leaked(STANDING, main, [], [Step("owners", ""), Step("leaks", "")], found)
-        assert kept is main and isinstance(steps[0], Step) and steps[0].command == first
+        judged, _, steps = _with_leaked(STANDING, main, [], [Step("owners", ""), Step("leaks", "")], found, 900 * MB)
+        assert judged.kind == kind and isinstance(steps[0], Step) and steps[0].command == first
 
 
 def test_every_verdict_and_finding_has_a_code() -> None:

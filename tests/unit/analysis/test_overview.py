@@ -62,14 +62,14 @@ def test_a_process_without_an_allocator_is_split() -> None:
     go = recorded("go-1.26-cgo-linux-6.18.smaps", modules=["/srv/service"], sections=[".gopclntab"])
     found = seen(go)
     assert found.split is not None and found.split[0].program == "Go"
-    assert (found.verdict.kind, found.verdict.code, list(found.arenas)) == ("not-malloc", "mostly-runtime", [])
+    assert (found.verdict.kind, found.verdict.code, list(found.arenas)) == ("runtime", "mostly-runtime", [])
     assert "Go: heap" in text(found) and found.next[0].command is not None
 
 
 def test_a_small_process_without_an_allocator_gets_no_verdict() -> None:
     """It is said that there is none to read."""
     found = seen(Recorded([use(0x10000, 0x20000, resident=0x8000)]))
-    assert (found.verdict.kind, found.verdict.code) == ("unread", "no-allocator")
+    assert (found.verdict.kind, found.verdict.code) == ("inconclusive", "no-allocator")
     assert "no allocator could be read" in text(found)
 
 
@@ -77,7 +77,7 @@ def test_json_keeps_its_keys_and_has_the_new_ones() -> None:
     """Every part has every key."""
     data: Dict[str, Any] = json.jsonable(seen(recorded("java-17-linux-6.18.smaps", modules=["/usr/lib/jvm/lib/server/libjvm.so"])))
     assert {"split", "memory", "verdict", "verdicts", "held", "totals", "arenas", "sizes", "findings", "next", "allocators"} <= set(data)
-    assert {"kind", "lines", "code", "sure", "evidence"} == set(data["verdict"]) and {"what", "evidence", "hint", "code"} == set(data["verdict"]["lines"][0])
+    assert {"kind", "lines", "code", "sure", "evidence", "confidence", "causes", "kind_1_0", "code_1_0"} == set(data["verdict"]) and {"what", "evidence", "hint", "code", "details", "size_bytes"} == set(data["verdict"]["lines"][0])
     assert [step["why"] for step in data["next"]] and data["next"][0]["command"] == "jcmd 100 GC.heap_info"
     assert {"kind", "name", "resident_bytes", "swapped_bytes", "shared_bytes"} <= set(data["split"][0])
     assert {"measure", "total_bytes", "swapped_bytes", "allocator_bytes", "allocators", "stack_bytes", "file_bytes", "anonymous_bytes", "largest"} <= set(data["memory"])

@@ -88,14 +88,14 @@ def on_glibc(**fields: Any) -> Callable[[], Iterable[Finding]]:
 
 GLIBC = {
     "small": Case(on_glibc(system_bytes=MB // 2, used_bytes=0, free_bytes=0), [codes.SMALL_HEAP], ["512.0 KiB requested"]),
-    "leak": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB), [codes.IN_USE], ["leak-like", "90.0 MiB of 100.0 MiB (90 %)", "gdbheapx diff"]),
-    "hoarding": Case(on_glibc(), [codes.FREED_AND_HELD], ["hoarding", "50.0 MiB (50 %) are free", "malloc_trim(0) would return 40.0 MiB to the OS"]),
-    "fragmented": Case(on_glibc(reclaimable_bytes=15 * MB, top_bytes=5 * MB), [codes.FREE_BETWEEN], ["fragmented", "50.0 MiB (50 %) are free", "would return 15.0 MiB"]),
+    "leak": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB), [codes.IN_USE], ["90.0 MiB of 100.0 MiB (90 %) are allocated by the program", "gdbheapx diff"]),
+    "hoarding": Case(on_glibc(), [codes.FREED_AND_HELD], ["50.0 MiB of 100.0 MiB (50 %) are free memory that malloc keeps", "malloc_trim(0) would return 40.0 MiB to the OS"]),
+    "fragmented": Case(on_glibc(reclaimable_bytes=15 * MB, top_bytes=5 * MB), [codes.FREE_BETWEEN], ["50.0 MiB of 100.0 MiB (50 %) are free between blocks in use", "would return 15.0 MiB"]),
     "half in RAM": Case(
         on_glibc(reclaimable_resident_bytes=7 * MB), [codes.PART_HELD], ["40.0 MiB to the OS, 7.0 MiB of it in RAM now", "50.0 MiB of 67.0 MiB (75 %)", "33.0 MiB more are free and not in RAM"]
     ),
     "trimmed": Case(
-        on_glibc(reclaimable_resident_bytes=MB, reclaimable_bytes=45 * MB), [codes.IN_USE], ["50.0 MiB of 56.0 MiB (89 %)", "6.0 MiB (11 %) are free in the allocator; 44.0 MiB more are free and not in RAM"]
+        on_glibc(reclaimable_resident_bytes=MB, reclaimable_bytes=45 * MB), [codes.IN_USE], ["50.0 MiB of 56.0 MiB (89 %)", "6.0 MiB (11 %) are free in malloc; 44.0 MiB more are free and not in RAM"]
     ),
     "trimmed, part of it is used anew": Case(on_glibc(reclaimable_resident_bytes=0, used_bytes=35 * MB, system_bytes=86 * MB), [codes.PART_HELD], ["a trim gains nothing: 40.0 MiB of free pages are back"]),
     "never written": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB, reclaimable_bytes=0, reclaimable_resident_bytes=0, taken_bytes=20 * MB), [codes.FREE_BETWEEN], ["80.0 MiB more are not in RAM: never written to"]),
@@ -122,27 +122,27 @@ GLIBC = {
     "arenas left behind": Case(
         on_glibc(system_bytes=204 * MB, used_bytes=MB, free_bytes=203 * MB, fast_bytes=175 * MB, fast_chunks=1600000, reclaimable_bytes=9 * MB, reclaimable_resident_bytes=9 * MB, left_arenas=15, left_bytes=190 * MB, arenas=16),
         [codes.ARENAS_LEFT, codes.FASTBINS, codes.MANY_ARENAS],
-        ["15 arenas whose threads have ended", "190.0 MiB free at their ends", "it would return 9.0 MiB", "MALLOC_ARENA_MAX=2", "175.0 MiB in 1,600,000 chunks, 86 % of the heap"],
+        ["190.0 MiB of it at the ends of 15 arenas whose threads have ended", "it would return 9.0 MiB", "MALLOC_ARENA_MAX=2", "175.0 MiB in 1,600,000 chunks, 86 % of the heap"],
     ),
     "fastbins at the end": Case(
         on_glibc(used_bytes=10 * MB, free_bytes=90 * MB, unmerged_bytes=80 * MB, reclaimable_bytes=MB),
         [codes.UNMERGED],
-        ["chunks in fastbins keep freed memory from being merged", "80.0 MiB free below these tops", "would return 1.0 MiB", "glibc.malloc.mxfast=0"],
+        ["80.0 MiB of it below the tops of thread arenas: chunks in fastbins keep it from being merged", "would return 1.0 MiB", "glibc.malloc.mxfast=0"],
     ),
     "fastbins or ended threads": Case(on_glibc(used_bytes=10 * MB, free_bytes=90 * MB, unmerged_bytes=80 * MB, left_untold_bytes=80 * MB, reclaimable_bytes=MB), [codes.FREED_AND_HELD], ["at least 90.0 MiB are free"]),
     "no verdict": Case(
         on_glibc(cached_bytes=None, beyond_bytes=80 * MB, missing=["arenas", "thread caches"]),
         [codes.EVIDENCE_MISSING],
-        ["no verdict: cannot read arenas and thread caches, and the verdict hangs on that", "at least 50.0 MiB are free"],
+        ["cannot read arenas and thread caches, and the verdict depends on it", "at least 50.0 MiB are free"],
     ),
     "not all could be read": Case(
         on_glibc(used_bytes=90 * MB, free_bytes=10 * MB, unparsed_bytes=MB, missing=["parts of heaps"]), [codes.IN_USE], ["at least 90.0 MiB are in use by the program", "and that changes nothing"]
     ),
     "nobody knows what a trim returns": Case(on_glibc(used_bytes=10 * MB, free_bytes=90 * MB, top_bytes=90 * MB, reclaimable_bytes=None, between_bytes=0, missing=["free lists"]), [codes.FREED_AND_HELD]),
     "trimmed, and hoards again": Case(
-        on_glibc(system_bytes=300 * MB, free_bytes=250 * MB, reclaimable_resident_bytes=0, reclaimable_bytes=150 * MB, top_bytes=90 * MB), [codes.FREED_AND_HELD], ["50.0 MiB of 150.0 MiB (33 %)", "150.0 MiB more"]
+        on_glibc(system_bytes=300 * MB, free_bytes=250 * MB, reclaimable_resident_bytes=0, reclaimable_bytes=150 * MB, top_bytes=90 * MB), [codes.FREED_AND_HELD], ["50.0 MiB (33 %) are in use", "100.0 MiB of 150.0 MiB (67 %) are free memory that malloc keeps", "150.0 MiB more"]
     ),
-    "mixed": Case(on_glibc(used_bytes=70 * MB, free_bytes=30 * MB), [codes.PART_HELD], ["mixed", "30.0 MiB (30 %)"]),
+    "mixed": Case(on_glibc(used_bytes=70 * MB, free_bytes=30 * MB), [codes.PART_HELD], ["30.0 MiB (30 %)"]),
     "small pieces": Case(on_glibc(reclaimable_bytes=MB), [codes.FREE_BETWEEN, codes.SMALL_PIECES], ["49.0 MiB of 50.0 MiB free lie between used chunks; a trim can return 1.0 MiB"]),
     "thread caches": Case(on_glibc(cached_bytes=20 * MB), [codes.FREED_AND_HELD, codes.THREAD_CACHES], ["20.0 MiB (20 % of the heap)", "tcache_count=0"]),
     "large top": Case(
@@ -165,13 +165,13 @@ GLIBC = {
     "aborted, large": Case(
         lambda: glibc_verdict.with_abort(verdict.usual(90 * MB, 90 * MB, 90 * MB)).lines, [codes.IN_USE, codes.ABORTED_IN_MALLOC], ["`gdbheapx check`"]
     ),
-    "steps, aborted": Case(lambda: glibc_verdict.next_steps(verdict.SMALL, codes.ABORTED_IN_MALLOC), ["check"]),
-    "steps, leak": Case(lambda: glibc_verdict.next_steps(verdict.LEAK_LIKE), ["chunks --histogram", "chunks --status used --status mmapped --sort size"]),
-    "steps, hoarding": Case(lambda: glibc_verdict.next_steps(verdict.HOARDING), ["trim --dry-run", "tunables"]),
-    "steps, mixed": Case(lambda: glibc_verdict.next_steps(verdict.MIXED), ["chunks --histogram", "trim --dry-run"]),
-    "steps, small": Case(lambda: glibc_verdict.next_steps(verdict.SMALL), []),
-    "steps, arenas left behind": Case(lambda: glibc_verdict.next_steps(verdict.HOARDING, codes.ARENAS_LEFT), ["arenas", "tunables"]),
-    "steps, fastbins": Case(lambda: glibc_verdict.next_steps(verdict.HOARDING, codes.UNMERGED), ["bins", "arenas"]),
+    "steps, aborted": Case(lambda: glibc_verdict.next_steps(codes.ABORTED_IN_MALLOC), ["check"]),
+    "steps, leak": Case(lambda: glibc_verdict.next_steps(codes.IN_USE), ["chunks --histogram", "chunks --status used --status mmapped --sort size"]),
+    "steps, hoarding": Case(lambda: glibc_verdict.next_steps(codes.FREED_AND_HELD), ["trim --dry-run", "tunables"]),
+    "steps, mixed": Case(lambda: glibc_verdict.next_steps(codes.PART_HELD), ["chunks --histogram", "trim --dry-run"]),
+    "steps, small": Case(lambda: glibc_verdict.next_steps(codes.SMALL_HEAP), []),
+    "steps, arenas left behind": Case(lambda: glibc_verdict.next_steps(codes.ARENAS_LEFT), ["arenas", "tunables"]),
+    "steps, fastbins": Case(lambda: glibc_verdict.next_steps(codes.UNMERGED), ["bins", "arenas"]),
 }
 
 # ---------------------------------------------------------------------------------------------------- any allocator
@@ -240,7 +240,7 @@ GIVEN_BACK = {
     "huge pages": Case(
         lambda: sentence(given_back(huge_bytes=50 * MB), HugePages("always", True, 0)),
         [codes.GIVEN_BACK_IN_RAM, PRCTL, MACHINE],
-        ["huge pages: jemalloc", "60.0 MiB of 80.0 MiB retained, 50.0 MiB of that in huge pages; transparent_hugepage/enabled is always"],
+        ["60.0 MiB that jemalloc returned, or never used, are still in RAM: huge pages", "60.0 MiB of 80.0 MiB retained, 50.0 MiB of that in huge pages; transparent_hugepage/enabled is always"],
     ),
     "likely huge pages": Case(
         lambda: sentence(given_back(address_space_bytes=None), HugePages("always", True, 0)), [codes.GIVEN_BACK_IN_RAM, PRCTL, MACHINE, LOOK], ["60.0 MiB retained"]
@@ -251,14 +251,14 @@ GIVEN_BACK = {
     "huge pages of glibc": Case(
         lambda: sentence(given_back(name="glibc", cure=glibc_verdict.huge_pages_cure(True)), None),
         [codes.GIVEN_BACK_IN_RAM, "GLIBC_TUNABLES=glibc.malloc.hugetlb=0", PRCTL, LOOK],
-        ["glibc returned memory"],
+        ["glibc returned, or never used"],
     ),
     "locked": Case(
-        lambda: sentence(given_back(), HugePages("always", True, 100 * MB)), [codes.GIVEN_BACK_IN_RAM], ["locked memory: jemalloc", "mlockall or mlock keeps"]
+        lambda: sentence(given_back(), HugePages("always", True, 100 * MB)), [codes.GIVEN_BACK_IN_RAM], ["in RAM: locked memory", "mlockall or mlock keeps"]
     ),
-    "not explained": Case(lambda: sentence(given_back(), HugePages("never", True, 0)), [codes.GIVEN_BACK_IN_RAM], ["not explained: jemalloc", "/proc/PID/smaps"]),
+    "not explained": Case(lambda: sentence(given_back(), HugePages("never", True, 0)), [codes.GIVEN_BACK_IN_RAM], ["in RAM: cause unknown", "/proc/PID/smaps"]),
     "huge pages without blocks": Case(
-        blockless(), [codes.BLOCKLESS, PRCTL], ["22.0 MiB of 30.0 MiB RSS (73 %) are parts of huge pages without a block", "at most 20.0 MiB of that, which hold zeros,", "the program asked for them"]
+        blockless(), [codes.BLOCKLESS, PRCTL], ["22.0 MiB of 30.0 MiB RSS (73 %) are parts of huge pages where malloc has no block", "at most 20.0 MiB of that, which hold zeros,", "the program asked for them"]
     ),
     "huge pages without blocks, zeros unknown": Case(
         blockless("always", None, rss_bytes=None), [codes.BLOCKLESS, PRCTL, MACHINE], ["22.0 MiB are parts", "not all of that would be in RAM", "enabled is always"]
@@ -345,9 +345,9 @@ def steps(kind: str, threads: Sequence[str] = (), arenas: Sequence[Any] = (), st
 
 
 JEMALLOC = {
-    "unread": Case(on_jemalloc(is_known=False), [codes.ALLOCATOR_UNREAD], ["no verdict"]),
+    "unread": Case(on_jemalloc(is_known=False), [codes.ALLOCATOR_UNREAD], ["Inconclusive", "cannot read any"]),
     "no verdict": Case(
-        on_jemalloc(used_bytes=50 * MB, dirty_bytes=None, missing=["dirty pages"]), [codes.EVIDENCE_MISSING], ["cannot read jemalloc's dirty pages, and the verdict hangs on that", "at least 50.0 MiB are in use"]
+        on_jemalloc(used_bytes=50 * MB, dirty_bytes=None, missing=["dirty pages"]), [codes.EVIDENCE_MISSING], ["cannot read jemalloc's dirty pages, and the verdict depends on it", "at least 50.0 MiB are in use"]
     ),
     "not all could be read": Case(
         on_jemalloc(used_bytes=90 * MB, metadata_bytes=None, most_metadata_bytes=MB, missing=["metadata"]), [codes.IN_USE], ["at least 90.0 MiB are in use", "unknown, and without weight here: metadata"]
@@ -374,14 +374,14 @@ JEMALLOC = {
     "small, and not all in RAM": Case(
         on_jemalloc(used_bytes=MB, dirty_bytes=MB, reclaimable_resident_bytes=MB // 2), [codes.SMALL_HEAP], ["jemalloc holds 1.5 MiB; 512.0 KiB more are not in RAM"]
     ),
-    "leak": Case(on_jemalloc(used_bytes=90 * MB, dirty_bytes=10 * MB), [codes.IN_USE], ["leak-like", "90.0 MiB of 100.0 MiB (90 %)"]),
+    "leak": Case(on_jemalloc(used_bytes=90 * MB, dirty_bytes=10 * MB), [codes.IN_USE], ["90.0 MiB of 100.0 MiB (90 %)"]),
     "hoarding": Case(on_jemalloc(used_bytes=40 * MB, dirty_bytes=60 * MB), [codes.UNUSED_PAGES], ["60.0 MiB (60 %) are unused pages", "would return 60.0 MiB to the OS"]),
     "hoarding, in RAM": Case(on_jemalloc(used_bytes=40 * MB, dirty_bytes=60 * MB, reclaimable_resident_bytes=50 * MB), [codes.UNUSED_PAGES], ["50.0 MiB of it in RAM now", "10.0 MiB more are not in RAM"]),
     "fragmented": Case(
         on_jemalloc([slabs(224, 29 * MB), slabs(32, MB)], used_bytes=10 * MB, free_regions_bytes=30 * MB), [codes.FREE_REGIONS], ["29.0 MiB in regions of 224 bytes; no purge"]
     ),
     "fragmented everywhere": Case(on_jemalloc(used_bytes=10 * MB, free_regions_bytes=30 * MB), [codes.FREE_REGIONS], ["spread over all sizes; no purge"]),
-    "mixed": Case(on_jemalloc(used_bytes=70 * MB, dirty_bytes=30 * MB), [codes.PART_HELD], ["mixed", "a purge would return 30.0 MiB"]),
+    "mixed": Case(on_jemalloc(used_bytes=70 * MB, dirty_bytes=30 * MB), [codes.PART_HELD], ["a purge would return 30.0 MiB"]),
     "mixed, where it may be purged": Case(on_jemalloc(used_bytes=70 * MB, dirty_bytes=30 * MB, can_purge=True), [codes.PART_HELD], ["gdbheapx purge would return 30.0 MiB"]),
     "free regions beside": Case(
         on_jemalloc([slabs(64, 30 * MB)], used_bytes=30 * MB, free_regions_bytes=30 * MB, dirty_bytes=40 * MB), [codes.PART_HELD, codes.FREE_REGIONS], ["30.0 MiB (30 %)"]
@@ -476,42 +476,42 @@ JEMALLOC = {
         ['workaround: mallctl("background_thread") with true'],
     ),
     "steps, background threads are lost": Case(
-        steps(verdict.HOARDING, arenas=[ticker_arena(1, "idle", 50 * MB)], state=conditions(background_asked=True), dirty_bytes=50 * MB),
+        steps(codes.UNUSED_PAGES, arenas=[ticker_arena(1, "idle", 50 * MB)], state=conditions(background_asked=True), dirty_bytes=50 * MB),
         ["decay", 'mallctl("arena.4096.purge", NULL, NULL, NULL, 0)', 'mallctl("background_thread")'],
     ),
     "steps, DuckDB": Case(
-        steps(verdict.HOARDING, state=conditions(names=PublicNames("duckdb_je_", "DUCKDB_JE_MALLOC_CONF")), dirty_bytes=50 * MB, reclaimable_resident_bytes=20 * MB),
+        steps(codes.UNUSED_PAGES, state=conditions(names=PublicNames("duckdb_je_", "DUCKDB_JE_MALLOC_CONF")), dirty_bytes=50 * MB, reclaimable_resident_bytes=20 * MB),
         ["decay", 'duckdb_je_mallctl("arena.4096.purge", NULL, NULL, NULL, 0)', "SET allocator_background_threads=true"],
         ["returns 20.0 MiB to the OS now"],
     ),
     "steps, muzzy pages stay": Case(
-        steps(verdict.HOARDING, arenas=[ticker_arena(1, "purged", 0, muzzy_bytes=50 * MB, muzzy_decay_ms=-1)], muzzy_bytes=50 * MB),
+        steps(codes.UNUSED_PAGES, arenas=[ticker_arena(1, "purged", 0, muzzy_bytes=50 * MB, muzzy_decay_ms=-1)], muzzy_bytes=50 * MB),
         ["decay", 'mallctl("arena.4096.purge", NULL, NULL, NULL, 0)', "MALLOC_CONF=muzzy_decay_ms:0"],
     ),
     "steps, never purged, by the program": Case(
-        steps(verdict.HOARDING, arenas=[ticker_arena(1, "never", MB)], state=conditions(dirty_decay_asked_ms=10000, background_running=1), dirty_bytes=50 * MB),
+        steps(codes.UNUSED_PAGES, arenas=[ticker_arena(1, "never", MB)], state=conditions(dirty_decay_asked_ms=10000, background_running=1), dirty_bytes=50 * MB),
         ["decay", 'mallctl("arena.4096.purge", NULL, NULL, NULL, 0)'],
     ),
-    "steps, thread caches": Case(steps(verdict.MIXED, cached_bytes=50 * MB), ["chunks --histogram", "tcache"]),
+    "steps, thread caches": Case(steps(codes.PART_HELD, cached_bytes=50 * MB), ["chunks --histogram", "tcache"]),
     "steps, a leak whose sampling is off": Case(
-        steps(verdict.LEAK_LIKE, state=conditions(prof=True, prof_active=False)), ["chunks --histogram", "chunks --status used --sort size", 'mallctl("prof.active")']
+        steps(codes.IN_USE, state=conditions(prof=True, prof_active=False)), ["chunks --histogram", "chunks --status used --sort size", 'mallctl("prof.active")']
     ),
-    "steps, blind": Case(steps(verdict.SMALL, ["blind"]), ["tickers"]),
+    "steps, blind": Case(steps(codes.SMALL_HEAP, ["blind"]), ["tickers"]),
     "steps, hoarding": Case(
-        steps(verdict.HOARDING, arenas=[ticker_arena(1, "never", MB)], dirty_bytes=50 * MB),
+        steps(codes.UNUSED_PAGES, arenas=[ticker_arena(1, "never", MB)], dirty_bytes=50 * MB),
         ["decay", 'mallctl("arena.4096.purge", NULL, NULL, NULL, 0)', "MALLOC_CONF=background_thread:true,dirty_decay_ms:10000"],
         ["returns 50.0 MiB to the OS now"],
     ),
     "steps, dirty pages in huge pages": Case(
-        steps(verdict.HOARDING, used_bytes=20 * MB, huge_dirty_bytes=80 * MB, dirty_mult=-1), ["MALLOC_CONF=hpa_dirty_mult:0.25"], ["bounds the dirty pages"]
+        steps(codes.UNUSED_PAGES, used_bytes=20 * MB, huge_dirty_bytes=80 * MB, dirty_mult=-1), ["MALLOC_CONF=hpa_dirty_mult:0.25"], ["bounds the dirty pages"]
     ),
     "steps, redis": Case(
-        steps(verdict.MIXED, programs=["/usr/bin/redis-server"], state=conditions(background_running=1), dirty_bytes=50 * MB, free_regions_bytes=50 * MB),
+        steps(codes.PART_HELD, programs=["/usr/bin/redis-server"], state=conditions(background_running=1), dirty_bytes=50 * MB, free_regions_bytes=50 * MB),
         ["decay", "redis-cli MEMORY PURGE", "bins", "redis-cli CONFIG SET activedefrag yes", "chunks --histogram"],
     ),
-    "steps, fragmented": Case(steps(verdict.FRAGMENTED), ["bins"]),
-    "steps, leak": Case(steps(verdict.LEAK_LIKE), ["chunks --histogram", "chunks --status used --sort size", "MALLOC_CONF=prof:true"]),
-    "steps, a leak that is profiled": Case(steps(verdict.LEAK_LIKE, state=conditions(prof=True)), ["chunks --histogram", "chunks --status used --sort size", "profile -o FILE"]),
+    "steps, fragmented": Case(steps(codes.FREE_REGIONS), ["bins"]),
+    "steps, leak": Case(steps(codes.IN_USE), ["chunks --histogram", "chunks --status used --sort size", "MALLOC_CONF=prof:true"]),
+    "steps, a leak that is profiled": Case(steps(codes.IN_USE, state=conditions(prof=True)), ["chunks --histogram", "chunks --status used --sort size", "profile -o FILE"]),
 }
 
 # ---------------------------------------------------------------------------------------------------- memory
@@ -529,7 +529,7 @@ def large(kind: str, size: int = 90, **more: Any) -> Callable[[], Iterable[Findi
 
 
 def mostly(kind: str, words: str, **more: Any) -> Case:
-    return Case(large(kind, **more), [codes.MOSTLY + kind], ["most of the memory is not malloc's: it is " + words, "90.0 MiB of 100.0 MiB (90 %), malloc holds 10.0 MiB (10 %)"])
+    return Case(large(kind, **more), [codes.MOSTLY + kind], ["90.0 MiB of 100.0 MiB (90 %) are " + words, "malloc holds 10.0 MiB (10 %)"])
 
 
 def lost(lost_bytes: Any, is_open: bool = False, *parts: Any) -> Callable[[], Iterable[Finding]]:
@@ -542,13 +542,13 @@ def lost(lost_bytes: Any, is_open: bool = False, *parts: Any) -> Callable[[], It
     return say
 
 
-IN_USE = verdict.of_lines(verdict.LEAK_LIKE, [Finding(verdict.HELD, "90 of 100", verdict.GROWING, codes.IN_USE)])
+IN_USE = verdict.of_lines([verdict.in_use(90 * MB, 100 * MB)])
 
 
-def leaked(kind: str, **fields: Any) -> Callable[[], Iterable[Finding]]:
+def leaked(judged: verdict.Verdict = IN_USE, **fields: Any) -> Callable[[], Iterable[Finding]]:
     """What is said of 90 MiB in use, 28 of them leaked."""
     found = inside.Inside(Sum(9, 90 * MB), Sum(3, 28 * MB), None, ())._replace(**fields)
-    return lambda: inside.with_leaked(IN_USE._replace(kind=kind), found).lines
+    return lambda: inside.with_leaked(judged, found).lines
 
 
 def judged(whole: Any) -> Iterable[Finding]:
@@ -558,16 +558,17 @@ def judged(whole: Any) -> Iterable[Finding]:
 
 UNJOINED = EndedThreads(4000, 31 * MB, 5000 * MB, 0, 0, [ThreadStart("work in app", 3000), ThreadStart("app+0x1189", 9)])
 MEMORY = {
-    "leaked": Case(leaked(verdict.LEAK_LIKE), [codes.LEAKED, codes.IN_USE], ["28.0 MiB of 90.0 MiB in use (31 %) in 3 blocks", "the program holds the memory"]),
-    "leaked at most": Case(leaked(verdict.LEAK_LIKE, leaked_is_upper_bound=True), [codes.IN_USE], ["at most 28.0 MiB of 90.0 MiB in use (31 %) are leaked", "was not read"]),
+    "leaked": Case(leaked(), [codes.LEAKED, codes.IN_USE], ["28.0 MiB of 90.0 MiB in use (31 %), in 3 blocks that nothing points to"]),
+    "leaked at most": Case(leaked(leaked_is_upper_bound=True), [codes.IN_USE], ["at most 28.0 MiB of 90.0 MiB in use (31 %) are leaked", "was not read"]),
     "not looked at": Case(lambda: inside.with_leaked(IN_USE, None).lines, [codes.IN_USE], ["`gdbheapx leaks` decides"]),
-    "garbage": Case(leaked(verdict.LEAK_LIKE, may_be_garbage=True), [codes.IN_USE], ["part of that may be garbage"]),
-    "little is leaked": Case(leaked(verdict.LEAK_LIKE, leaked=Sum(3, 8 * MB)), [codes.IN_USE], ["only if it grows"]),
-    "leaked, and little in use": Case(leaked(verdict.HOARDING), [codes.IN_USE]),
-    "a core that is cut": Case(lost(80 * MB), [codes.EVIDENCE_MISSING], ["no verdict: the core is cut", "60.0 MiB were read, 80.0 MiB are missing"]),
+    "garbage in cycles": Case(leaked(leaked=None, garbage=SimpleNamespace(bytes=20 * MB, runtime="CPython")), [codes.IN_USE, codes.COLLECTOR_CYCLES], ["20.0 MiB of 90.0 MiB in use (22 %) are CPython objects in cycles"]),
+    "garbage": Case(leaked(may_be_garbage=True), [codes.IN_USE], ["part of that may be garbage"]),
+    "little is leaked": Case(leaked(leaked=Sum(3, 4 * MB)), [codes.IN_USE], ["normal unless it keeps growing"]),
+    "leaked, and much is free": Case(leaked(verdict.usual(200 * MB, 90 * MB, 200 * MB)), [codes.LEAKED, codes.FREED_AND_HELD]),
+    "a core that is cut": Case(lost(80 * MB), [codes.EVIDENCE_MISSING], ["the core is truncated; 80.0 MiB (57 %) are missing", "60.0 MiB were read"]),
     "a core that lacks nobody knows how much": Case(lost(None), [codes.EVIDENCE_MISSING], ["it is unknown how much is missing"]),
     "a core that lacks little": Case(lost(8 * MB), []),
-    "malloc may have more": Case(lost(0, True, part(kinds.ANONYMOUS, 60 * MB), part(kinds.ALLOCATOR, MB)), [codes.EVIDENCE_MISSING], ["memory whose owner is unknown may be its"]),
+    "malloc may have more": Case(lost(0, True, part(kinds.ANONYMOUS, 60 * MB), part(kinds.ALLOCATOR, MB)), [codes.EVIDENCE_MISSING], ["memory of unknown owner may be its"]),
     "stacks": mostly(kinds.STACK, "thread stacks"),
     "code": mostly(kinds.JIT, "generated code"),
     "bss": mostly(kinds.BSS, "bss"),
@@ -582,9 +583,9 @@ MEMORY = {
     "device": mostly(kinds.DEVICE, "memory of a device or a driver"),
     "kernel": mostly(kinds.KERNEL, "pages of the kernel"),
     "hugetlb": mostly(kinds.HUGETLB, "huge pages of hugetlbfs"),
-    "runtime": mostly(kinds.RUNTIME, "JVM's own", program="JVM"),
-    "guessed": mostly(kinds.RUNTIME, "GCC's own", program="GCC", sure="guess"),
-    "less than half": Case(large(kinds.CACHE, 40), [codes.MOSTLY + kinds.CACHE], ["malloc holds less than half of the memory; the largest part is page cache"]),
+    "runtime": mostly(kinds.RUNTIME, "Java's (the JVM)", program="JVM"),
+    "guessed": mostly(kinds.RUNTIME, "GCC's own memory", program="GCC", sure="guess"),
+    "less than half": Case(large(kinds.CACHE, 40), [codes.MOSTLY + kinds.CACHE], ["40.0 MiB of 100.0 MiB (40 %) are page cache"]),
     "beside malloc": Case(
         lambda: memory_verdict.beside(split([part(kinds.ALLOCATOR, 60 * MB), part(kinds.RUNTIME, 40 * MB, program="Go", name="Go: heap", mappings=3)])),
         [codes.BESIDE_MALLOC],
@@ -603,7 +604,7 @@ MEMORY = {
     "most of the memory is theirs": Case(
         lambda: judged(split([part(kinds.ALLOCATOR, MB), part(kinds.STACK, 40 * MB, name="stacks of threads that ended")], ended_threads=UNJOINED, stack_bytes=40 * MB)),
         [codes.MOSTLY + kinds.STACK],
-        ["it is stacks of threads that ended"],
+        ["are stacks of threads that ended"],
     ),
     "stacks in huge pages": Case(
         lambda: memory_verdict.findings(split([part(kinds.STACK, 120 * MB, huge_bytes=120 * MB)])),
@@ -623,7 +624,7 @@ MEMORY = {
         ["150.0 MiB of 201.0 MiB, most of it in: anonymous"],
     ),
     "most of the memory was given to MADV_FREE": Case(
-        large(kinds.ANONYMOUS, droppable_bytes=60 * MB), [codes.MOSTLY + kinds.ANONYMOUS], ["90.0 MiB of 100.0 MiB (90 %), 60.0 MiB of it freed with MADV_FREE, malloc"]
+        large(kinds.ANONYMOUS, droppable_bytes=60 * MB), [codes.MOSTLY + kinds.ANONYMOUS], ["60.0 MiB of it freed with MADV_FREE; malloc"]
     ),
     "libraries that are gone": Case(
         lambda: unloaded.findings(SimpleNamespace(kept=lambda *_: 40), Sum(90000, 130 * MB), Sum(80040, 124 * MB)),  # type: ignore[arg-type]
@@ -666,7 +667,7 @@ ALL: Dict[Tuple[str, str], Case] = {
 def sentences(said: Any) -> List[str]:
     """The sentences of a finding or a step."""
     if isinstance(said, Finding):
-        return [said.what, said.evidence] + ([said.hint] if said.hint is not None else [])
+        return [said.what, said.evidence] + [more for more in (said.details, said.hint) if more is not None]
     return [str(said)]
 
 
@@ -738,7 +739,7 @@ def test_every_code_is_said() -> None:
 def test_a_verdict_is_said_by_its_first_line() -> None:
     """Code and evidence are those of that line."""
     judged = glibc_verdict.verdict_on(glibc(cached_bytes=20 * MB))
-    assert (judged.code, judged.evidence) == (judged.lines[0].code, judged.lines[0].evidence) and judged.kind == verdict.HOARDING
+    assert (judged.code, judged.evidence) == (judged.lines[0].code, judged.lines[0].evidence) and judged.kind == verdict.KEPT
 
 
 @pytest.mark.parametrize(

@@ -145,5 +145,5 @@ def test_a_report_does_not_weigh_settings_of_large_heaps(monkeypatch: pytest.Mon
     monkeypatch.setattr(what_if, "what_if", lambda session: pytest.fail("a walk more"))
     row = HistogramRow(32, 32, overview.MOST_BLOCKS, 0, 1, 0, 0)
     session: Any = SimpleNamespace(target=SimpleNamespace(kind="live"), heaps=SimpleNamespace(all=lambda: [SimpleNamespace(histogram=lambda: [row])]))
-    (step,) = overview._settings(session, verdict.HOARDING, {})
+    (step,) = overview._settings(session, verdict.usual(100 << 20, 0, 100 << 20), {})
     assert str(step) == "what-if shows what a setting would save"

@@ -65,7 +65,7 @@ def judged(rows: Sequence[MimallocArena], given: int = 0, droppable: Optional[in
 def test_pages_given_to_madv_free_are_a_state(known: Dict[str, Any]) -> None:
     """In RAM, and neither in use nor held: the verdict says that the kernel takes them, and nothing of them counts twice."""
     made = judged([arena(THREAD, held_bytes=6 * MB, free_bytes=6 * MB, returned_bytes=400 * MB)], 300 * MB, **known)
-    assert (made.verdict.code, made.verdict.kind, made.held_bytes) == (findings.GIVEN_BACK_IN_RAM, verdict.HOARDING, 306 * MB)
+    assert (made.verdict.code, made.verdict.kind, made.held_bytes) == (findings.GIVEN_BACK_IN_RAM, verdict.KEPT, 306 * MB)
     assert "the kernel takes these pages" in made.verdict.lines[0].hint and "6.0 MiB (100 %) are free" in str(made.verdict.lines[1].evidence)
     assert [step.command for step in made.next_steps if step.command.startswith("MIMALLOC")] == ["MIMALLOC_PURGE_DECOMMITS=1"] * ("is_reset" in known)
     page = [str(line) for line in arenas.page([], {"returned_bytes": 400 * MB, "returned_resident_bytes": 300 * MB})]
@@ -86,7 +86,7 @@ CASES: List[Tuple[str, Dict[str, int], Optional[Delay], List[str]]] = [
 def test_each_way_on_helps_here(owner: str, fields: Dict[str, int], delay: Optional[Delay], commands: List[str]) -> None:
     """A call of the program's own with what it returns; a setting that is not in force; never the sentence that the memory is elsewhere."""
     made = judged([arena(owner, held_bytes=100 * MB, **fields)], delay=delay)
-    assert made.verdict.kind == verdict.HOARDING and [step.command for step in made.next_steps] == commands
+    assert made.verdict.kind == verdict.KEPT and [step.command for step in made.next_steps] == commands
     assert all("90.0 MiB" in step for step in made.next_steps if step.command == "mi_collect(true)")
 
 

@@ -214,27 +214,24 @@ def facts(used: int, free: int, overhead: int, own: Sequence[Tuple[int, int]] = 
     "parts, kind, code",
     [
         ((100, 1000, 50), verdict.SMALL, "small-heap"),
-        ((90 * MIB, 5 * MIB, 5 * MIB), verdict.LEAK_LIKE, "in-use"),
+        ((90 * MIB, 5 * MIB, 5 * MIB), verdict.IN_USE, "in-use"),
         ((20 * MIB, 75 * MIB, 5 * MIB), verdict.FRAGMENTED, "free-regions"),
-        ((60 * MIB, 30 * MIB, 10 * MIB), verdict.MIXED, "part-held"),
+        ((60 * MIB, 30 * MIB, 10 * MIB), verdict.IN_USE, "part-held"),
     ],
 )
 def test_verdicts(parts: Tuple[int, int, int], kind: str, code: str) -> None:
     """By what is in use and what is free; none advises a call, as there is none."""
     judged = judge(facts(*parts), Surroundings(1, [], None, taken_bytes={"musl": sum(parts)}))
     assert (judged.verdict.kind, judged.verdict.code) == (kind, code)
-    assert [step.split()[0] for step in judged.next_steps] == {
-        verdict.LEAK_LIKE: ["chunks", "chunks"],
-        verdict.FRAGMENTED: ["pins"],
-        verdict.MIXED: ["chunks", "pins"],
-    }.get(kind, [])
+    steps = {"in-use": ["chunks", "chunks"], "free-regions": ["pins"], "part-held": ["chunks", "pins"]}
+    assert [step.split()[0] for step in judged.next_steps] == steps.get(code, [])
 
 
 def test_large_blocks_that_were_never_written_to_decide_nothing() -> None:
     """They are in use, and take no memory: the verdict is on the rest."""
     around = Surroundings(1, [], None, taken_bytes={"musl": 100 * MIB}, taken=lambda ranges: 10 * MIB)
     judged = judge(facts(1015 * MIB, 70 * MIB, 5 * MIB, own=[(0, 1000 * MIB)]), around)
-    assert judged.verdict.kind == verdict.FRAGMENTED and "never written" in str(judged.verdict.evidence)
+    assert judged.verdict.kind == verdict.FRAGMENTED and "never written" in str(judged.verdict.lines[0].details)
     assert judged.held_bytes == 100 * MIB
 
 

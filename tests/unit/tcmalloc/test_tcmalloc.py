@@ -234,10 +234,10 @@ def judged(**sizes: int) -> Any:
 def test_verdicts() -> None:
     """What keeps most of what is free is said first, with what returns it."""
     hoarding = judged(system_bytes=200 * MIB, used_bytes=20 * MIB, free_bytes=150 * MIB, free_resident_bytes=150 * MIB, cached_bytes=30 * MIB)
-    assert hoarding.verdict.kind == verdict.HOARDING
+    assert hoarding.verdict.kind == verdict.KEPT
     assert [line.code for line in hoarding.findings] == [findings.UNUSED_PAGES, findings.THREAD_CACHES] and hoarding.next_steps
     spread = judged(system_bytes=200 * MIB, used_bytes=80 * MIB, central_bytes=90 * MIB, free_bytes=30 * MIB, free_resident_bytes=30 * MIB)
     assert [line.code for line in spread.findings] == [findings.FREE_REGIONS, findings.PURGING_OFF]
     assert (spread.verdict.kind, spread.verdict.code) == (verdict.FRAGMENTED, findings.FREE_REGIONS) and spread.next_steps
-    assert judged(system_bytes=200 * MIB, used_bytes=190 * MIB).verdict.kind == verdict.LEAK_LIKE
+    assert judged(system_bytes=200 * MIB, used_bytes=190 * MIB).verdict.kind == verdict.IN_USE
     assert set(HELP) >= {"arenas", "bins", "purge", "tcache"}
