@@ -88,7 +88,8 @@ def owners(session: Session, options: Options) -> Answer:
             owned_row = block.with_names(session, tallied, alone).owners[0]
         heap_graph.check_time(session)
     if owned_row is None:
-        raise HeapxError("no used block or symbol matches %s" % name, "`gdbheapx owners` lists the owners there are", code=NOT_FOUND)
+        hint = "`gdbheapx owners` lists the owners there are; of a class: `gdbheapx census --by owner --like NAME`"
+        raise HeapxError("no used block or symbol matches %s" % name, hint, code=NOT_FOUND)
     return Answer(
         lambda: {"suspects": [], "owners": [owned_row], "shared_bytes": None},
         lambda style: reach_text.rows_lines(style, [owned_row]),

@@ -1,6 +1,6 @@
 """heapx refs"""
 
-from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, address, argument, command, count
+from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, address_or_printed, argument, command, count
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
@@ -13,11 +13,13 @@ leads on (the block is lost with all that is in the chain). Where names lead the
 `shop._cache["u:1234"].items[3]` in Python, `g_sessions["u:1234"][3]` through containers of C++.
 """
 
+ADDR = "an address in the block, or a name that `owners` prints; in gdb also an expression"
+
 
 @command(
     "refs",
     arguments=[
-        argument("address", type=address, metavar="ADDR", help="an address in the block such as 0x55d0c0ffee10; in gdb also an expression"),
+        argument("address", type=address_or_printed, metavar="ADDR|NAME", help=ADDR),
         argument("--depth", type=count, metavar="N", default=20, help="at most N steps of each chain, without its middle (default 20)"),
         argument("--limit", type=count, metavar="N", default=10, help="at most N chains (default 10)"),
         *NAMES,
@@ -43,8 +45,9 @@ def refs(session: Session, options: Options) -> Answer:
 
     memory_budget.check(session)
     session.without_names = options.no_names
+    address = named.find_address(session, options.address)
     graph = named.make(session)
-    answer = model.find(graph.reach, graph.names, options.address, paths=graph.paths)
+    answer = model.find(graph.reach, graph.names, address, paths=graph.paths)
     heap_graph.check_time(session)
     if answer is not None and block.can_tell(session):
         told = block.signatures(session, model.blocks(graph.reach, answer))
@@ -52,8 +55,8 @@ def refs(session: Session, options: Options) -> Answer:
     if answer is not None:
         answer = model.with_containers(answer, block.pointers(session, graph.reach, model.pointers(answer, options.limit)))
     if answer is None:
-        hint = "`gdbheapx whatis 0x%x` says what is there" % options.address
-        raise HeapxError("no block in use has the address 0x%x" % options.address, hint, code=NOT_FOUND)
+        hint = "`gdbheapx whatis 0x%x` says what is there" % address
+        raise HeapxError("no block in use has the address 0x%x" % address, hint, code=NOT_FOUND)
     return Answer(
         lambda: reach_text.data(answer, options.limit, options.depth),
         lambda style: reach_text.lines(style, answer, options.limit, options.depth),

@@ -354,18 +354,26 @@ def address_or_name(text: str) -> Union[int, str]:
     return address(text) if text[:1].isdigit() else text
 
 
+def address_or_printed(text: str) -> Union[int, str]:
+    """An address, or what an answer calls a block or an owner; in gdb an expression that has a value comes before such names."""
+    return address(text) if text[:1].isdigit() or text[:1] == "$" else text
+
+
+ADDRESSES = (address, address_or_name, address_or_printed)
+
+
 def drop_tags(declared: Command, options: Options, ignored_bits: int) -> None:
     """Addresses among the options lose what is none of an address in this process, such as a tag."""
     for given in declared.arguments:
         name = given.flags[0].lstrip("-").replace("-", "_")
         value = getattr(options, name, None)
-        if given.options.get("type") in (address, address_or_name) and isinstance(value, int):
+        if given.options.get("type") in ADDRESSES and isinstance(value, int):
             setattr(options, name, value & ~ignored_bits)
 
 
 def _as_typed(given: Argument) -> Dict[str, Any]:
     """What argparse is told of an address that may be an expression: without an option before it, it may have spaces."""
-    if given.options.get("type") not in (address, address_or_name):
+    if given.options.get("type") not in ADDRESSES:
         return {}
     return {"type": str} if given.flags[0].startswith("-") else {"type": str, "nargs": "+"}
 
@@ -375,18 +383,18 @@ def _evaluate(declared: Command, options: Options, evaluate: Evaluate) -> None:
     for given in declared.arguments:
         kind, name = given.options.get("type"), given.flags[0].lstrip("-").replace("-", "_")
         value = getattr(options, name, None)
-        if kind not in (address, address_or_name) or value is None:
+        if kind not in ADDRESSES or value is None:
             continue
         text = value if isinstance(value, str) else " ".join(value)
         if ADDRESS.fullmatch(text):
             setattr(options, name, address(text))
         elif kind is address or text[0].isdigit() or text[0] in "&*(":
             setattr(options, name, evaluate(text))
-        elif text[0] == "$" or "->" in text:
+        elif text[0] == "$" or "->" in text or kind is address_or_printed:
             try:
                 setattr(options, name, evaluate(text))
             except UsageError:  # PHP's own names look like this
-                pass
+                setattr(options, name, text)
 
 
 def size(text: str) -> int:

@@ -3,7 +3,7 @@
 import os
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Union
 
-from gdbheapx.command import COMMON, Argument, Command, Switch, address, address_or_name
+from gdbheapx.command import ADDRESSES, COMMON, Argument, Command, Switch
 
 FILE, EXPRESSION = "file", "expression"
 """What the host itself completes."""
@@ -69,7 +69,7 @@ def _values(flag: str, given: Argument, lookup: Lookup) -> Completion:
         return list(given.options["choices"])
     if flag in (ALLOCATOR, ARENA):
         return list(lookup(flag))
-    if given.options.get("type") in (address, address_or_name):
+    if given.options.get("type") in ADDRESSES:
         return EXPRESSION
     return FILE if given.options.get("metavar") in FILES else []
 

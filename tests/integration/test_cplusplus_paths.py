@@ -9,12 +9,14 @@ import random
 import re
 from bisect import bisect_right
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import pytest
 
 from gdbheapx.analysis.census import named
 from gdbheapx.analysis.census.cplusplus_keys import hash_of, quoted
+from gdbheapx.analysis.reachability import dominance, ownership
+from gdbheapx.analysis.reachability.owners import Owners, each
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
 from tests.support.hidden import STRIPPED
@@ -153,3 +155,28 @@ def test_keys_are_literals(data: bytes) -> None:
 def test_damaged_hash() -> None:
     """One bit more is another hash."""
     assert len({hash_of(b"u:1234"), hash_of(b"u:1235"), hash_of(b"u:1234\0"), hash_of(b"u:1234567"), hash_of(b"u:12345678")}) == 5
+
+
+def printed(owners: Owners) -> Set[str]:
+    """Every name in the answer."""
+    found = {row.owner for row in each([*owners.owners, *owners.together])}
+    for suspect in owners.suspects:
+        found |= {suspect.owner, suspect.accumulation.name, *(part.name for part in suspect.accumulation.parts), *suspect.holders}
+    return found
+
+
+def test_every_printed_name_is_accepted(stage: Stage, core: str, tmp_path: Path) -> None:
+    """What `owners` prints of a core, `--of` and `whatis` find again, and what it prints of a process and a snapshot, too."""
+    process = stage.start("keys", "7", flags=BUILDS["symbols"])
+    tallied = dominance.Tallied(*named.make(opened(process.core())))
+    names = random.Random(7).sample(sorted(printed(ownership.find(tallied, 4, 12))), 60)
+    nodes = {name: ownership.find_named(tallied, name) for name in names}
+    assert [name for name, node in nodes.items() if node is None or tallied.name(node) != name] == []
+    assert heapx(process.target("live"), "snapshot", str(tmp_path / "keys.snap")).code == 0
+    for target in (process.target("live"), ["--snapshot", str(tmp_path / "keys.snap")]):
+        row = heapx(target, "owners", "--depth", "3", "--limit", "3", "--json").data["owners"][0]
+        while row["children"]:
+            row = row["children"][-1]
+        same = heapx(target, "owners", "--of", row["owner"], "--json").data["owners"][0]
+        assert (same["owner"], same["retained_bytes"]) == (row["owner"], row["retained_bytes"])
+        assert heapx(target, "whatis", row["owner"], "--json").code == 0

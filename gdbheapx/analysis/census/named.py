@@ -1,7 +1,7 @@
 """The graph of blocks with what runtimes call their objects."""
 
 from array import array
-from typing import Dict, Optional, Sequence
+from typing import Dict, Optional, Sequence, Union
 
 from gdbheapx.analysis.census import find, pieces, registry
 from gdbheapx.analysis.census.world import World, together
@@ -10,6 +10,7 @@ from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.names import NamedGraph, Names
 from gdbheapx.analysis.reachability.refs import Holder
 from gdbheapx.errors import HeapxError
+from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 
 
@@ -63,3 +64,18 @@ def find_holders(session: Session, addresses: Sequence[int]) -> Dict[int, Holder
     except HeapxError:
         return {}
     return refs.find_holders(graph, addresses)
+
+
+def find_address(session: Session, place: Union[int, str]) -> int:
+    """Return the address itself, or that of what any answer calls so."""
+    if isinstance(place, int):
+        return place
+    from gdbheapx.analysis.reachability import dominance, ownership  # few ask by name
+
+    memory_budget.check(session)
+    tallied = dominance.tally(session, *make(session))
+    node = ownership.find_named(tallied, place)
+    address = tallied.address(node) if node is not None else None
+    if address is None:
+        raise HeapxError("no block or variable is called %s" % place, "`gdbheapx owners` lists the names there are", code=NOT_FOUND)
+    return address

@@ -188,6 +188,6 @@ def among(owners: Owners, what: str, address: Optional[int], depth: int, limit: 
 
 def _among(rows: Sequence[Owned], what: str, address: Optional[int]) -> Optional[Owned]:
     for row in rows:
-        if row.address == address if address is not None else row.owner.split(" in ")[0] == what:
+        if row.address == address if address is not None else what in (row.owner, row.owner.split(" in ")[0]):
             return row
     return next((owned for owned in (_among(row.children, what, address) for row in rows) if owned is not None), None)

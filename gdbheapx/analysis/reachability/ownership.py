@@ -1,9 +1,11 @@
 """Finds who keeps the used memory alive: all owners with the suspects among them, or one."""
 
+import heapq
+import re
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.reachability import regions
-from gdbheapx.analysis.reachability.dominance import LEAST_SHARED, MOST_KEEPING, MOST_PASSED, SUSPECT_SHARE, Tallied
+from gdbheapx.analysis.reachability.dominance import LEAST_SHARED, MOST_KEEPING, MOST_OWNERS, SUSPECT_SHARE, Tallied
 from gdbheapx.analysis.reachability.owners import MAPPING, SHARED, Owned, Owners, Suspect
 from gdbheapx.kernel.blocks.graph import NO_NODE, RULE_HABIT, Joint
 
@@ -13,6 +15,9 @@ MOST_VOTES, MOST_VOTED = 1000, 3
 """Blocks that several owners hold, by which those variables are chosen of which it is counted how much they lead to."""
 MOST_JOINT, MOST_TOGETHER, LEAST_TOGETHER = 24, 5, 0.05
 """Blocks with most pointers of which it is counted how much they lead to; how many of them are told, and from which part of the heap on."""
+MOST_NAMED = 1 << 14
+"""Of what owners own that is asked for its name, while one is looked for."""
+BLOCK_NAME = re.compile(r"block (0x[0-9a-f]+)\b")
 MOST_REACHED = 20
 """Owners for which the upper bound is counted: each takes a pass over the graph."""
 
@@ -116,46 +121,41 @@ def _voted(tallied: Tallied, joints: Sequence[Joint]) -> List[Owned]:
 
 
 def of(tallied: Tallied, what: str, address: Optional[int], depth: int, limit: int) -> Optional[Owned]:
-    """One owner with what it owns: the block that has the address, the variable of that name, or what the program itself calls so; None
-    where there is none."""
-    reach = tallied.reach
-    node: Optional[int] = None
-    if address is not None:
-        place = tallied.graph.find(address)
-        node = place[0] if place is not None else None
-    for number, part in enumerate(tallied.parts):
-        here = reach.roots_from + number
-        if node is None and part.root.kind == regions.DATA and tallied.name(here).split(" in ")[0] == what:
-            node = here
-        start = tallied.address(here)
-        if node is None and address is not None and start == address:
-            node = here
-    if node is None and address is None:
-        node = _by_path(tallied, what) if tallied.paths is not None else None
-        node = _shown(tallied, what, limit) if node is None else node
-    if node is None:
-        return None
+    """One owner with what it owns: the block or variable that has the address, or what any answer calls so; None where there is none."""
+    node = _at(tallied, address) if address is not None else find_named(tallied, what)
+    if node is None:  # a runtime's heap is told by name alone
+        rows = find(tallied, 1, limit).together if address is None else ()
+        return next((row for row in rows if row.owner == what), None)
     return tallied.owned(node, reached=True)._replace(children=tallied.children(node, max(1, depth), limit))
 
 
-def _by_path(tallied: Tallied, what: str) -> Optional[int]:
-    """The owner that is shown under this path: each owner on the way has a path with which it begins."""
-    shown = [node for node, _ in tallied.tops(MOST_KEEPING)]
-    for _ in range(MOST_PASSED):
-        names = {tallied.name(node): node for node in reversed(shown)}
-        nearest = max((name for name in names if what.startswith(name)), key=len, default=None)
-        if nearest is None or nearest == what:
-            return None if nearest is None else names[nearest]
-        shown = tallied.below(names[nearest], MOST_KEEPING)
+def _at(tallied: Tallied, address: int) -> Optional[int]:
+    place = tallied.graph.find(address)
+    roots = range(tallied.reach.roots_from, tallied.reach.roots_from + len(tallied.parts))
+    return place[0] if place is not None else next((node for node in roots if tallied.address(node) == address), None)
+
+
+def find_named(tallied: Tallied, what: str) -> Optional[int]:
+    """Return the node that answers call `what`, with its ` in MODULE` or without; None where nothing near the top is called so.
+
+    From the largest owners down: what is printed is large, or lies below what its name begins with."""
+    block = BLOCK_NAME.match(what)
+    if block is not None:
+        return _at(tallied, int(block.group(1), 16))
+    retained, short = tallied.tree.retained_bytes, what.split(" in ")[0].replace(".<key ", "[")  # which lies below `["key"]`
+    roots = range(tallied.reach.roots_from, tallied.reach.roots_from + len(tallied.parts))
+    waiting = [(0, -retained[node], node) for node in (*roots, *(node for node, _ in tallied.tops(MOST_OWNERS)))]
+    heapq.heapify(waiting)
+    for _ in range(len(waiting) + MOST_NAMED):
+        if not waiting:
+            break
+        away, _, node = heapq.heappop(waiting)
+        name = tallied.name(node)
+        if what in (name, name.split(" in ")[0]):
+            return node
+        if BLOCK_NAME.match(name) is None:  # a block without a name is a part of what it lies below
+            away = int(not short.startswith(name.split(" in ")[0].rstrip("]")))
+        below = tallied.graph.children(tallied.tree, node, MOST_OWNERS)[0] if retained[node] else ()
+        for child in below:
+            heapq.heappush(waiting, (away, -retained[child], child))
     return None
-
-
-def _shown(tallied: Tallied, what: str, limit: int) -> Optional[int]:
-    """What has this name in the answer about all owners: a point where memory piles up lies far below the rows."""
-    answer = find(tallied, 1, limit)
-    named = [(row.owner, row.address) for row in (*answer.owners, *answer.together)]
-    for point in (suspect.accumulation for suspect in answer.suspects):
-        named += [(point.name, point.address), *((part.name, part.address) for part in point.parts)]
-    address = next((at for name, at in named if what in (name, name.split(" in ")[0])), None)
-    place = tallied.graph.find(address) if address is not None else None
-    return place[0] if place is not None else None
