@@ -15,10 +15,11 @@ PAGE = ROOT / "share" / "man" / "man1" / "gdbheapx.1"
 TEMPLATE = "manual.1.j2"
 WIDTH = 76
 EXAMPLES = (
-    ("gdbheapx --pid 4242 report", "Is it malloc's memory, is it a leak or kept free, and what to do next."),
-    ("gdbheapx --core core.4242 leaks", "Which blocks nothing points to any more."),
-    ("gdbheapx --pid 4242 trim --dry-run", "What a trim would return, without running anything in the process."),
-    ("gdbheapx --pid 4242 snapshot before.heapx", "One look as a small file, for `--snapshot` and `diff`."),
+    ("gdbheapx 4242", "Where the memory of process 4242 is: the verdict, and the next command."),
+    ("gdbheapx core.4242 leaks", "Blocks in a core that nothing references any more."),
+    ("gdbheapx -p 4242 owners", "Which variables and threads keep memory alive."),
+    ("gdbheapx -p 4242 trim --dry-run", "What a trim would return; runs nothing in the process."),
+    ("gdbheapx -p 4242 snapshot before.snap", "One reading as a small file, for `--snapshot` and `diff`."),
     ("gdbheapx --core core.4242 arenas --json", "The arenas as one JSON document."),
 )
 
