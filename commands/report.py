@@ -1,16 +1,21 @@
 """heapx report"""
 
 import functools
-from typing import TYPE_CHECKING, Any, Optional, Tuple
+import shlex
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
-from gdbheapx.command import HTML, NAMES, Answer, Options, Style, Switch, argument, command
+from gdbheapx.command import HTML, NAMES, Answer, Options, Style, Switch, argument, command, command_files
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
+from gdbheapx.stops import Reads, in_stop, predict_ms
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.overview import Overview
     from gdbheapx.analysis.page_parts import PageCensus, PageParts
+
+MOST_COPIED_BYTES, MOST_PAUSE_MS = 64 << 20, 250
+"""Of private memory, and the pause on idle CPUs, up to which all blocks of a live process are looked at without being asked: that takes a
+second or two of one CPU and no longer a pause."""
 
 HELP = """Is it a leak, what holds memory, and what to do next.
 
@@ -26,8 +31,13 @@ that blocks in use keep), `runtime` (Python objects, a Java heap, V8, Go ...), `
 `code` says which exactly, `kind_1_0` what release 1.0 called it. `confidence` is `certain`, `likely` or `guess`. `growing` takes two
 readings: `diff`, `watch`.
 
-Where the program holds the memory, a core with up to 2 GiB of heap is looked at block by block: who keeps most of what is in use, and
-what it is. --deep does that on any target; a process stands still while its heap is read. In a process with CPython, a JVM, PostgreSQL,
+The first lines say what it comes to: process, time, host, pause, allocator, RSS and its largest parts, verdict, the largest suspect, the
+next command; --brief prints no more than that. With --json, --brief gives `allocators`, `memory`, `largest`, `verdict`, `was_looked`,
+`suspect` and `next` alone.
+
+A core with up to 2 GiB of heap, and a process with up to 64 MiB of private memory of which nothing is in swap, is looked at block by block
+where the program holds the memory: who keeps most of what is in use, and what it is. The process is copied for that in a pause of some
+10 ms, and looked at once it runs again. --deep does it on any target, --no-deep on none. In a process with CPython, a JVM, PostgreSQL,
 Ruby, PHP or Perl the same look adds a table in which every byte of RSS, or of the core, stands once, whatever the verdict.
 Of BIND's server (9.16, 9.18, 9.20) its memory contexts by name are always shown, with their sum against what malloc has in use.
 
@@ -51,6 +61,18 @@ def ready(session: Session, options: Options) -> None:
         sites.ready(session)
 
 
+def settle(session: Session, options: Options) -> None:
+    """Have all blocks looked at where that pauses the process for no longer than the rest of the report does: the look itself is at a copy.
+    Not where that would bring memory back from swap."""
+    process, table = session.process, session.target.page_table()
+    if options.deep is not None or process is None or table is None or process.anonymous_bytes > MOST_COPIED_BYTES:
+        return
+    now = session.target.counters().read()
+    is_copied = in_stop(Reads.CENSUS, session.kernel.name, process) == Reads.COPY
+    is_short = predict_ms(Reads.COPY, session.kernel.name, process._replace(crowding=1.0)) <= MOST_PAUSE_MS
+    options.deep = True if is_copied and is_short and now is not None and not now.swapped_bytes else None
+
+
 @command(
     "report",
     arguments=[
@@ -58,8 +80,9 @@ def ready(session: Session, options: Options) -> None:
             "--deep",
             "--no-deep",
             action=Switch,
-            help="read every used block: what it is, and what holds it (default: cores with up to 2 GiB of heap)",
+            help="read every used block: what it is, and what holds it (default: cores with up to 2 GiB of heap, small processes)",
         ),
+        argument("--brief", action="store_true", help="the head alone: at most 12 lines of 80 columns"),
         argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
         argument("--page", action="store_true", help="with --json: add what the page of --html shows beyond the text"),
         argument(
@@ -76,9 +99,11 @@ def ready(session: Session, options: Options) -> None:
     needs=("gdbheapx.analysis.overview",),
     snapshot=True,
     before=ready,
+    settle=settle,
 )
 def report(session: Session, options: Options) -> Answer:
     """The command `report`."""
+    from gdbheapx.analysis.brief import shorten
     from gdbheapx.analysis.census import find, owned
     from gdbheapx.analysis.overview import Overview
     from gdbheapx.analysis.page_parts import PageParts
@@ -100,16 +125,47 @@ def report(session: Session, options: Options) -> Answer:
     if options.sites and page is not None:
         page = page._replace(census=with_sites(session, page.census))
 
+    brief = shorten(overview)
+
     def text(style: Style) -> Any:
-        from gdbheapx.report.overview_text import lines
+        from gdbheapx.report import brief_text, overview_text
+        from gdbheapx.report.text import said, show
+
+        head = brief_text.lines(style, brief, facts(session), functools.partial(whole, session))
+        yield from (said(style, line) for line in head)
+        if not options.brief:
+            yield ""
+            yield from show(style, overview_text.lines(overview))
+
+    def ends(style: Style, lines_before: int) -> Any:
+        from gdbheapx.report import overview_text
         from gdbheapx.report.text import show
 
-        return show(style, lines(overview))
+        return show(style, overview_text.last_lines(style, overview, lines_before))
 
     def data() -> Any:
-        return overview if page is None else {**overview._asdict(), "page": page}
+        return brief if options.brief else overview if page is None else {**overview._asdict(), "page": page}
 
-    return Answer(data, text, read=True)
+    return Answer(data, text, read=True, ends=None if options.brief else ends, tells_pause=True)
+
+
+def facts(session: Session) -> Dict[str, Any]:
+    """What the head says of the target."""
+    told = session.target.facts()
+    return {**told, "command_line": None, "host": None} if session.without_names else told
+
+
+def whole(session: Session, line: str) -> str:
+    """A command as it is typed where the answer is read, with its target; what is no command of ours stays as it is."""
+    target = session.target
+    if line.split()[0].replace("-", "_") not in command_files():
+        return line
+    if session.in_gdb:
+        return "heapx %s" % line
+    where = "-p %d" % target.pid if target.kind == "live" and target.pid else ""
+    for option, path in (("--snapshot", target.snapshot), ("--core", target.core_path)):
+        where = "%s %s" % (option, shlex.quote(path)) if path is not None else where
+    return "gdbheapx %s %s" % (where, line)
 
 
 def with_sites(session: Session, census: "Optional[PageCensus]") -> "Optional[PageCensus]":

@@ -61,7 +61,7 @@ class Answer(Generic[Data]):
         self.allocators: Sequence[AllocatorInfo] = found.allocators
         """Which allocators were found, with version and build-id."""
         self.target: Mapping[str, Any] = found.target
-        """What was asked: kind, pid, executable, core, snapshot; for how long it stood still."""
+        """What was asked: kind, pid, program, host, time; core, snapshot; for how long it paused."""
         self.tool: Mapping[str, Any] = found.tool
         self._found = found
 
@@ -94,8 +94,9 @@ class Answer(Generic[Data]):
         """What the command line shows. HeapxError for a listing that is read while it is shown."""
         if not self._found.answer.read:
             raise UsageError("this answer has no text: it is read while it is shown", "use the command line, or `data`", code=SHELL_ONLY)
-        lines = self._found.answer.text(command.Style(plain_bytes, False))
-        return "\n".join([*lines, *("%s; %s" % (one.what, one.hint) if one.hint else one.what for one in self.problems)])
+        answer, style = self._found.answer, command.Style(plain_bytes, False)
+        lines = [*answer.text(style), *("%s; %s" % (one.what, one.hint) if one.hint else one.what for one in self.problems)]
+        return "\n".join([*lines, *(answer.ends(style, len(lines)) if answer.ends is not None else ())])
 
     def to_arrow(self) -> Any:
         """A pyarrow.Table of the rows. HeapxError where pyarrow is not installed."""

@@ -23,6 +23,7 @@ LEAST_S = 2.0
 """A shorter --max-seconds bounds walks alone: unpacking a core, and starting, take a part of it."""
 NEVER = float("inf")
 REDRAW_S = 0.2
+RUNS_AGAIN = " (the process is running again)"
 LEAST_SHARE = 0.02
 """Below it what is left cannot be told from what is done."""
 SHARE, MOST_S = 0.1, 0.2
@@ -58,6 +59,8 @@ class Progress:
         self._stage_began = 0.0
         self._done: Optional[Callable[[], int]] = None
         self._total = 0
+        self.has_let_go: Callable[[], bool] = lambda: False
+        """The process that was paused runs again, which whoever waits wants to know first."""
 
     @property
     def stage(self) -> Optional[str]:
@@ -97,12 +100,12 @@ class Progress:
             self._show(self._line(passed))
 
     def _line(self, passed: float) -> str:
-        line = "%s, %.0f s so far" % (self._stage, passed)
+        line, runs = "%s, %.0f s so far" % (self._stage, passed), RUNS_AGAIN if self.has_let_go() else ""
         share = min(self._done() / self._total, 1.0) if self._done is not None and self._total > 0 else 0.0
         if share < LEAST_SHARE:
-            return line
+            return line + runs
         left = (self._clock() - self._stage_began) * (1 - share) / share
-        return "%s, %.0f %%, about %.0f s left" % (line, 100 * share, left)
+        return "%s, %.0f %%, about %.0f s left%s" % (line, 100 * share, left, runs)
 
     def end(self) -> None:
         """What follows goes to a line that is empty."""

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Named
 from gdbheapx.catalogue import ALIASES, file_of
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads
+from gdbheapx.stops import READ_STOP_S, Reads
 
 Evaluate = Callable[[str], int]
 """Gives the address that a debugger's expression has; UsageError where it has none."""
@@ -26,8 +26,8 @@ HTML, SQL, EXPLORE, CAPTURE, MCP = "html", "sql", "explore", "capture", "mcp"
 """What the shell makes, outside gdb, of what one look has found."""
 ENDS = ("--", "--pass-to")
 """What follows is not ours: no option of gdbheapx is looked for there."""
-READ_STOP_S, ACT_STOP_S = 2.0, 5.0
-"""How long a live process may stand still at a time: for what reads it, and for what changes it."""
+ACT_STOP_S = 5.0
+"""How long a live process may stand still at a time for what changes it."""
 COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
 SIZE = re.compile(r"(0x[0-9a-f]+|[0-9]+)(?:([kmgt])(?:ib)?|b)?", re.IGNORECASE | re.ASCII)
 SIZE_HELP = "SIZE is bytes, or like 0x10000, 64K, 2G"
@@ -105,6 +105,10 @@ class Answer(NamedTuple):
     """With `document`: the text comes in pieces of the file, not in lines. They are written as they are: what makes them escapes names."""
     record: Optional[Callable[[], Any]] = None
     """Gives what was found as the record that both forms are made from; None: `data` is that."""
+    ends: Optional[Callable[["Style", int], Iterable[str]]] = None
+    """Gives lines for the very end of the text, behind what could not be read; with how many lines there are before."""
+    tells_pause: bool = False
+    """The text says itself how long the process was paused."""
     exact: bool = False
     """The text is what another program would write: no terminal breaks its lines."""
 
@@ -160,6 +164,8 @@ class Command(NamedTuple):
     """gdb does not offer it."""
     given: Mapping[str, Any] = {}
     """Options that its name sets: it is an older name of a command that has them."""
+    settle: Optional[Callable[[Session, Options], None]] = None
+    """Called where a process is about to be stopped and its size is known: sets the options that hang on that."""
 
 
 COMMANDS: Dict[str, Command] = {}
@@ -181,6 +187,7 @@ def command(
     before: Optional[Callable[[Session, Options], None]] = None,
     examples: Sequence[str] = (),
     in_shell: bool = False,
+    settle: Optional[Callable[[Session, Options], None]] = None,
 ) -> Callable[[Callable[[Session, Options], Answer]], Callable[[Session, Options], Answer]]:
     """Declare the function below as the command `name`; it gets the session and its parsed options.
 
@@ -207,6 +214,8 @@ def command(
             before,
             examples,
             in_shell,
+            {},
+            settle,
         )
         declared = COMMANDS[name] = Command(name, *known)
         for older, (newer, given) in ALIASES.items():

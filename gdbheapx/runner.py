@@ -11,7 +11,7 @@ from gdbheapx import kernel as kernels
 from gdbheapx.budget import PAUSE_S, Attempts, Budget, Interrupts, Progress
 from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
-from gdbheapx.inferior.base import Target
+from gdbheapx.inferior.base import Identity, Target
 from gdbheapx.kernel.common import watchdog
 from gdbheapx.model import AllocatorInfo, Problem
 from gdbheapx.output import CannotWrite, Screen, Sink, Spool, Write
@@ -150,7 +150,8 @@ NOBODY: Dict[str, Any] = {
     "partial": False,
     "problems": [],
     "target": dict.fromkeys(
-        ("kind", "pid", "executable", "core", "snapshot", "stopped_ms", "stops", "predicted_stop_ms", "swapped_in_bytes")
+        ("kind", "pid", "executable", "core", "snapshot", "stopped_ms", "stops", *Identity._fields, "pause_ms", "pauses")
+        + ("predicted_stop_ms", "swapped_in_bytes")
     ),
     "allocators": [],
 }
@@ -413,7 +414,7 @@ class Run:
     def _set_limits(self) -> None:
         """How long the process may stand still. With --read-swap pages in swap are read whatever there is room for."""
         if self.target is not None and not self.target.held_by_caller:
-            self.target.max_stop_s = self.options.max_stop or (command.ACT_STOP_S if self._acts() else command.READ_STOP_S)
+            self.target.max_stop_s = self.options.max_stop or (command.ACT_STOP_S if self._acts() else stops.READ_STOP_S)
         room = self.target.swap_room() if self.target is not None and self.options.read_swap else None
         if room is not None:
             room.accept()
@@ -433,7 +434,13 @@ class Run:
             self.budget.progress = Progress(self.host.tell)
         if self.budget.progress.is_on_terminal and not self.command.repeats and not self._acts():
             self.budget.progress.stage = "reading"
+        self.budget.progress.has_let_go = lambda: self._paused_ms() is not None
         self.budget.reason = reason
+
+    def _paused_ms(self) -> Optional[float]:
+        """How long the longest pause of the process was, now that it runs again; None: it has not been paused, or not yet let go."""
+        target = self.target
+        return None if target is None or target.kind != "live" or target.stands_still or not target.stops else target.stopped_ms
 
     def _acts(self) -> bool:
         return self.command.acts is not None and self.command.acts(self.options)
@@ -481,6 +488,8 @@ class Run:
             if self._acts() or self.command.repeats:
                 return False  # its action has gdb hold the process, or it runs on
             self._rehearse(self.session)
+            if self.command.settle is not None:
+                self.command.settle(self.session, self.options)
             self._predict(self.session)
             self._make_ready()
             copying = self._copying(self.session)
@@ -727,9 +736,17 @@ class Run:
         if answer.live or answer.document or answer.exact:  # what is live may be a line of JSON
             style = style._replace(wraps=False, color=style.color and not answer.document)
 
+        count = 0
+
+        def shown(line: str) -> str:
+            nonlocal count
+            text = on_screen(style, line, answer.document)
+            count += text.count("\n")
+            return text
+
         def pump() -> None:
             for line in lines:
-                write(line if answer.pieces else on_screen(style, line, answer.document))
+                write(line if answer.pieces else shown(line))
                 self.wrote = True
                 if answer.live and self.sink is not None:
                     self.sink.flush()
@@ -745,7 +762,12 @@ class Run:
             for problem in session.problems:
                 where = "%s: " % problem.where if problem.where else ""
                 line = units.say("  %s%s%s", where, problem.what, units.say("; %s", problem.hint) if problem.hint else "")
-                say(on_screen(style, line.plain if self.options.bytes else line))
+                say(shown(line.plain if self.options.bytes else line))
+            for line in answer.ends(style, count) if answer.ends is not None else ():
+                say(on_screen(style, line))
+            paused_ms = self._paused_ms()
+            if self.budget.progress.is_on_terminal and paused_ms is not None and not (answer.tells_pause or answer.live or self._acts()):
+                self.host.fail("%s: %s" % (self.host.name, stops.paused(paused_ms, self.target.stops if self.target is not None else None)))
 
         return finish
 
@@ -845,6 +867,8 @@ class Run:
 
     def _target(self) -> Dict[str, Any]:
         facts = dict(NOBODY["target"]) if self.target is None else self.target.facts()
+        if self.session is not None and self.session.without_names:
+            facts.update(command_line=None, host=None)
         when = {key: facts.pop(key) for key in ("taken", "taken_of") if key in facts}
         return {**facts, "predicted_stop_ms": self.predicted_ms, **when, "swapped_in_bytes": self._swapped_in()}
 

@@ -9,7 +9,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Counting, Group, Target
 from gdbheapx.model import Problem
 from gdbheapx.problems import NO_TARGET, Code, Severity
-from gdbheapx.stops import GIB, Process, Reads, about, in_stop, predict_ms, slowness
+from gdbheapx.stops import GIB, READ_STOP_S, Process, Reads, in_stop, pauses, predict_ms, slowness
 from gdbheapx.units import Size, say
 
 if TYPE_CHECKING:
@@ -179,11 +179,11 @@ class Session:
         return None if process is None else predict_ms(in_stop(reads, kernel, process), kernel, process)
 
     def stands_still(self, reads: Reads) -> str:
-        """`; the process stands still for about 40 s here (no C kernel)`; nothing where that is not known."""
+        """` (pauses the process for about 12 ms, at most 2 s)`; nothing where that is not known."""
         predicted_ms, process = self.stop_for(reads), self.process
         if predicted_ms is None or process is None:
             return ""
-        return "; the process stands still for %s" % about(predicted_ms, self.kernel.name, process)
+        return " " + pauses(predicted_ms, self.kernel.name, process, self.target.max_stop_s or READ_STOP_S)
 
     def about_ram(self) -> None:
         """Notes what could not be told of the pages that were asked for."""
@@ -261,6 +261,7 @@ class Session:
     def prepare(self) -> None:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
         _ = self.kernel
+        self.target.identity()
         try:
             counting = self.target.counters() if not getattr(self.target, "held_by_gdb", True) else None
         except OSError:  # it has just ended: whoever stops it says so

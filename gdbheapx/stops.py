@@ -29,6 +29,8 @@ class Reads(Enum):
 NO_HALVES = (Reads.GRAPH, Reads.OWNERS, Reads.WEAK, Reads.CENSUS, Reads.PINS, Reads.SNAPSHOT)
 """A half of these is no answer."""
 GIB = 1 << 30
+READ_STOP_S = 2.0
+"""How long a live process may stand still at a time for what reads it."""
 
 
 class Cost(NamedTuple):
@@ -230,11 +232,29 @@ def is_hopeless(reads: Reads, kernel: str, process: Process, predicted_ms: float
 
 
 def about(predicted_ms: float, kernel: str, process: Process) -> str:
-    """`about 40 s here (no C kernel)`; `at most 0.4 s here (the CPUs are busy)`."""
-    whys = [] if kernel == "c" else ["no C kernel"]
+    """`about 40 s (no native library)`; `at most 0.4 s (the CPUs are busy)`."""
+    long, whys = _how_long(predicted_ms, kernel, process)
+    return "%s (%s)" % (long, whys) if whys else long
+
+
+def pauses(predicted_ms: float, kernel: str, process: Process, limit_s: float) -> str:
+    """`(pauses the process for about 12 ms, at most 2 s)`."""
+    long, whys = _how_long(predicted_ms, kernel, process)
+    limit = "" if process.is_bounded and predicted_ms <= limit_s * 1000 else ", at most %g s" % limit_s
+    return "(pauses the process for %s%s%s)" % (long, limit, ": %s" % whys if whys else "")
+
+
+def _how_long(predicted_ms: float, kernel: str, process: Process) -> Tuple[str, str]:
+    """How long, and why longer than it would have to be."""
+    whys = [] if kernel == "c" else ["no native library"]
     whys += ["the CPUs are busy"] if process.is_bounded else []
-    how = "at most" if process.is_bounded else "about"
-    return "%s %s here%s" % (how, lasting(predicted_ms), " (%s)" % ", ".join(whys) if whys else "")
+    return "%s %s" % ("at most" if process.is_bounded else "about", lasting(predicted_ms)), ", ".join(whys)
+
+
+def paused(longest_ms: float, count: Optional[int]) -> str:
+    """`paused the process for 12 ms`, once it is over."""
+    many = " (the longest of %s)" % plural(count, "pause") if count is not None and count > 1 else ""
+    return "paused %s%s" % (lasting(longest_ms), many)
 
 
 def lasting(predicted_ms: float) -> str:

@@ -243,7 +243,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
     lost: Sequence[leaks.LostByName] = ()
     together: Sequence[owners.Owned] = ()
     if looked.reach is not None and looked.names is not None:
-        session.budget.progress.stage = "looking for who keeps most of it"
+        session.budget.progress.stage = "finding who keeps most"
         depth, rows = (1, 1) if page is None else (page_parts.OWNER_LEVELS, page_parts.MOST_OWNERS)
         tallied = dominance.tally(session, looked.reach, looked.names, looked.paths)
         told = block.with_names(session, tallied, ownership.find(tallied, depth, rows))

@@ -269,7 +269,7 @@ def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
         ask_heaps(session, heaps, False)
         return Labelled(PinLabels(known), names, None)
     told = census.label_blocks(session, lambda graph: ask_heaps(session, heaps, session.target.kind != "core"))
-    session.budget.progress.stage = "looking for the owners of blocks"
+    session.budget.progress.stage = "finding the owners of blocks"
     tallied = tally(session, told.reach, told.called)
     least = int(LEAST_SHARED * tallied.used.bytes) + 1
     return Labelled(PinLabels(told.labels, told.reach.graph, tallied.tree, least), told.names, Owners(told, tallied))

@@ -1,5 +1,7 @@
 """The seam: everything above it asks a Target and cannot tell a live process from a core."""
 
+import os
+import time
 from abc import ABC, abstractmethod
 from array import array
 from types import MappingProxyType
@@ -838,6 +840,33 @@ class Usage:
         return None
 
 
+class Identity(NamedTuple):
+    """Which process it is, and when its memory was as it is read: what a pasted answer must say of itself. None: not known."""
+
+    program: Optional[str] = None
+    """As the process calls itself, without its folder."""
+    command_line: Optional[str] = None
+    """For a shell; of a core at most its first 79 letters."""
+    host: Optional[str] = None
+    """The machine that it runs on."""
+    time: Optional[str] = None
+    """UTC, as `2026-11-30T12:00:00Z`; of a core when its file was last written."""
+    uptime_s: Optional[int] = None
+
+
+def utc(unix_s: float) -> str:
+    """A moment, as every file and answer has it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))
+
+
+def program_name(command: Optional[str], words: str, executable: Optional[str]) -> Optional[str]:
+    """What a process is called: by the first of its words (which it may have rewritten, as `nginx: worker process`) and its file, the one
+    that agrees with its `comm` first, whose 15 letters its main thread may have changed."""
+    first = os.path.basename(words.split(": ")[0]).split(" ")[0].strip("-:")
+    names = [name for name in (first, os.path.basename(executable or "")) if name]
+    return next((name for name in names if command and name.startswith(command)), (names or [command])[0])
+
+
 class Process:
     """What is known of the process as a whole."""
 
@@ -859,7 +888,12 @@ class Process:
         """What an envelope says of it."""
         names = ("kind", "pid", "executable", "core_path", "snapshot", "stopped_ms", "stops")
         told = {name.replace("core_path", "core"): getattr(self, name) for name in names}
+        told.update(self.identity()._asdict(), pause_ms=self.stopped_ms, pauses=self.stops)
         return told if self.dirty_pages is None else {**told, "dirty_pages": self.dirty_pages}
+
+    def identity(self) -> Identity:
+        """Which process it is."""
+        return Identity(program_name(None, "", self.executable))
 
     def monotonic_ns(self) -> Optional[int]:
         """CLOCK_MONOTONIC as the process sees it; None on cores and remote targets."""

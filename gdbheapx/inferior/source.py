@@ -19,6 +19,7 @@ from gdbheapx.inferior.base import (
     BulkSource,
     CopiedMemory,
     FileSource,
+    Identity,
     Mapping,
     Mappings,
     Memory,
@@ -27,6 +28,8 @@ from gdbheapx.inferior.base import (
     Process,
     Thread,
     Usage,
+    program_name,
+    utc,
 )
 from gdbheapx.inferior.core.file import AT_EXECFN, WRITABLE, CoreFile, Extents, FileMapping, dumped_ranges, memory_use
 from gdbheapx.inferior.elf.file import (
@@ -215,6 +218,14 @@ def downloaded(build_id: str) -> Optional[str]:
     return path if os.path.isfile(path) else None
 
 
+def written(path: Optional[str]) -> Optional[str]:
+    """When a file was last written; None where that cannot be told."""
+    try:
+        return utc(os.stat(path).st_mtime) if path is not None else None
+    except (OSError, ValueError, OverflowError):
+        return None
+
+
 class Source(Memory, Mappings, Usage, Process):
     """What a Target needs to know and cannot work out by reading memory."""
 
@@ -360,6 +371,11 @@ class CoreSource(Source):
         name = Numbers(self.core.read_dumped, self.header).string(auxv.get(AT_EXECFN, 0)) if auxv.get(AT_EXECFN) else None
         text = os.fsdecode(name) if name else None
         return text if text and text.startswith("/") else self.given_executable
+
+    def identity(self) -> Identity:
+        notes = self.core.notes()
+        program = program_name(notes.command, (notes.command_line or "").split(" ")[0], self.executable)
+        return Identity(program, notes.command_line, None, written(self.core_path), None)
 
     def host_path(self, name: str) -> str:
         if self.given_executable and name == self.executable:

@@ -16,6 +16,7 @@ from gdbheapx.inferior.base import (
     DebugHint,
     Function,
     Held,
+    Identity,
     Mapping,
     Module,
     Packages,
@@ -151,6 +152,9 @@ class ElfTarget(Target):
         self._foreseen_code: Optional[List[str]] = None
         """Where code was mapped just before a short stop: while that is so the same objects are loaded."""
         self.forget()
+
+    def identity(self) -> Identity:
+        return self.source.identity()
 
     def forget(self) -> None:
         """The target ran, or changed: drop what may be out of date."""

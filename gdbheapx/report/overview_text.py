@@ -11,9 +11,11 @@ from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.runtime_tables import OWNED, RuntimeTable
 from gdbheapx.analysis.split import Memory, taken
 from gdbheapx.columns import BYTES, TEXT, Column, Table, add
+from gdbheapx.command import Style
 from gdbheapx.findings import MOSTLY
 from gdbheapx.model import CERTAIN, GUESS, Finding, MemoryPart
 from gdbheapx.report import books_text, census_text, garbage_text, pages, reach_text
+from gdbheapx.report.fitting import wrapped
 from gdbheapx.report.text import printable
 from gdbheapx.units import DAMAGE, HEADING, WARNING, Said, Size, cells, exact_share, join_sentences, mark, plural, say, share, size
 from gdbheapx.verdict import SMALL, Verdict
@@ -45,8 +47,14 @@ THREAD_STACK = (
 )
 
 
+FAR = 24
+"""Lines between the head and the end from which on the verdict is out of sight: it is said again."""
+LAST_LINES = 21
+"""Of a terminal of 24 lines: two are the shell's, one is empty."""
+
+
 def lines(overview: Overview) -> Page:
-    """Split, verdict, findings, what allocators hold, arenas, size classes, next steps."""
+    """Split, what else there is to say of the verdict, findings, what allocators hold, arenas, size classes."""
     if overview.split is not None and overview.memory is not None:
         yield from _split(overview.split, overview.memory)
         yield ""
@@ -73,10 +81,18 @@ def lines(overview: Overview) -> Page:
         yield ""
         yield mark("Size classes that hold the most memory", HEADING)
         yield from pages.histogram(overview.sizes)
+
+
+def last_lines(style: Style, overview: Overview, lines_between: int) -> Page:
+    """What a terminal shows in the end: the verdict, if that many lines are between this and the head, and the next steps."""
+    verdict = [mark("Verdict", HEADING), *list(_verdict(overview.verdict))[:1], ""] if lines_between > FAR else []
+    steps: List[str] = [mark("Next steps", HEADING), *(say("  %s", step.sentence) for step in overview.next)]
+    if style.wraps and style.width is not None:
+        while len(steps) > 2 and sum(len(wrapped(str(line), style.width)) for line in [*verdict, *steps]) > LAST_LINES:
+            steps.pop()
     yield ""
-    yield mark("Next", HEADING)
-    for step in overview.next:
-        yield say("  %s", step.sentence)
+    yield from verdict
+    yield from steps
 
 
 def _split(parts: Sequence[MemoryPart], memory: Memory) -> Page:
@@ -136,9 +152,13 @@ def _part_name(part: MemoryPart) -> str:
 
 
 def _verdicts(overview: Overview) -> Page:
-    """The verdict, then a line for each further allocator that holds enough to be judged."""
-    yield mark("Verdict", HEADING)
-    yield from _verdict(overview.verdict)
+    """What there is to the verdict beyond its sentence, which the head says, then each further allocator that holds enough to be judged."""
+    first = overview.verdict.lines[0]
+    beyond = [say("  %s", first.hint)] if first.hint else []
+    beyond += [line for more in overview.verdict.lines[1:] for line in _line("", more)]
+    if beyond:
+        yield mark("Verdict, in detail", HEADING)
+        yield from beyond
     for name, judged in list(overview.verdicts.items())[1:]:
         if judged.kind != SMALL and name in overview.shown and not (overview.verdict.code or "").startswith(MOSTLY):
             yield "Also in this target: %s" % name

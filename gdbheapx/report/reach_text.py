@@ -161,6 +161,12 @@ def suspicion(suspect: Suspect) -> str:
     return say("%s, most of it below %s", said, parts)
 
 
+def called(suspect: Suspect) -> str:
+    """Who it is, in a few words."""
+    who = _called(suspect.owner, suspect.signature, suspect.containers)
+    return "%s, held by %s" % (who, _several([_holder(suspect, name) for name in suspect.holders])) if suspect.kind == SHARED else who
+
+
 def _several(holders: Sequence[str]) -> str:
     """`server in redis-server and block 0x55e226c732a0 (48 bytes)`; how many others there are is not known."""
     told = [*holders[:MOST_NAMED], *(["others"] if len(holders) > MOST_NAMED else [])]

@@ -81,6 +81,11 @@ class Head(NamedTuple):
     """Mappings are where they were."""
     ignored_bits: int = 0
     """Bits of a pointer that were no address: a snapshot that is older has none, and gives back none."""
+    program: Optional[str] = None
+    command_line: Optional[str] = None
+    host: Optional[str] = None
+    uptime_s: Optional[int] = None
+    """These four as Identity has them; None in a snapshot that is older, and, but for the last, without names."""
 
     @property
     def as_of(self) -> Optional[str]:

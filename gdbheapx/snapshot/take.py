@@ -15,7 +15,7 @@ from gdbheapx.allocators.records import heap_sum
 from gdbheapx.analysis import cold, pins
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.errors import HeapxError, said
-from gdbheapx.inferior.base import Target
+from gdbheapx.inferior.base import Target, utc
 from gdbheapx.invocation import GLOBALS, STANDS_BY, split, unpack
 from gdbheapx.model import HeapSum, Problem
 from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY, Severity
@@ -89,7 +89,7 @@ def take(session: Session, has_names: bool, with_offsets: bool, keeps_addresses:
     named: Dict[str, Outcome] = {}
     for words, outcome in zip((*STANDING, *BY_ONE_LOOK), outcomes):
         named.setdefault(words[0], moved.value(outcome))
-    record = Record(_head(session, moved, sums, _rss_bytes(session, store.known("report"))), named, {})
+    record = Record(_head(session, moved, sums, _rss_bytes(session, store.known("report")), has_names), named, {})
     blocks, streams = graph.kept(session, moved.moves(), with_offsets, has_names)
     if blocks is not None:
         store.kept(GRAPH, graph.KeptGraph, lambda: blocks)
@@ -121,11 +121,12 @@ def _rss_bytes(session: Session, report: Optional[Overview]) -> Optional[int]:
     return None if memory is None else memory.total_bytes
 
 
-def _head(session: Session, moved: Moved, sums: List[HeapSum], rss_bytes: Optional[int]) -> Head:
+def _head(session: Session, moved: Moved, sums: List[HeapSum], rss_bytes: Optional[int], has_names: bool) -> Head:
     target: Any = session.target
+    identity = target.identity() if has_names else target.identity()._replace(program=None, command_line=None, host=None)
     return Head(
         version=__version__,
-        taken=_utc(time.time()),
+        taken=utc(time.time()),
         kind=target.kind,
         pid=target.pid,
         executable=target.executable,
@@ -137,21 +138,13 @@ def _head(session: Session, moved: Moved, sums: List[HeapSum], rss_bytes: Option
         allocators=list(session.discovery.infos()),
         heaps=sums,
         mappings=moved.places(),
-        core_written=_written(target.core_path) if target.kind == "core" else None,
+        core_written=identity.time if target.kind == "core" else None,
         ignored_bits=target.ignored_bits,
+        program=identity.program,
+        command_line=identity.command_line,
+        host=identity.host,
+        uptime_s=identity.uptime_s,
     )
-
-
-def _utc(unix_s: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))
-
-
-def _written(path: Optional[str]) -> Optional[str]:
-    """When a file was last written; None where that cannot be told."""
-    try:
-        return _utc(os.stat(path).st_mtime) if path is not None else None
-    except (OSError, ValueError, OverflowError):
-        return None
 
 
 def _known(target: Target) -> List[str]:

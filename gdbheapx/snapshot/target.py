@@ -4,7 +4,7 @@ from typing import Any, Dict, Optional, Sequence
 
 from gdbheapx import command
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Process, Usage
+from gdbheapx.inferior.base import Identity, Process, Usage, program_name
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import NOT_IN_SNAPSHOT
 from gdbheapx.session import Session
@@ -54,6 +54,12 @@ class Snapshot(Usage, Process, WithoutMemory):
         self.ignored_bits = head.ignored_bits
         self.stopped_ms, self.stops = head.stopped_ms, head.stops
         self.discovery = Infos(head.allocators)
+
+    def identity(self) -> Identity:
+        """As it was when memory was read."""
+        head = self.record.head
+        program = head.program or program_name(None, "", head.executable)
+        return Identity(program, head.command_line, head.host, head.as_of, head.uptime_s)
 
     def facts(self) -> Dict[str, Any]:
         """With when it was taken, and of what."""

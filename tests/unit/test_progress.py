@@ -96,6 +96,22 @@ def test_per_cent_and_time_left_of_what_is_measured() -> None:
     ]
 
 
+def test_that_the_process_runs_again_is_said() -> None:
+    """Once it does, behind all else."""
+    clock, said, stopped = Clock(), [], [True]  # type: Clock, List[str], List[bool]
+    progress = Progress(said.append, clock)
+    progress.has_let_go = lambda: not stopped[0]
+    progress.stage = "finding owners"
+    progress.measure(lambda: 1, 4)
+    for now in (2, 4):
+        clock.now, stopped[0] = 100.0 + now, now == 2
+        progress.tick()
+    assert said == [
+        "finding owners, 2 s so far, 25 %, about 6 s left",
+        "finding owners, 4 s so far, 25 %, about 12 s left (the process is running again)",
+    ]
+
+
 def test_what_is_measured_goes_on_by_another_name() -> None:
     """`fleet` counts its cores in the name."""
     clock, said = Clock(), []  # type: Clock, List[str]

@@ -112,9 +112,13 @@ def test_words() -> None:
     """Durations as precise as they are; the next step is one that is enough."""
     assert [stops.lasting(ms) for ms in (0.2, 42, 940, 2900, 40_400, 600_000)] == ["1 ms", "42 ms", "0.9 s", "2.9 s", "40 s", "10 minutes"]
     idle, busy = Process(GIB, 1, crowding=1.1), Process(GIB, 1, crowding=3.0)
-    assert stops.about(40_000, "python", idle) == "about 40 s here (no C kernel)" and stops.about(900, "c", idle) == "about 0.9 s here"
-    assert stops.about(900, "c", busy) == "at most 0.9 s here (the CPUs are busy)"
-    assert stops.about(40_000, "python", busy) == "at most 40 s here (no C kernel, the CPUs are busy)"
+    assert stops.about(40_000, "python", idle) == "about 40 s (no native library)" and stops.about(900, "c", idle) == "about 0.9 s"
+    assert stops.about(900, "c", busy) == "at most 0.9 s (the CPUs are busy)"
+    assert stops.about(40_000, "python", busy) == "at most 40 s (no native library, the CPUs are busy)"
+    assert stops.pauses(12, "c", idle, 2.0) == "(pauses the process for about 12 ms, at most 2 s)"
+    assert stops.pauses(12, "c", busy, 2.0) == "(pauses the process for at most 12 ms: the CPUs are busy)"
+    assert stops.pauses(4000, "python", busy, 2.0) == "(pauses the process for at most 4 s, at most 2 s: no native library, the CPUs are busy)"
+    assert (stops.paused(11.8, 1), stops.paused(250, 3)) == ("paused 12 ms", "paused 0.2 s (the longest of 3 pauses)")
     assert "--max-stop 8" in stops.next_step(5000, "c", 2) and "C kernel" not in stops.next_step(5000, "c", 2)
     assert "C kernel" in stops.next_step(5000, "python", 2) and "--max-stop" not in stops.next_step(600_000, "python", 2)
 

@@ -273,7 +273,7 @@ def _prepared(session: Session, world: World, owning: bool = True) -> Prepared:
     if shared is not None:
         return shared
     containers = (signatures.CPLUSPLUS if cplusplus.is_used(world) else 0) | (signatures.RUST if rust.is_used(world) else 0)
-    session.budget.progress.stage = "looking for runtimes and classes"
+    session.budget.progress.stage = "finding runtimes and classes"
     recognisers = registry.here(world)
     own = [
         *([TREE_NODE] if containers & signatures.CPLUSPLUS else []),
@@ -446,7 +446,7 @@ def _contents(session: Session, world: World, labels: LabelSet, signer: Signer) 
         for label in by_name.get((recogniser.module, one.name), ())
     ]
     bases = [node.start for node in reach.regions.nodes] + [root.start for root in reach.regions.roots]
-    session.budget.progress.stage = "looking how much of blocks is content"
+    session.budget.progress.stage = "reading contents"
     return fill(signer, reach.graph, rules, bases, any(heap.shape.in_size_classes for heap in session.heaps.all()))
 
 
@@ -490,7 +490,7 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
     roots = Names(session.target, reach)
     words = {label: asked.owning_words(match) for label, match in zip(frequent, signed)} if owning and speakers_ else {}
     called = paths(session, reach, roots, signer.labels(), names, speakers_, words) if owning else None
-    session.budget.progress.stage = "naming blocks by what points to them"
+    session.budget.progress.stage = "naming blocks"
     worth = [signatures.UNKNOWN if name is None else signatures.BY_CONTENT if name.sure == CONTENT else signatures.KNOWN for name in names]
     if beyond.containers & signatures.RUST:
         rows = {asked.asks.index(rust.STRONG_ROW): signatures.STRONG, asked.asks.index(rust.COUNTS_ROW): signatures.COUNTS}

@@ -341,5 +341,5 @@ def tally(session: Session, reach: Reach, names: Names, paths: Optional[Paths] =
     shared: Optional[Tallied] = session.shared(TALLIED)
     if shared is not None:
         return shared
-    session.budget.progress.stage = "looking for what owns what"
+    session.budget.progress.stage = "finding owners"
     return session.share(TALLIED, Tallied(reach, names, paths))

@@ -4,7 +4,6 @@ import heapq
 import re
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.dominance import LEAST_SHARED, MOST_KEEPING, MOST_OWNERS, SUSPECT_SHARE, Tallied
 from gdbheapx.analysis.reachability.owners import MAPPING, SHARED, Owned, Owners, Suspect
 from gdbheapx.kernel.blocks.graph import NO_NODE, RULE_HABIT, Joint

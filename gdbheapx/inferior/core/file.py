@@ -292,6 +292,8 @@ class Notes:
         self.pid: Optional[int] = None
         self.command: Optional[str] = None
         """comm of the process, from NT_PRPSINFO."""
+        self.command_line: Optional[str] = None
+        """At most its first 79 letters."""
         self._signal: Optional[int] = None
         self.threads: List[Thread] = []
         """The thread that died is first."""
@@ -349,11 +351,13 @@ class Notes:
             self._signal = signal if code > 0 or code == SI_TKILL else None
 
     def _process(self, desc: bytes) -> None:
-        """elf_prpsinfo: pid and comm."""
+        """elf_prpsinfo: pid, comm and psargs."""
         pid_at, name_at = (24, 40) if self._header.word_bytes == 8 else (12, 28)
         if len(desc) >= name_at + 16:
             self.pid = struct.unpack_from(self._header.order + "i", desc, pid_at)[0]
             self.command = desc[name_at : name_at + 16].split(b"\0")[0].decode("utf-8", "replace")
+            line = desc[name_at + 16 : name_at + 16 + 80].split(b"\0")[0].decode("utf-8", "replace")
+            self.command_line = line.strip() or None
 
 
 def parse_files(header: Header, desc: bytes) -> List[FileMapping]:

@@ -1,10 +1,11 @@
 """A process behind a gdb stub (gdbserver, QEMU, rr): every byte comes through gdb, maps and auxv from what gdb prints."""
 
 import re
+import time
 from typing import Callable, Dict, List, Optional
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import BulkSource, CallSource, Mapping, Thread
+from gdbheapx.inferior.base import BulkSource, CallSource, Identity, Mapping, Thread, utc
 from gdbheapx.inferior.elf.file import Header, parse_header
 from gdbheapx.inferior.elf.link_map import AT_PHDR
 from gdbheapx.inferior.source import Source
@@ -41,6 +42,9 @@ class RemoteSource(Source):
             return self._execute(command)
         except HeapxError:
             return ""
+
+    def identity(self) -> Identity:
+        return super().identity()._replace(time=utc(time.time()))
 
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
         return self._read(address, size_bytes) if address >= 0 else b""

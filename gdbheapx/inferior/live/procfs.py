@@ -302,6 +302,27 @@ def environment_range(pid: int) -> Optional[Tuple[int, int]]:
 
     What /proc/PID/environ would give, which brings pages in from swap without a word (fields env_start and env_end: proc_pid_stat(5)).
     """
-    fields = (slurp("/proc/%d/stat" % entry(pid)) or b"").rpartition(b")")[2].split()
-    start, end = (int(fields[47]), int(fields[48])) if len(fields) > 48 else (0, 0)
+    return _range(_stat(pid), 47)
+
+
+def argument_range(pid: int) -> Optional[Tuple[int, int]]:
+    """The same of its command line (arg_start, arg_end)."""
+    return _range(_stat(pid), 45)
+
+
+def uptime_s(pid: int) -> Optional[int]:
+    """For how many seconds it has run (starttime)."""
+    fields = _stat(pid)
+    if len(fields) <= 19:
+        return None
+    return max(0, int(time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")))
+
+
+def _stat(pid: int) -> List[bytes]:
+    """The fields of /proc/PID/stat behind the name: the first is the third of proc_pid_stat(5)."""
+    return (slurp("/proc/%d/stat" % entry(pid)) or b"").rpartition(b")")[2].split()
+
+
+def _range(fields: List[bytes], place: int) -> Optional[Tuple[int, int]]:
+    start, end = (int(fields[place]), int(fields[place + 1])) if len(fields) > place + 1 else (0, 0)
     return (start, end) if start < end else None

@@ -14,6 +14,8 @@ well.
 import ctypes
 import errno
 import os
+import shlex
+import time
 from array import array
 from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
@@ -26,6 +28,7 @@ from gdbheapx.inferior.base import (
     CopiedMemory,
     Counting,
     HugePages,
+    Identity,
     Mapping,
     MemoryUse,
     PageTable,
@@ -33,6 +36,8 @@ from gdbheapx.inferior.base import (
     ProcessSource,
     SwapRoom,
     Thread,
+    program_name,
+    utc,
 )
 from gdbheapx.inferior.live import page_table, procfs
 from gdbheapx.inferior.live.file_systems import FileSystems, is_fuse
@@ -46,6 +51,8 @@ from gdbheapx.units import Size, plural, say
 MOST_AT_ONCE = 1 << 30
 """Bytes of one read call."""
 ENTRIES_AT_ONCE = 1 << 16
+MOST_ARGUMENTS = 4096
+"""Bytes of a command line that is shown."""
 TMPFS_MAGIC = 0x01021994
 """Of statfs(2), for tmpfs and for shared memory: pages of such files go to swap (linux/magic.h)."""
 SMALL_BYTES, KEPT_BYTES, MOST_KEPT = 3072, 4096, 4096
@@ -366,6 +373,8 @@ class LiveSource(Source):
         self.executable = procfs.executable(pid)
         self.sysroot = sysroot or procfs.root_prefix(pid)
         self._huge_setting: Optional[Tuple[Optional[str]]] = None
+        self._identity: Optional[Identity] = None
+        self._stopped_at_s: Optional[float] = None
         self._foreseen: Dict[str, Any] = {}
         """Of what is kept, what was asked for just before the stop."""
         self.forget()
@@ -494,7 +503,19 @@ class LiveSource(Source):
     def cause_of_death(self) -> Optional[Diagnostic]:
         return self._deaths.cause()
 
+    def identity(self) -> Identity:
+        """Asked for first while the process is there."""
+        if self._identity is None:
+            place = procfs.argument_range(self._pid)
+            text = self.read_prefix(place[0], min(place[1] - place[0], MOST_ARGUMENTS)).rstrip(b"\0") if place else b""
+            words = text.decode("utf-8", "replace").split("\0")
+            program = program_name(procfs.thread_name(self._pid, self._pid), words[0], self.executable)
+            line = " ".join(map(shlex.quote, words)) if text else None
+            self._identity = Identity(program, line, os.uname().nodename, None, procfs.uptime_s(self._pid))
+        return self._identity._replace(time=utc(self._stopped_at_s or time.time()))
+
     def stands_still(self, still: bool, ended: Optional[int] = None) -> None:
+        self._stopped_at_s = time.time()
         self._memory.keep(still)
         self._deaths.status = self._deaths.status if ended is None else ended
 

@@ -9,7 +9,7 @@ from gdbheapx.analysis.overview import Overview, overview
 from gdbheapx.budget import Budget
 from gdbheapx.command import Style
 from gdbheapx.report import json, overview_text
-from gdbheapx.report.text import show
+from gdbheapx.report.text import on_screen, show
 from tests.support.builders.recorded import FirstPages, Recorded, recorded, use
 
 MB = 1 << 20
@@ -54,7 +54,8 @@ def seen(target: Recorded) -> Overview:
 
 
 def text(found: Overview, plain: bool = False) -> str:
-    return "\n".join(show(Style(plain, False), overview_text.lines(found)))
+    style = Style(plain, False)
+    return "\n".join(line for page in (overview_text.lines(found), overview_text.last_lines(style, found, 99)) for line in show(style, page))
 
 
 def test_a_process_without_an_allocator_is_split() -> None:
@@ -71,6 +72,18 @@ def test_a_small_process_without_an_allocator_gets_no_verdict() -> None:
     found = seen(Recorded([use(0x10000, 0x20000, resident=0x8000)]))
     assert (found.verdict.kind, found.verdict.code) == ("inconclusive", "no-allocator")
     assert "no allocator could be read" in text(found)
+
+
+def test_the_end_fits_a_small_terminal() -> None:
+    """The verdict is said again where the head is out of sight, with as many steps as a terminal of 24 lines shows."""
+    found = seen(recorded("go-1.26-cgo-linux-6.18.smaps", modules=["/srv/service"], sections=[".gopclntab"]))
+    many = found._replace(next=list(found.next) * 9)
+    style = Style(False, False, 80, True, wraps=True)
+    lines = "".join(on_screen(style, line) for line in show(style, overview_text.last_lines(style, many, 30))).splitlines()
+    assert len(lines) <= 22 and lines.index("Verdict") < lines.index("Next steps") < len(lines) - 2 and found.verdict.lines[0].what[:40] in "\n".join(lines)
+    assert "Verdict" not in list(show(style, overview_text.last_lines(style, many, 3)))
+    whole = list(show(Style(False, False), overview_text.last_lines(Style(False, False), many, 30)))
+    assert len(whole) >= len(many.next), "a file has them all"
 
 
 def test_json_keeps_its_keys_and_has_the_new_ones() -> None:

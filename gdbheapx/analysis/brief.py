@@ -1,0 +1,46 @@
+"""The head of `report`: what it comes to, in a dozen lines. `report --brief` is no more than that."""
+
+from typing import NamedTuple, Optional, Sequence
+
+from gdbheapx.analysis.overview import Overview
+from gdbheapx.analysis.reachability.owners import Suspect
+from gdbheapx.analysis.split import Memory, taken
+from gdbheapx.model import AllocatorInfo, MemoryPart, NextStep
+from gdbheapx.verdict import HELD_BY_PROGRAM, Verdict
+
+MOST_PARTS = 3
+
+
+class Brief(NamedTuple):
+    """Members as in Overview, where it has them."""
+
+    allocators: Sequence[AllocatorInfo]
+    """Those that hold enough of the memory to be spoken of; all of them where none does."""
+    memory: Optional[Memory]
+    largest: Sequence[MemoryPart]
+    """The largest parts of the split."""
+    verdict: Verdict
+    was_looked: bool
+    """All blocks in use were looked at."""
+    suspect: Optional[Suspect]
+    """Who keeps most of them; None also where nobody keeps a fifth."""
+    next: Optional[NextStep]
+
+
+def shorten(overview: Overview) -> Brief:
+    """Return the head of this overview."""
+    parts = sorted(overview.split or (), key=lambda part: -taken(part))
+    return Brief(
+        allocators=[info for info in overview.allocators if info.id in overview.shown] or overview.allocators,
+        memory=overview.memory,
+        largest=parts[:MOST_PARTS],
+        verdict=overview.verdict,
+        was_looked=overview.inside is not None,
+        suspect=overview.inside.suspect if overview.inside is not None else None,
+        next=next((step for step in overview.next if step.command is not None), next(iter(overview.next), None)),
+    )
+
+
+def may_have_suspect(brief: Brief) -> bool:
+    """True if a look at all blocks, which there was not, would say who keeps most of the memory."""
+    return not brief.was_looked and brief.verdict.code in HELD_BY_PROGRAM

@@ -1,0 +1,151 @@
+"""What a terminal of 80x24 shows of `report`: at most 12 lines that say what it comes to, and an end with the verdict and the next steps.
+
+Files: commands/report.py, report/brief_text.py.
+"""
+
+import fcntl
+import os
+import pty
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from typing import Callable, Dict, List
+
+import pytest
+
+from tests.support.javas import JAVA
+from tests.support.jemallocs import library
+from tests.support.processes import Process, Stage
+from tests.support.tool import TOOL_SECONDS, heapx, tool_command, tool_environment
+
+pytestmark = pytest.mark.once  # how an answer is shown
+
+PYTHON = """class Item:
+    def __init__(self, number): self.name, self.tags = "item %d" % number, [number]
+cache = {number: Item(number) for number in range(40000)}
+print("ready", flush=True); input()"""
+
+
+def on_terminal(*words: str) -> List[str]:
+    """The lines that the tool writes to a terminal of 80 columns and 24 lines."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    environment = tool_environment({"NO_COLOR": "1"})
+    with subprocess.Popen([*tool_command(), *words], env=environment, stdin=subprocess.DEVNULL, stdout=follower, stderr=subprocess.PIPE) as tool:
+        os.close(follower)
+        text = b""
+        try:
+            while True:
+                text += os.read(leader, 1 << 16)
+        except OSError:  # the other side is closed
+            os.close(leader)
+        assert tool.wait(TOOL_SECONDS) in (0, 4), tool.stderr.read() if tool.stderr else b""
+    return text.decode().replace("\r\n", "\n").splitlines()
+
+
+def leaking(stage: Stage) -> Process:
+    return stage.start("leaker")
+
+
+def on_jemalloc(stage: Stage) -> Process:
+    return stage.start("leaker", env={"LD_PRELOAD": str(library())})
+
+
+def on_python(stage: Stage) -> Process:
+    process = stage.spawn([sys.executable, "-c", PYTHON])
+    process.wait_ready()
+    return process
+
+
+def on_java(stage: Stage) -> Process:
+    if not shutil.which("java"):
+        pytest.skip("no java here (Debian: openjdk-17-jdk-headless)")
+    folder = stage.folder()
+    (folder / "Big.java").write_text(JAVA)
+    process = stage.spawn(["java", "-Xmx64m", str(folder / "Big.java")], folder)
+    process.wait_ready()
+    return process
+
+
+def tiny(stage: Stage) -> Process:
+    process = stage.spawn(["sh", "-c", "echo ready; read line"])
+    process.wait_ready()
+    return process
+
+
+def check(words: List[str]) -> Dict[str, str]:
+    """Head and end of the report of this target; the head's facts."""
+    lines = on_terminal(*words, "report")
+    head = lines[: lines.index("")]
+    end = lines[-23:]
+    assert len(head) <= 12 and all(len(line) <= 80 for line in lines if "gdbheapx " not in line), lines
+    assert "Next steps" in end and (any(line.startswith("Verdict") for line in end)), end
+    labels = [line.split()[0] for line in head if line[:1].strip()]
+    assert {"Process", "Allocator", "Verdict", "Next"} <= set(labels) and {"RSS", "Memory"} & set(labels), head
+    facts: Dict[str, str] = {}
+    for line in head:
+        label = line[:11].strip() or next(reversed(facts))
+        facts[label] = (facts.get(label, "") + " " + line[11:]).strip()
+    assert "pid " in facts["Process"]
+    return facts
+
+
+@pytest.mark.parametrize("start", [leaking, on_jemalloc, on_python, on_java, tiny])
+def test_a_process(stage: Stage, start: Callable[[Stage], Process]) -> None:
+    """Who, since when, where, when, for how long it paused; the next command is whole and runs."""
+    process = start(stage)
+    facts = check(["--pid", str(process.pid)])
+    assert "up " in facts["Process"] and " UTC on %s; paused " % os.uname().nodename in facts["Read"] and facts["Command"]
+    if facts["Next"].startswith("gdbheapx "):
+        words = shlex.split(facts["Next"])[1:]
+        assert words[:2] == ["-p", str(process.pid)] and heapx(words[:2], words[2], "--help").code == 0
+    if start is tiny:
+        brief = on_terminal("--pid", str(process.pid), "report", "--brief")
+        assert [line[:11].strip() for line in brief[: len(facts)]][:4] == list(facts)[:4] and "Next steps" not in brief
+    if start is on_python:
+        assert facts["Suspect"].startswith("__main__.cache, dict of 40,000 entries, ")
+    if start is on_jemalloc:
+        assert facts["Allocator"].startswith("jemalloc 5")
+
+
+def test_a_core_and_a_snapshot(stage: Stage, tmp_path: Path) -> None:
+    """They say when memory was as they tell it; a cut core has its head, too, and a file without names tells neither host nor words."""
+    process = leaking(stage)
+    for names, file in (([], tmp_path / "a.snap"), (["--no-names"], tmp_path / "b.snap")):
+        assert heapx(["--pid", str(process.pid)], "snapshot", *names, str(file)).code == 0
+        facts, target = check(["--snapshot", str(file)]), heapx(["--snapshot", str(file)], "report", "--brief", "--json").envelope["target"]
+        assert "taken 20" in facts["Snapshot"] and ("leaker" in str(facts)) != bool(names)
+        assert (target["host"], bool(target["command_line"])) == ((None, False) if names else (os.uname().nodename, True))
+        assert target["time"] == target["taken"] and target["uptime_s"] is not None
+    core, cut = process.core(), tmp_path / "cut.core"  # the kernel ends the process for it
+    cut.write_bytes(core.read_bytes()[: core.stat().st_size // 2])
+    for file in (core, cut):
+        facts = check(["--core", str(file)])
+        assert ", written 20" in facts["Core"] and "paused" not in str(facts) and "leaker" in facts["Process"]
+
+
+def test_facts_in_json(stage: Stage) -> None:
+    """Program, words, host, time, uptime and pause; the old names stay beside the new ones. --brief has the head's members."""
+    process = leaking(stage)
+    answer = heapx(["--pid", str(process.pid)], "report", "--brief", "--json")
+    target = answer.envelope["target"]
+    assert (target["program"], target["host"], target["pauses"], target["pause_ms"]) == ("leaker", os.uname().nodename, target["stops"], target["stopped_ms"])
+    assert target["command_line"].startswith(str(process.popen.args[0])) and target["uptime_s"] >= 0 and target["time"].endswith("Z")  # type: ignore[index]
+    assert set(answer.data) == {"allocators", "memory", "largest", "verdict", "was_looked", "suspect", "next"}
+    secret = heapx(["--pid", str(process.pid)], "report", "--brief", "--no-names", "--json").envelope["target"]
+    assert (secret["host"], secret["command_line"]) == (None, None)
+
+
+def test_a_small_process_is_looked_at_by_itself(stage: Stage) -> None:
+    """In a copy, so that it does not pause longer; --no-deep does not, and says how to find out."""
+    process = leaking(stage)
+    target = ["--pid", str(process.pid)]
+    by_itself, asked, without = (heapx(target, "report", *words, "--json").data for words in ([], ["--deep"], ["--no-deep"]))
+    assert by_itself["inside"] is not None and without["inside"] is None
+    assert by_itself["inside"]["used"]["blocks"] == asked["inside"]["used"]["blocks"] and by_itself["verdict"]["code"] == asked["verdict"]["code"]
+    text = heapx(target, "report", "--no-deep", "--brief").stdout.decode()
+    assert "Suspect    not looked for: gdbheapx -p %d report --deep" % process.pid in text
