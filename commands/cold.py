@@ -60,6 +60,7 @@ def watch(session: Session, options: Options) -> None:
         argument("--yes", action="store_true", help="with --for: do not ask for confirmation"),
     ],
     reads=Reads.OWNERS,
+    live=True,
     help=HELP,
     examples=("-p 4711 cold", "-p 4711 cold --for 60"),
     snapshot=True,

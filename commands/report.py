@@ -119,6 +119,8 @@ def report(session: Session, options: Options) -> Answer:
         session.store = session.store or Taking()  # what the blocks are is asked once more
     made = functools.cache(functools.partial(read, session, options))
     overview = session.kept("report", Overview, lambda: made()[0])
+    if session.place is not None:
+        overview = overview.without(session.place.refuses)
     page = session.kept("page", Optional[PageParts], lambda: made()[1]) if options.page else None
     if page is not None and page.flame is None and not session.target.has_memory and session.shared(find.TOLD) is not None:
         page = page._replace(flame=owned.find_paths(session).flame())

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional
 
 from gdbheapx.command import Answer, Options, Style, argument, command, count, seconds, some_seconds
 from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.hints import run
 from gdbheapx.problems import NOT_LIVE
 from gdbheapx.session import Session
 
@@ -158,7 +159,7 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
                 shown = [encoded.end(event)] if options.json else told.end(event, history)
                 made = page.end(event, history) if page is not None else []
                 pair = captures.pair() if captures is not None else ()
-                shown = [*shown, *(["gdbheapx diff %s %s" % pair] if pair and not options.json else [])]
+                shown = [*shown, *([run("diff %s %s", *pair)] if pair and not options.json else [])]
                 shown = [*shown, *(made if not options.json else [])]
             yield from shown
     finally:

@@ -140,10 +140,13 @@ class Heap:
         name: str = NAME,
         runs: bool = False,
         path: Optional[str] = None,
+        about: Sequence[str] = (),
     ) -> None:
-        """Made by open() and current(). `runs`: it is a process that runs meanwhile; `path`: the snapshot's file."""
+        """Made by open() and current(). `runs`: it is a process that runs meanwhile; `path`: the snapshot's file; `about`: the options of
+        a command line that asks the same."""
         self._opener, self._settings, self._words, self._name = opener, settings, list(words), name
         self._names, self._short_stop, self._runs, self._path = names, short_stop, runs, path
+        self._about = about
         self._target: Optional[Target] = None
         self._is_stopped = False
         self._told: List[Problem] = []
@@ -295,9 +298,8 @@ class Heap:
         def nowhere(text: str) -> None:
             """Nothing is written."""
 
-        return runner.Host(
-            self._name, nowhere, log.warning, opener, self._settings, keep=keep, tell=log.info
-        )
+        about = self._about
+        return runner.Host(self._name, nowhere, log.warning, opener, self._settings, keep=keep, tell=log.info, options=about)
 
     def _opened(self) -> Optional[Target]:
         """A core or snapshot is opened once, a process that runs anew for each question: what is loaded may change."""
@@ -383,7 +385,7 @@ def open(
             raise refused
         return direct.open_any(asked)
 
-    made = Heap(opener, direct.settings(asked), words, names, short_stop, NAME, pid is not None, paths[1])
+    made = Heap(opener, direct.settings(asked), words, names, short_stop, NAME, pid is not None, paths[1], asked.of_target())
     if pid is None:
         made._opened()  # what is no core or snapshot is told now
     else:

@@ -295,13 +295,16 @@ def refusal(cause: str, hint: Optional[str], code: "Code") -> "HeapxError":
 
 def end(words: Sequence[str], error: "HeapxError") -> int:
     """Tell the error of a command line that ends before its command runs: one line and, with --json, the envelope. Its exit code."""
-    from gdbheapx import runner
+    from gdbheapx import place, runner
 
+    try:
+        asked, rest = split(words)
+        error.write(place.of_options(asked.of_target()).line)
+    except Wrong:
+        rest = list(words)
     fail("gdbheapx: " + runner.error_line(error))
     try:
-        write(runner.failure(split(words)[1], error))
-    except Wrong:
-        write(runner.failure(words, error))
+        write(runner.failure(rest, error))
     except OSError:
         pass  # the line and the exit code are left
     return error.exit_code

@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Named
 
 from gdbheapx.catalogue import ALIASES, file_of
 from gdbheapx.errors import UsageError
+from gdbheapx.hints import Write, alone
 from gdbheapx.session import Session
 from gdbheapx.stops import READ_STOP_S, Reads
 
@@ -129,6 +130,8 @@ class Style(NamedTuple):
     """Texts in tables are shortened to fit: on a terminal, but never for a program that reads them."""
     wraps: bool = False
     """Sentences take several lines of that width: on a terminal."""
+    command_line: Write = alone
+    """Writes a command that a text names, for the place where it is read."""
 
 
 class Command(NamedTuple):
@@ -162,6 +165,8 @@ class Command(NamedTuple):
     """Command lines without the program's name."""
     in_shell: bool = False
     """gdb does not offer it."""
+    live: bool = False
+    """It asks a process: no core answers it."""
     given: Mapping[str, Any] = {}
     """Options that its name sets: it is an older name of a command that has them."""
     settle: Optional[Callable[[Session, Options], None]] = None
@@ -187,6 +192,7 @@ def command(
     before: Optional[Callable[[Session, Options], None]] = None,
     examples: Sequence[str] = (),
     in_shell: bool = False,
+    live: bool = False,
     settle: Optional[Callable[[Session, Options], None]] = None,
 ) -> Callable[[Callable[[Session, Options], Answer]], Callable[[Session, Options], Answer]]:
     """Declare the function below as the command `name`; it gets the session and its parsed options.
@@ -214,6 +220,7 @@ def command(
             before,
             examples,
             in_shell,
+            live,
             {},
             settle,
         )

@@ -79,7 +79,8 @@ def run(invocation: Invocation, fail: Callable[[str], None], refusal: Optional[H
 
     out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
     shown = output.screen(1, os.environ)
-    host = runner.Host("gdbheapx", out.write, fail, open_target, settings(asked), out.flush, screen=shown, refusal=refusal)
+    options = asked.of_target()
+    host = runner.Host("gdbheapx", out.write, fail, open_target, settings(asked), out.flush, None, None, shown, None, refusal, options)
     return runner.perform(invocation.parsed, host)
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any, Dict, Optional
 
+from gdbheapx import hints
 from gdbheapx.problems import BUSY, CUT, INTERRUPTED, MEMORY_UNREADABLE, NO_ANSWER, REFUSED, USAGE, Code
 
 
@@ -22,11 +23,16 @@ class HeapxError(Exception):
     def line(self) -> str:
         """The error as the one line that is shown: cause, then next step."""
         cause = self.message.rstrip(".")
-        return "%s; %s" % (cause, self.hint) if self.hint else cause
+        return hints.whole("%s; %s" % (cause, self.hint) if self.hint else cause)
+
+    def write(self, line: hints.Write) -> None:
+        """Have the commands that it names written for where it is read."""
+        self.message, self.hint = hints.whole(self.message, line), None if self.hint is None else hints.whole(self.hint, line)
+        self.args = (self.message,)
 
     def document(self) -> Dict[str, Optional[str]]:
         """The member `error` of JSON."""
-        return {"code": self.code, "message": self.message.rstrip("."), "hint": self.hint}
+        return {"code": self.code, "message": hints.whole(self.message.rstrip(".")), "hint": self.hint and hints.whole(self.hint)}
 
 
 def said(document: Any) -> Optional[HeapxError]:

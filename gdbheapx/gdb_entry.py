@@ -143,7 +143,8 @@ def serve(out: Out, command: str, told: GdbStatus) -> int:
     runner.set_debugger_version(gdb_target.version())
     settings = runner.Settings(symbols_path=[os.path.abspath(directory) for directory in asked.symbols], debug_directories=asked.debug_dirs)
     shown = Screen(*json.loads(os.environ.pop(SCREEN)))
-    ended = runner.perform(parsed, runner.Host("gdbheapx", out.write, fail, hand_over, settings, out.flush, screen=shown))
+    host = runner.Host("gdbheapx", out.write, fail, hand_over, settings, out.flush, screen=shown, options=asked.of_target())
+    ended = runner.perform(parsed, host)
     if ended.line is not None:
         fail("gdbheapx: " + ended.line)
     return ended.code

@@ -69,6 +69,11 @@ class GlobalOptions(NamedTuple):
                 words += [name, value]
         return words + ["--no-debug-info"] * self.no_debug_info + ["--debuginfod"] * self.debuginfod
 
+    def of_target(self) -> List[str]:
+        """Those that name the target, and with which it is opened, as a command that asks the same repeats them."""
+        words = self._replace(gdb=None).words()
+        return ["-p" if word == "--pid" else word for word in words[:1]] + words[1:]
+
     @staticmethod
     def from_words(words: Sequence[str]) -> "GlobalOptions":
         """The reverse of words()."""

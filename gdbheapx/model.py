@@ -3,6 +3,7 @@
 from typing import Annotated, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column
+from gdbheapx.hints import bare
 from gdbheapx.problems import Code
 from gdbheapx.units import Said, plain_form, say
 
@@ -187,29 +188,50 @@ class Finding(NamedTuple):
 
 
 class Step(Said):
-    """What to do next: a sentence that begins with the command to type."""
+    """What to do next: a sentence that begins with the command to type. One of this tool is a mark (hints.py)."""
 
     command: str
     why: str
 
-    def __new__(cls, command: str, why: str) -> "Step":
-        """The sentence is `COMMAND WHY`."""
+    saves_bytes: Optional[int]
+    measured: bool
+
+    def __new__(cls, command: str, why: str, saves_bytes: Optional[int] = None, measured: bool = False) -> "Step":
+        """The sentence is `COMMAND WHY`. `measured`: what it saves was asked of the process, not estimated."""
         made = str.__new__(cls, "%s %s" % (command, why))
         made.plain, made.command, made.why = "%s %s" % (command, plain_form(why)), command, why
+        made.saves_bytes, made.measured = saves_bytes, measured
         return made
 
 
 class NextStep(NamedTuple):
-    """A step as JSON shows it."""
+    """A step as JSON shows it without target; Advice has the whole line."""
 
     command: Optional[str]
     """What to type, in this tool unless it says otherwise; None if the step is no command."""
     why: str
 
+
+class Advice(NamedTuple):
+    """What to do next."""
+
+    command: Optional[str]
+    """The line to type; None if the step is no command. One of this tool is a mark (hints.py)."""
+    why: str
+    saves_bytes: Optional[int] = None
+    """What it would return to the OS; None: that is not known."""
+    measured: bool = False
+    """That figure was asked of the process, or reckoned from its structures, and is no estimate."""
+
     @property
     def sentence(self) -> Said:
         """As text shows it."""
-        return say("%s", self.why) if self.command is None else say("%s %s", self.command, self.why)
+        return say("%s", self.why) if self.command is None else say("%s   %s", self.command, self.why)
+
+    @property
+    def bare(self) -> NextStep:
+        """Without target."""
+        return NextStep(None if self.command is None else bare(self.command), self.why)
 
 
 Totals = Dict[str, Optional[int]]

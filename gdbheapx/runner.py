@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
-from gdbheapx import __version__, command, problems, stops, units
+from gdbheapx import __version__, command, hints, place, problems, stops, units
 from gdbheapx import kernel as kernels
 from gdbheapx.budget import PAUSE_S, Attempts, Budget, Interrupts, Progress
 from gdbheapx.command import Answer, Style
@@ -15,6 +15,7 @@ from gdbheapx.inferior.base import Identity, Target
 from gdbheapx.kernel.common import watchdog
 from gdbheapx.model import AllocatorInfo, Problem
 from gdbheapx.output import CannotWrite, Screen, Sink, Spool, Write
+from gdbheapx.place import IN_GDB, SHELL
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 from gdbheapx.work import MOST_STEPS, WORK, never
@@ -42,9 +43,6 @@ MOST_STOPS = 16
 TRIES = 3
 """How often a live process is prepared anew because it loaded or unloaded an object meanwhile."""
 
-
-SHELL, IN_GDB = "gdbheapx", "heapx"
-"""The name of the command in a shell, and of the one that gdb has."""
 
 
 class Settings(NamedTuple):
@@ -84,6 +82,8 @@ class Host(NamedTuple):
     """Gives the address that an expression has, where a debugger is there."""
     refusal: Optional[HeapxError] = None
     """Why there will be no answer, where that is known beforehand: `open` raises it."""
+    options: Sequence[str] = ()
+    """Of the shell, those that name the target: hints repeat them."""
 
 
 class Found(NamedTuple):
@@ -134,16 +134,16 @@ def failed(name: str, error: HeapxError) -> str:
     return '{"schema": "gdbheapx/1", "command": %s, "data": null%s\n' % (_encoded(name), tail(NOBODY, tool(None, None), error))
 
 
-def tail(parts: Dict[str, Any], made_by: Dict[str, Any], error: Optional[HeapxError] = None) -> str:
-    """What stands behind the data of an envelope."""
+def tail(parts: Dict[str, Any], made_by: Dict[str, Any], error: Optional[HeapxError] = None, line: hints.Write = hints.alone) -> str:
+    """What stands behind the data of an envelope. `line` writes the commands that it names."""
     members = {**({} if error is None else {"error": error.document()}), **parts, "tool": made_by}
-    return "".join(',\n"%s": %s' % (name, _encoded(value)) for name, value in members.items()) + "}"
+    return "".join(',\n"%s": %s' % (name, _encoded(value, line)) for name, value in members.items()) + "}"
 
 
-def _encoded(value: Any) -> str:
+def _encoded(value: Any, line: hints.Write = hints.alone) -> str:
     from gdbheapx.report import json
 
-    return json.encode(value)
+    return json.encode(value, line)
 
 
 NOBODY: Dict[str, Any] = {
@@ -169,6 +169,7 @@ def run(words: Sequence[str], host: Host) -> Ended:
     try:
         parsed = command.parse(words, host.name, host.evaluate)
     except UsageError as error:
+        error.write(place.of_options(host.options, host.name).line)
         try:
             host.write(failure(words, error))
             host.flush()
@@ -309,6 +310,7 @@ class Run:
     def _no_answer(self, error: HeapxError) -> Ended:
         """Let the process go, and write the envelope: to where the answer would be; to the host if it cannot be written there."""
         self._let_go()
+        error.write(self.place.line)
         if self.session is not None:
             self.session.about_swap(self._swapped_in())
         has_no_file = self.sink is None or (isinstance(error, CannotWrite) and bool(getattr(self.options, "output", None)))
@@ -411,6 +413,13 @@ class Run:
         target.held_by_caller = True
         return self.session or self._new_session()
 
+    @property
+    def place(self) -> place.Place:
+        """Where the answer is read, and of what."""
+        if self.target is None:
+            return place.of_options(self.host.options, self.host.name)
+        return place.of_target(self.target.facts(), self.host.options, self.host.name)
+
     def _set_limits(self) -> None:
         """How long the process may stand still. With --read-swap pages in swap are read whatever there is room for."""
         if self.target is not None and not self.target.held_by_caller:
@@ -452,7 +461,7 @@ class Run:
         discovery = self.target.discovery if self.target is not None else None
         session = Session(self.target, self.budget, self.options.allocator or self.host.settings.allocator, self.attempts, discovery)
         session.debugger_version = debugger_version(self.target)
-        session.in_gdb = self.host.name == IN_GDB
+        session.in_gdb, session.place = self.host.name == IN_GDB, self.place
         session.pack_directories = self.host.settings.symbols_path
         for directory in session.pack_directories:
             if not os.path.isdir(directory):
@@ -701,12 +710,13 @@ class Run:
     def _records(self, session: Session, answer: Answer, spool: Optional[Spool]) -> Callable[[], None]:
         """Hand the answer over as it is."""
         data: List[Any] = []
-        self._guard(lambda: data.append(answer.found()))
+        line = self.place.line
+        self._guard(lambda: data.append(hints.in_records(answer.found(), line)))
 
         def finish() -> None:
             self._finish(session, None)
             found = data[0] if data else None
-            parts = session.partial, list(session.problems), self._target(), self._allocators(), self._tool()
+            parts = session.partial, hints.in_records(list(session.problems), line), self._target(), self._allocators(), self._tool()
             if self.host.keep is not None:
                 self.host.keep(Found(answer, found, *parts))
 
@@ -719,7 +729,7 @@ class Run:
         data, write = answer.data(), self._writer(spool)
         self._begin(spool)
         write(self._head())
-        json.write(data, write, self._guard)
+        json.write(data, write, self._guard, self.place.line)
 
         def finish() -> None:
             self._finish(session, spool)
@@ -777,7 +787,7 @@ class Run:
         width = None if self.options.wide else screen.width
         color = self.host.settings.color if self.options.color == "auto" else self.options.color == "always"
         color = screen.has_colors if color is None else color and not getattr(self.options, "output", None)
-        return Style(bool(self.options.bytes), color, width, screen.shortens, screen.wraps)
+        return Style(bool(self.options.bytes), color, width, screen.shortens, screen.wraps, self.place.line)
 
     def _writer(self, spool: Optional[Spool]) -> Write:
         if spool is not None:
@@ -853,7 +863,7 @@ class Run:
         }
         if session is not None and session.coverage is not None:
             parts["coverage"] = session.coverage
-        return tail(parts, self._tool(), error)
+        return tail(parts, self._tool(), error, self.place.line)
 
     def _tool(self) -> Dict[str, Any]:
         return tool(self.target, self._kernel_name())

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gdbheapx.kernel.binding import CKernel
     from gdbheapx.kernel.common.in_ram import Ram
     from gdbheapx.kernel.common.records import Kernel
+    from gdbheapx.place import Place
 
 Made = TypeVar("Made")
 
@@ -69,6 +70,8 @@ class Session:
         """Only while a snapshot is taken, or answers."""
         self.in_gdb = False
         """The command was typed in a gdb, not in a shell."""
+        self.place: Optional[Place] = None
+        """Where the answer is read: for who shows it, not for models."""
         self.without_names = self.without_keys = False
         """No answer has paths to the program's own objects; or only such as have no keys, which are data."""
         self.is_rehearsal = False

@@ -3,6 +3,7 @@
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx import findings
+from gdbheapx.hints import ask
 from gdbheapx.model import CERTAIN, GUESS, SURENESS, Finding, Step
 from gdbheapx.units import Said, Size, say, share
 
@@ -171,9 +172,9 @@ def what_is_in_use(code: Optional[str], statuses: Sequence[str] = ("used",)) -> 
     """The commands that show it, where the program has most of the memory, or part of it. `statuses`: of the allocator's blocks in use."""
     if code not in HELD_BY_PROGRAM:
         return []
-    steps = [Step("chunks --histogram", "shows which sizes are in use")]
+    steps = [Step(ask("chunks --histogram"), "shows which sizes are in use")]
     if code == findings.IN_USE:
-        steps.append(Step("chunks %s --sort size" % " ".join("--status " + status for status in statuses), "lists the largest blocks"))
+        steps.append(Step(ask("chunks %s --sort size" % " ".join("--status " + status for status in statuses)), "lists the largest blocks"))
     return steps
 
 

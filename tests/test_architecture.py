@@ -13,8 +13,8 @@ from gdbheapx.allocators import REGISTRY
 pytestmark = [pytest.mark.once, pytest.mark.first]  # reads the sources
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"arch", "errors", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "mounts", "apart", "descriptors", "budget", "stops", "own_memory", "kernel", "child_python", "work", "__version__"}
-ENTRY = {"api", "catalogue", "cli", "command", "completion", "copying", "direct", "gdb_entry", "gdb_startup", "gdbinit", "help_pages", "invocation", "output", "runner", "session", "worker"}
+SHARED = {"arch", "errors", "hints", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "mounts", "apart", "descriptors", "budget", "stops", "own_memory", "kernel", "child_python", "work", "__version__"}
+ENTRY = {"api", "catalogue", "cli", "command", "completion", "copying", "direct", "gdb_entry", "gdb_startup", "gdbinit", "help_pages", "invocation", "output", "place", "runner", "session", "worker"}
 ALLOWED = {
     "inferior": {"inferior"},
     "layout": {"inferior", "layout", "packs"},
@@ -25,7 +25,7 @@ ALLOWED = {
     "snapshot": {"inferior", "allocators", "analysis", "session", "command", "invocation", "output", "snapshot"},
     "report": {"allocators", "analysis", "report", "command", "snapshot"},
     "query": {"allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "worker", "query"},
-    "extras": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "worker", "api", "extras"},
+    "extras": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "place", "worker", "api", "extras"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},
     "commands": {"allocators", "layout", "analysis", "snapshot", "query", "extras", "report", "actions", "session", "command"},

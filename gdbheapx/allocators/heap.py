@@ -42,6 +42,7 @@ from gdbheapx.allocators.records import (
     heap_sum,
 )
 from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, Table, add, columns_of, sums
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, BlockFilter, Blocks, BlockShape
 from gdbheapx.layout.pack import Pack
@@ -338,7 +339,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         from gdbheapx import findings, verdict
 
         verdicts, way = [], self.returning
-        steps = [Step("%s --dry-run" % way.command, "shows what %s would return to the OS" % way.call)] if way is not None else []
+        steps = [Step(ask("%s --dry-run" % way.command), "shows what %s would return to the OS" % way.call)] if way is not None else []
         for heap in facts:
             name, used = heap.info.id, sum(row.used_bytes for row in heap.sizes)
             reserved = sum(claim.end - claim.start for claim in heap.claims)

@@ -14,6 +14,7 @@ from gdbheapx.analysis.reachability.heap_graph import is_leak_unknown, lacks_hol
 from gdbheapx.analysis.runtime_tables import RuntimeTable, Watch
 from gdbheapx.analysis.split import Split
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import ask
 from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.model import Finding, Step
 from gdbheapx.session import Session
@@ -120,17 +121,18 @@ def with_open(judged: Verdict, inside: Optional[Inside]) -> Verdict:
 def leaks_steps(session: Session, judged: Verdict, inside: Optional[Inside]) -> List[Step]:
     """What comes first where much is leaked, or may be; none else."""
     if judged.kind == verdict.LEAKED or is_much_leaked(inside):
-        return [Step("leaks", "shows what nothing points to any more" + session.stands_still(Reads.GRAPH))]
+        return [Step(ask("leaks"), "shows what nothing points to any more" + session.stands_still(Reads.GRAPH))]
     if find_much_garbage(judged.code, inside) is not None:
-        return [Step("leaks", "shows the garbage, by class, and what frees it" + session.stands_still(Reads.GRAPH))]
+        return [Step(ask("leaks"), "shows the garbage, by class, and what frees it" + session.stands_still(Reads.GRAPH))]
     if not is_open(judged.code, inside):
         return []
     if inside is None or inside.may_be_garbage:
-        return [Step("leaks", "shows whether part of it is leaked: what nothing points to any more" + session.stands_still(Reads.GRAPH))]
+        why = "shows whether part of it is leaked: what nothing points to any more"
+        return [Step(ask("leaks"), why + session.stands_still(Reads.GRAPH))]
     codes = {problem.code for problem in session.problems}
     why = "before the next core puts into it the mapped files that this one lacks: they may hold these blocks"
     step = Step("echo 0x3f > /proc/PID/coredump_filter", why)
-    return [Step("leaks", "shows what nothing that was read points to"), *([step] if problems.FILES_NOT_DUMPED in codes else [])]
+    return [Step(ask("leaks"), "shows what nothing that was read points to"), *([step] if problems.FILES_NOT_DUMPED in codes else [])]
 
 
 def with_leaked(judged: Verdict, inside: Optional[Inside], whole_bytes: int = 0) -> Verdict:
@@ -187,7 +189,7 @@ class Runtimes:
             what.append("says what of it is leaked, who keeps most of the rest and what it is")
         if self._names:
             what.append("adds a table of all memory, each byte once: %s, malloc and other mappings" % " and ".join(self._names))
-        return [Step("report --deep", "; ".join(what) + self._session.stands_still(Reads.CENSUS))] if what else []
+        return [Step(ask("report --deep"), "; ".join(what) + self._session.stands_still(Reads.CENSUS))] if what else []
 
 
 class Looked(NamedTuple):
@@ -280,16 +282,16 @@ def steps_to_suspect(found: Optional[Inside]) -> List[Step]:
     suspect = found.suspect if found is not None else None
     if suspect is None or suspect.kind != owners.SHARED or suspect.accumulation.address is None:
         return []
-    return [Step("refs %s" % suspect.accumulation.address, "shows what points to the suspect's memory")]
+    return [Step(ask("refs %s", suspect.accumulation.address), "shows what points to the suspect's memory")]
 
 
 def steps(code: Optional[str], session: Session) -> List[Step]:
     """Commands that go on from such a verdict; the first says for how long a process stands still for them."""
     stop = session.stands_still(Reads.CENSUS if code in HELD_BY_PROGRAM else Reads.PINS)
     held = [
-        Step("owners", "shows which variables, threads and blocks keep what is in use alive" + stop),
-        Step("census", "shows what it is, by class, type and content"),
-        Step("leaks", "shows what nothing points to any more"),
+        Step(ask("owners"), "shows which variables, threads and blocks keep what is in use alive" + stop),
+        Step(ask("census"), "shows what it is, by class, type and content"),
+        Step(ask("leaks"), "shows what nothing points to any more"),
     ]
-    kept = [Step("pins", "shows which blocks in use keep free memory from being returned" + ("" if code in HELD_BY_PROGRAM else stop))]
+    kept = [Step(ask("pins"), "shows which blocks in use keep free memory from being returned" + ("" if code in HELD_BY_PROGRAM else stop))]
     return [*(held if code in HELD_BY_PROGRAM else []), *(kept if code in PINNED else [])]

@@ -8,6 +8,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx import findings as codes
 from gdbheapx.analysis.memory import kinds
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.model import Step
 
@@ -175,12 +176,12 @@ def steps(
     if not advice.live:
         return ["look at the mappings listed above: this memory is not malloc's"]
     own = [
-        Step("owners", "shows who keeps most of it, by the names that the program has for it"),
-        Step("census", "shows the objects by type"),
+        Step(ask("owners"), "shows who keeps most of it, by the names that the program has for it"),
+        Step(ask("census"), "shows the objects by type"),
     ]
     beside = [
-        Step("owners", "shows who keeps malloc's blocks beside it, those of code in C"),
-        Step("leaks", "shows which of them nothing points to any more"),
+        Step(ask("owners"), "shows who keeps malloc's blocks beside it, those of code in C"),
+        Step(ask("leaks"), "shows which of them nothing points to any more"),
     ]
     return [
         *(own if advice.is_seen and has_heap else []),

@@ -14,8 +14,9 @@ from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.runtime_tables import RuntimeTable
 from gdbheapx.analysis.split import Memory, Split, split
+from gdbheapx.hints import ask, words_of
 from gdbheapx.inferior.base import Target
-from gdbheapx.model import AllocatorInfo, Finding, HeapSum, HistogramRow, MemoryPart, NextStep, Step
+from gdbheapx.model import Advice, AllocatorInfo, Finding, HeapSum, HistogramRow, MemoryPart, NextStep, Step
 from gdbheapx.problems import STACK_LISTS_CUT, ZEROS_NOT_SOUGHT
 from gdbheapx.session import Session
 from gdbheapx.verdict import Verdict
@@ -48,6 +49,7 @@ class Overview(NamedTuple):
     findings: Sequence[Finding]
     """All that was found, the lines of the verdicts first: whoever asks for a code finds it here."""
     next: Sequence[NextStep]
+    """Those of `next_steps` without target."""
     allocators: Sequence[AllocatorInfo]
     """The owner of malloc first, as in the envelope."""
     shown: Sequence[str]
@@ -59,10 +61,20 @@ class Overview(NamedTuple):
     looked at."""
     books: Optional[Books] = None
     """What BIND's server itself counts, by memory context; None: no such program, or its contexts were not found."""
+    next_steps: Sequence[Advice] = ()
+    """What to do next, first things first."""
+
+    def without(self, is_refused: Callable[[str], bool]) -> "Overview":
+        """The same without steps that would be refused where it is read."""
+        words = [words_of(step.command) for step in self.next_steps]
+        kept = [step for step, asked in zip(self.next_steps, words) if asked is None or not is_refused(asked)]
+        return self if len(kept) == len(words) else self._replace(next_steps=kept, next=[step.bare for step in kept])
 
 
 MOST_BLOCKS = 1 << 18
 """With more of them the settings are not weighed: the process would stand still for longer than the report takes."""
+
+DOCTOR = Step(ask("doctor"), "shows what was found and what is missing")
 
 
 def overview(
@@ -116,6 +128,7 @@ def overview(
     if looked.inside is not None:
         pinned += unloaded.findings(session, looked.inside.used, looked.inside.leaked)
     said = [*main.lines, *(line for judgement in shown for line in judgement.verdict.lines)]
+    advice = _once(steps)
     beside = [*memory_verdict.findings(memory), *(finding for judgement in judged for finding in judgement.findings), *pinned]
     made = Overview(
         split=memory.parts if memory is not None else None,
@@ -128,7 +141,8 @@ def overview(
         arenas=[row for fact in facts for row in fact.arenas],
         sizes=sizes,
         findings=list(dict.fromkeys([*said, *beside])),
-        next=_once(steps),
+        next=[step.bare for step in advice],
+        next_steps=advice,
         allocators=[fact.info for fact in facts],
         shown=[judgement.allocator for judgement in shown],
         inside=looked.inside,
@@ -138,11 +152,11 @@ def overview(
     return made, looked.page
 
 
-def _once(steps: Sequence[str]) -> List[NextStep]:
+def _once(steps: Sequence[str]) -> List[Advice]:
     """Each command once, as it is said first: an allocator may name one that the memory as a whole asks for."""
-    made: Dict[str, NextStep] = {}
+    made: Dict[str, Advice] = {}
     for step in steps:
-        one = NextStep(step.command, step.why) if isinstance(step, Step) else NextStep(None, step)
+        one = Advice(step.command, step.why, step.saves_bytes, step.measured) if isinstance(step, Step) else Advice(None, step)
         made.setdefault(one.command or one.why, one)
     return list(made.values())
 
@@ -155,7 +169,7 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
     large = memory_verdict.judge(memory, target.lost_bytes(), is_open)
     if large is not None and large.verdict.kind == verdict.INCONCLUSIVE:
         beside = [line for judgement in judged for line in _beside(judgement.verdict)]
-        return large.verdict._replace(lines=[*large.verdict.lines, *beside]), [Step("doctor", "shows what was found and what is missing")]
+        return large.verdict._replace(lines=[*large.verdict.lines, *beside]), [DOCTOR]
     foreign = session.discovery.foreign_owner()
     if large is None or large.may_be_mallocs or (foreign is not None and foreign.is_anywhere):
         unread, steps = _unread(session, large.verdict.lines[0] if large is not None else None)
@@ -174,7 +188,7 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
     if not judged:
         known = "how much memory is in use and how much is free is unknown"
         nothing = verdict.inconclusive("no allocator could be read", known, None, findings.NO_ALLOCATOR)
-        return verdict.of_lines([nothing]), [Step("doctor", "shows what was found and what is missing")]
+        return verdict.of_lines([nothing]), [DOCTOR]
     main = judged[0].verdict
     if is_hidden and main.kind != verdict.INCONCLUSIVE:
         main = main._replace(sure=verdict.less_sure(["whose malloc it is"], main.sure))
@@ -209,7 +223,7 @@ def _settings(session: Session, judged: Verdict, may: Mapping[str, FrozenSet[str
     if session.target.kind != "live" or not has_free or judged.kind_1_0 == verdict.HUGE_PAGES_1_0:
         return []
     if sum(row.used_chunks + (row.free_chunks or 0) for heap in session.heaps.all() for row in heap.histogram()) > MOST_BLOCKS:
-        return [Step("what-if", "shows what a setting would save")]
+        return [Step(ask("what-if"), "shows what a setting would save")]
     from gdbheapx.analysis import what_if
 
     ways = [heap.returning.command for heap in session.heaps.all() if heap.returning is not None]
@@ -247,7 +261,7 @@ def _judged(target: Target, facts: Sequence[Facts], memory: Optional[Split], adv
     returning = {allocator.returning.command for allocator in present if allocator.returning is not None}
 
     def is_refused(step: str, ids: Sequence[str]) -> bool:
-        command = step.command if isinstance(step, Step) else None
+        command = words_of(step.command) if isinstance(step, Step) else None
         return command is not None and command.split()[0] in returning and not any(command in advisable.get(name, ()) for name in ids)
 
     made = [
@@ -295,8 +309,8 @@ def _steps(target: Target, judged: Sequence[Judged]) -> List[str]:
     if not steps and judged and all(judgement.verdict.kind == verdict.SMALL for judgement in judged):
         return ["if the process is still large, its memory is not in %s" % ("this heap" if len(judged) == 1 else "these heaps")]
     if not steps:
-        shown = [Step("arenas", "shows what could be read of each arena")] if judged else []
-        return [*shown, Step("doctor", "shows what was found and what is missing")]
+        shown = [Step(ask("arenas"), "shows what could be read of each arena")] if judged else []
+        return [*shown, DOCTOR]
     if target.kind == "core" and judged[0].verdict.code in (*_KEPT_PAGES, findings.PART_HELD):
         steps.append("on the live process the same commands also show what is in RAM")
     return steps

@@ -10,6 +10,7 @@ from gdbheapx.allocators.measured import saved_percent
 from gdbheapx.allocators.records import heap_sum
 from gdbheapx.allocators.returning import ALL
 from gdbheapx.columns import BYTES, TEXT, Column, hidden
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import MappingUse
 from gdbheapx.model import Step
 from gdbheapx.ranges import union
@@ -196,7 +197,7 @@ def best(found: WhatIf, refused: Collection[str] = ()) -> Optional[Step]:
         return None
     worth = [one for one in found.settings if one.is_advised and one.code not in refused and (one.acts_on_bytes or 0) * LEAST_PART > rss]
     said = [_said(one, rss) for one in sorted(worth, key=rank)[:2]]
-    return Step("what-if", say("shows what a setting saves: " + "; ".join(["%s"] * len(said)), *said)) if said else None
+    return Step(ask("what-if"), say("shows what a setting saves: " + "; ".join(["%s"] * len(said)), *said)) if said else None
 
 
 def _said(one: Outcome, rss: int) -> Said:

@@ -1,6 +1,5 @@
 """What `diff` shows."""
 
-import shlex
 from typing import Any, Dict, Iterator, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
@@ -11,8 +10,6 @@ from gdbheapx.snapshot.growth import DUMPED, Part
 from gdbheapx.units import Said, Size, duration, say
 
 MOST_ROWS = 10
-TARGETS = {"snapshot": "--snapshot", "core": "--core", "process": "--pid"}
-"""By what was named, the option that names it; what gdb has needs none."""
 
 
 def data(diff: Diff, limit: Optional[int]) -> Dict[str, Any]:
@@ -62,18 +59,11 @@ def page(diff: Diff, limit: int) -> Page:
             title,
             "; ".join("%s: %s" % (lacking.side, lacking.why) for lacking in diff.missing if lacking.what == name),
         )
-    if diff.next:
+    if diff.next_steps:
         yield ""
-        yield "Next"
-    for step in diff.next:
-        yield "  %s %s" % (_asking(diff.new if step.side == "new" else diff.old, step.command), step.why)
-
-
-def _asking(side: Side, command: str) -> str:
-    """A line for a shell; for gdb, of what it has itself."""
-    if side.form not in TARGETS:
-        return "heapx %s" % command
-    return "gdbheapx %s %s %s" % (TARGETS[side.form], shlex.quote(side.what), command)
+        yield "Next steps"
+    for step in diff.next_steps:
+        yield say("  %s", step.sentence)
 
 
 def _side(side: Side) -> str:

@@ -1,38 +1,41 @@
 """JSON: records as objects, addresses as hex strings, unknown as null."""
 
 from json import dumps
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Optional
 
+from gdbheapx import hints
 from gdbheapx.command import JsonLines
 from gdbheapx.model import Address
 
 Write = Callable[[str], Any]
 
 
-def jsonable(value: Any) -> Any:
-    """The value in the types that json knows."""
+def jsonable(value: Any, line: Optional[hints.Write] = None) -> Any:
+    """The value in the types that json knows. `line` writes the commands that its texts name; None: they stay as they are."""
     kind = type(value)
-    if kind is int or kind is str or kind is float or kind is bool or value is None:
+    if kind is str:
+        return hints.whole(value, line) if line is not None and hints.BEGIN in value else value
+    if kind is int or kind is float or kind is bool or value is None:
         return value
     if isinstance(value, (Address, str)):
-        return str(value)
+        return jsonable(str(value), line)
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None)
         if names is not None:
-            return {name: jsonable(member) for name, member in zip(names, value)}
-        return [jsonable(member) for member in value]
+            return {name: jsonable(member, line) for name, member in zip(names, value)}
+        return [jsonable(member, line) for member in value]
     if isinstance(value, dict):
-        return {str(name): jsonable(member) for name, member in value.items()}
+        return {str(name): jsonable(member, line) for name, member in value.items()}
     if isinstance(value, (list, set, frozenset)) or hasattr(value, "__iter__"):
-        return [jsonable(member) for member in value]
+        return [jsonable(member, line) for member in value]
     if isinstance(value, int):
         return int(value)
     return str(value)
 
 
-def encode(value: Any) -> str:
+def encode(value: Any, line: Optional[hints.Write] = None) -> str:
     """One JSON value as text; what is not UTF-8 in a file name stays readable as an escape."""
-    return dumps(jsonable(value), allow_nan=False)
+    return dumps(jsonable(value, line), allow_nan=False)
 
 
 def text(value: Any) -> str:
@@ -47,7 +50,7 @@ def text(value: Any) -> str:
     return "".join(pieces)
 
 
-def write(value: Any, out: Write, guard: Callable[[Callable[[], None]], bool]) -> None:
+def write(value: Any, out: Write, guard: Callable[[Callable[[], None]], bool], line: Optional[hints.Write] = None) -> None:
     """Write a command's data. Streams are written while they are made, callables are called when their turn comes.
 
     `guard` runs a step that reads the target; it gives False if that was cut short, and what follows is closed properly.
@@ -58,10 +61,10 @@ def write(value: Any, out: Write, guard: Callable[[Callable[[], None]], bool]) -
         out("{")
         for place, (name, member) in enumerate(value.items()):
             out("%s%s: " % (", " if place else "", dumps(name)))
-            write(_called(member, guard) if callable(member) else member, out, guard)
+            write(_called(member, guard) if callable(member) else member, out, guard, line)
         out("}")
     else:
-        out(encode(value))
+        out(encode(value, line))
 
 
 def _called(make: Callable[[], Any], guard: Callable[[Callable[[], None]], bool]) -> Any:

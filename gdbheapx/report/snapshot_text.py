@@ -3,6 +3,7 @@
 from typing import Any, Dict, Iterator
 
 from gdbheapx.command import Style
+from gdbheapx.hints import about
 from gdbheapx.report import text
 from gdbheapx.snapshot.record import GRAPH, Record
 from gdbheapx.units import Size, say
@@ -40,4 +41,4 @@ def lines(style: Style, told: Dict[str, Any]) -> Iterator[str]:
     for name, why in told["unanswered"].items():
         yield "%s: %s" % (name, why)
     yield ""
-    yield "gdbheapx --snapshot %s report" % told["file"]
+    yield "Next: %s" % about("snapshot", told["file"], "report")

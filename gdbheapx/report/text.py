@@ -6,6 +6,7 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import TEXT, Column, Table, cell, value
 from gdbheapx.command import Style
+from gdbheapx.hints import whole
 from gdbheapx.report import fitting
 from gdbheapx.units import DAMAGE, HEADING, WARNING, mark, meaning_of, plain_form
 
@@ -118,7 +119,7 @@ def described(style: Style, described_table: Table) -> List[str]:
 
 def fitted(style: Style, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> List[str]:
     """The lines of a table, as wide as the style allows; where it does not show all of it, a last line says so."""
-    cells = [[printable(str(content)) for content in row] for row in rows]
+    cells = [[printable(whole(str(content), style.command_line)) for content in row] for row in rows]
     fits = fitting.fit(columns, cells, style.width)
     shown, longest = [columns[place] for place in fits.places], fits.longest if style.shortens else None
     texts = [
@@ -139,7 +140,7 @@ def said(style: Style, sentence: str) -> str:
 
 def on_screen(style: Style, line: str, document: bool = False) -> str:
     """What is written for a line of an answer: escaped, on a terminal in as many lines as it needs, each in the colour of its meaning."""
-    shown, meaning = escaped(line, document), meaning_of(line) if style.color else None
+    shown, meaning = escaped(whole(line, style.command_line), document), meaning_of(line) if style.color else None
     lines = fitting.wrapped(shown, style.width) if style.wraps and style.width is not None else [shown]
     return "".join("%s\n" % painted(part, meaning) for part in lines)
 

@@ -11,6 +11,8 @@ from gdbheapx.analysis.census.find import Census, Managed
 from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.analysis.reachability.owners import Owners
 from gdbheapx.analysis.runtime_tables import WORDS
+from gdbheapx.hints import about
+from gdbheapx.model import Advice
 from gdbheapx.snapshot import owned
 from gdbheapx.snapshot.growth import DUMPED, Growth, growth
 from gdbheapx.snapshot.record import Outcome, Record
@@ -83,6 +85,10 @@ class Next(NamedTuple):
     command: str
     why: str
 
+    def of(self, side: Side) -> Advice:
+        """With the whole command."""
+        return Advice(about(side.form, side.what, self.command), self.why)
+
 
 class Verdict(NamedTuple):
     """What grew."""
@@ -115,6 +121,8 @@ class Diff(NamedTuple):
     """What each owner has by class; None where one of the two has no graph, or no names."""
     between_s: Optional[int] = None
     """From the one to the other, in seconds; None where it is unknown when one of them was."""
+    next_steps: Sequence[Advice] = ()
+    """The same as `next`, each with its whole command."""
 
 
 class WithBooks(NamedTuple):
@@ -160,6 +168,7 @@ def diff(
     states, grown = _states(old, new), growth(old, new)
     named = old.head.has_names and new.head.has_names
     judged = _verdict(states, grown)
+    next_ = _next(judged.code, states, grown)
     return Diff(
         old=sides[0],
         new=sides[1],
@@ -172,10 +181,11 @@ def diff(
         owners=_owners(old, new, graphs) if named else None,
         leaks=_of_models(old, new, "leaks", Leaks, _leaks),
         missing=[*_missing("old", old, graphs[0]), *_missing("new", new, graphs[1])],
-        next=_next(judged.code, states, grown),
+        next=next_,
         contexts=_contexts(old, new) if named else None,
         held=_held(graphs) if named else None,
         between_s=_between_s(sides[0].taken, sides[1].taken),
+        next_steps=[step.of(sides[step.side == "new"]) for step in next_],
     )
 
 

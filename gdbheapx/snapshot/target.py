@@ -94,13 +94,3 @@ def check(asked: command.Command, options: command.Options) -> None:
         raise HeapxError("a snapshot is no process: nothing can be changed", "ask the process: --pid N", code=NOT_IN_SNAPSHOT)
     if options.allocator is not None:
         raise HeapxError("a snapshot has the allocators together", "take it with --allocator; or " + ELSEWHERE, code=NOT_IN_SNAPSHOT)
-
-
-def is_answered(line: str) -> bool:
-    """A snapshot answers this command line, unless it was taken where that could not be."""
-    try:
-        parsed = command.parse(line.split(), "gdbheapx")
-        check(parsed.command, parsed.options)
-    except HeapxError:
-        return False
-    return True

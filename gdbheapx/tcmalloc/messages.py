@@ -8,6 +8,7 @@ from gdbheapx.allocators.heap import plain_parts
 from gdbheapx.allocators.measured import AGGRESSIVE_DECOMMIT, CACHE_BYTES
 from gdbheapx.allocators.records import Judged, Page, Part, Surroundings
 from gdbheapx.columns import Table, columns_of
+from gdbheapx.hints import ask
 from gdbheapx.model import Finding, Step
 from gdbheapx.tcmalloc.records import TcArena, TcBin, TcFacts
 from gdbheapx.units import Size, say, share
@@ -60,11 +61,11 @@ def _judge(facts: TcFacts, around: Surroundings) -> Judged:
         judged = verdict.of_lines([line], judged.sure)
     steps = verdict.what_is_in_use(judged.code)
     if judged.code in (codes.FREED_AND_HELD, codes.PART_HELD) and row.free_bytes >= WORTH_BYTES:
-        steps.append(Step("purge --dry-run", "shows what a purge would return to the OS"))
+        steps.append(Step(ask("purge --dry-run"), "shows what a purge would return to the OS"))
         if not facts.is_aggressive:
             steps.append(Step(AGGRESSIVE_DECOMMIT.text, "at the next start returns each free span at once"))
     elif judged.code == codes.FREE_REGIONS:
-        steps.append(Step("pins", "shows which blocks keep spans from being returned"))
+        steps.append(Step(ask("pins"), "shows which blocks keep spans from being returned"))
     parts = _parts(row, metadata)
     return Judged(name, (name,), held, judged, _findings(facts, row, "purge" in around.advisable.get(name, ())), steps, parts)
 

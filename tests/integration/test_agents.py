@@ -284,7 +284,7 @@ def test_next_steps_as_calls(line: Optional[str], call: Optional[Call]) -> None:
 def test_what_people_may_do_is_a_whole_line() -> None:
     """Of this tool: with what it is about; what another program is told stays as it is."""
     told = model.next_calls("report", {"next": [{"command": "trim --dry-run", "why": "a"}, {"command": "jcmd 7 GC.heap_info", "why": "b"}, {"command": None, "why": "c"}]}, {}, "7")
-    assert [step["command"] for step in told["for_people"]] == ["gdbheapx --pid 7 trim --dry-run", "jcmd 7 GC.heap_info", None]
+    assert [step["command"] for step in told["for_people"]] == ["gdbheapx -p 7 trim --dry-run", "jcmd 7 GC.heap_info", None]
     assert [step["tool"] for step in told["next"]] == ["owners", "census"]
 
 

@@ -89,7 +89,7 @@ def test_the_page_of_two_looks(stage: Stage, live: str) -> None:
         wanted = [row[field] for row in data[name] for field in fields if row[field] is not None]
         shown = read.values.get(name, [])
         assert shown[len(shown) - len(wanted) :] == wanted, name
-    assert read.lines and all(line.startswith("gdbheapx --pid %d " % large.pid) for line in read.lines)
+    assert read.lines and all(line.startswith("gdbheapx -p %d " % large.pid) for line in read.lines)
     assert heapx([], *words, "1G").stdout.decode() == "the page is in %s\n" % path
     outcome = heapx([], "diff", old, "/nowhere", "--html", str(path))
     assert outcome.code == 1 and outcome.stderr.count("\n") == 1 and pages.check(path.read_text()).values == read.values

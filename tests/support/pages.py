@@ -7,6 +7,8 @@ import re
 from html.parser import HTMLParser
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from gdbheapx import hints, place
+from gdbheapx.command import command_files
 from tests.support.paths import ROOT
 
 RECORDED = ("jemalloc-live", "glibc-core")
@@ -37,7 +39,17 @@ def recorded(name: str) -> Dict[str, Any]:
     with lzma.open(ROOT / "tests" / "data" / "pages" / (name + ".json.xz"), "rt", encoding="ascii") as file:
         recording = json.load(file)
     assert isinstance(recording, dict)
+    recording["data"].setdefault("next_steps", [whole(recording, step) for step in recording["data"]["next"]])
     return recording
+
+
+def whole(recording: Dict[str, Any], step: Dict[str, Any]) -> Dict[str, Any]:
+    """A step as a look of today has it: with its whole command."""
+    command, side = step["command"], recording["data"].get(step.get("side"))
+    if command is not None and command.split()[0].replace("-", "_") in command_files():
+        asked = hints.about(side["form"], side["what"], command) if side else hints.ask(command)
+        command = hints.whole(asked, place.of_target(recording["target"]).line)
+    return {"command": command, "why": step["why"], "saves_bytes": None, "measured": False}
 
 
 def watched() -> str:

@@ -5,8 +5,7 @@ import os
 import time
 from typing import Callable, Optional
 
-from gdbheapx import runner, worker
-from gdbheapx.command import load_commands
+from gdbheapx import place, runner, worker
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.invocation import Invocation, Shell
 from gdbheapx.output import OutputFile
@@ -47,7 +46,7 @@ def make(invocation: Invocation, shell: Shell) -> int:
         if code not in ANSWERED:
             page.drop()
             return code
-        page.finish(_page(name, text).encode("utf-8", "backslashreplace"))
+        page.finish(_page(name, text, invocation).encode("utf-8", "backslashreplace"))
         page = None
         return code if options.json else shell.say("the page is in %s\n" % escaped(options.html)) or code
     except HeapxError as error:
@@ -69,16 +68,16 @@ def _hand_on(text: bytes, output: Optional[str], say: Callable[[str], int]) -> N
     OutputFile(output, takes_any=True).finish(text)
 
 
-def _page(command: str, text: bytes) -> str:
+def _page(command: str, text: bytes, invocation: Invocation) -> str:
     from gdbheapx.extras.html import diff_view, render, report_view
     from gdbheapx.snapshot import codec
 
-    load_commands()  # a next step may name any of them
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     view = {"report": report_view.view, "diff": diff_view.view}[command]
     try:
         document = json.loads(text.decode("utf-8", "replace"))
-        values = view(codec.decoded(render.Envelope, document), document["data"], made)
+        about = place.of_target(document["target"], invocation.asked.of_target())
+        values = view(codec.decoded(render.Envelope, document), document["data"], made, about.line)
     except ValueError as error:
         raise HeapxError(
             "the result is incomplete (%s): no page was made" % error, "run it again with --json to see what there is", code=NO_ANSWER

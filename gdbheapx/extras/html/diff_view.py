@@ -3,9 +3,10 @@
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.extras.html.memory_view import Part
-from gdbheapx.extras.html.render import Envelope, Step, Whole, asking, quoted
+from gdbheapx.extras.html.render import Envelope, Whole, step
+from gdbheapx.hints import Write, alone, quoted
 from gdbheapx.snapshot import codec
-from gdbheapx.snapshot.diff import Diff, Next, Side
+from gdbheapx.snapshot.diff import Diff, Side
 
 OPEN_ROWS, MOST_ROWS = 15, 300
 """Of one list: seen at once, and seen at all."""
@@ -46,7 +47,7 @@ class Changes(NamedTuple):
     """Where it cannot be compared: which side lacks it, and why."""
 
 
-def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, Any]:
+def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = alone) -> Dict[str, Any]:
     """What the template is filled with. `made`: when, as text."""
     diff: Diff = codec.decoded(Diff, data)
     sides = {"Old": diff.old, "New": diff.new}
@@ -70,7 +71,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
         "change_key": [Part("other", "grew", None), Part("free", "fell", None)],
         "states": _changes(diff, diff.states, *STATE),
         "lists": [_changes(diff, diff.growth.parts, *PARTS), *(_changes(diff, getattr(diff, member[0]), *member) for member in lists)],
-        "steps": [_step(diff.new if step.side == "new" else diff.old, step) for step in diff.next],
+        "steps": [step(advice) for advice in diff.next_steps],
         "again": Whole("gdbheapx diff %s --limit %d" % (names, 10 * MOST_ROWS)),
         "open_rows": OPEN_ROWS,
         "open_lists": OPEN_LISTS,
@@ -99,8 +100,3 @@ def _changes(diff: Diff, rows: Optional[Sequence[Any]], id_: str, title: str, ca
     most = max((abs(change.diff_bytes) for change in shown if change.diff_bytes is not None), default=0)
     counted = any(getattr(change, "diff_count", None) is not None for change in shown)
     return Changes(id_, title, caption, what, shown, len(rows or ()) - len(shown), most, counted, unknown)
-
-
-def _step(side: Side, step: Next) -> Step:
-    """A command about one of the two."""
-    return Step(asking(side.form, side.what, step.command), step.why)

@@ -12,7 +12,8 @@ from gdbheapx.analysis.reachability import owners as model
 from gdbheapx.extras.html import geometry, memory_view
 from gdbheapx.extras.html.geometry import Branch
 from gdbheapx.extras.html.memory_view import Counted, Part
-from gdbheapx.extras.html.render import Envelope, command_line, step
+from gdbheapx.extras.html.render import Envelope, Whole, step
+from gdbheapx.hints import Write, alone
 from gdbheapx.model import Finding
 from gdbheapx.snapshot import codec
 from gdbheapx.verdict import SMALL, Verdict
@@ -242,13 +243,13 @@ def _decay_cell(name: str, value: Any) -> Optional[str]:
     return units.size(value) if name == "bytes" else units.figure(name, value)
 
 
-def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, Any]:
-    """What the template is filled with. `made`: when, as text."""
+def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = alone) -> Dict[str, Any]:
+    """What the template is filled with. `made`: when, as text; `line` writes a command about the same target."""
     overview: Overview = codec.decoded(Overview, data)
     books = overview.books
     page: PageParts = codec.decoded(Optional[PageParts], data.get("page")) or NO_PARTS
     used_bytes = sum(heap.used_bytes for heap in overview.heaps)
-    target, arenas = envelope.target, memory_view.arenas_of(overview.arenas, overview.totals)
+    arenas = memory_view.arenas_of(overview.arenas, overview.totals)
     shares = zip(memory_view.SHARES, memory_view.ARENA_NAMES)
     drawn = [(look, name) for look, name in shares if any(part.look == look and part.bytes != 0 for line in arenas for part in line.parts)]
     classes = [one for one in map(memory_view.classes_of, page.histogram) if one.rows]
@@ -275,7 +276,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
         "arena_looks": [look for look, _ in drawn],
         "arena_key": [Part(look, name, None) for look, name in drawn],
         "arena_scale": max((sum(part.bytes or 0 for part in line.parts) for line in arenas), default=0),
-        "arenas_line": command_line(target, "arenas"),
+        "arenas_line": Whole(line("arenas")),
         "more_arenas": max(0, len(overview.arenas) - memory_view.MOST_ARENAS),
         "maps": [memory_view.map_of(heap_map) for heap_map in page.map[: memory_view.MOST_MAPS]],
         "classes": classes,
@@ -288,12 +289,12 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str) -> Dict[str, An
         "icicle_width": ICICLE_WIDTH,
         "decay": None if page.decay is None else [{name: _decay_cell(name, row[name]) for name, _, _ in DECAY} for row in page.decay],
         "more_decay": page.more_decay,
-        "steps": [step(target, next_step) for next_step in overview.next],
-        "deeper": command_line(target, "report --deep --html FILE"),
-        "owners_line": command_line(target, "owners"),
-        "census_line": command_line(target, "census"),
-        "sites_line": command_line(target, "census --sites"),
-        "page_line": command_line(target, "report --html FILE"),
+        "steps": [step(advice) for advice in overview.next_steps],
+        "deeper": Whole(line("report --deep --html FILE")),
+        "owners_line": Whole(line("owners")),
+        "census_line": Whole(line("census")),
+        "sites_line": Whole(line("census --sites")),
+        "page_line": Whole(line("report --html FILE")),
         "across": memory_view.ACROSS,
         "map_headings": [("from", ""), *((name, "") for name in memory_view.MAP_NAMES)],
         "class_parts": [Part("used", "in use", None), Part("free", "free", None)],

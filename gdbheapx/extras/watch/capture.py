@@ -6,7 +6,6 @@ Rules: RSS grows at a rate that no swing explains; RSS is above a size; the kern
 """
 
 import os
-import shlex
 import time
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -105,8 +104,8 @@ class Captures:
             self._said[one.kind] = decision.outcome
 
     def pair(self) -> Tuple[str, ...]:
-        """The first and the last that were taken, for `diff`, as a shell takes them; empty where there are no two."""
-        return tuple(map(shlex.quote, (self._paths[0], self._paths[-1]))) if len(self._paths) > 1 else ()
+        """The first and the last that were taken, for `diff`; empty where there are no two."""
+        return (self._paths[0], self._paths[-1]) if len(self._paths) > 1 else ()
 
     def _holds(self, one: Rule, sample: Sample) -> Optional[str]:
         rss = sample.counters.resident_bytes

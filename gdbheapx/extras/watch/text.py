@@ -17,6 +17,7 @@ from gdbheapx.extras.watch.series import LEAST_SWING_BYTES, Change
 from gdbheapx.extras.watch.spikes import LEAST_HEIGHT_PERCENT, Spikes
 from gdbheapx.extras.watch.summary import History, Over, Summary
 from gdbheapx.extras.watch.table import estimates
+from gdbheapx.hints import about
 from gdbheapx.report import fitting
 from gdbheapx.report.text import printable, said
 from gdbheapx.units import UNKNOWN, Said, Size, duration, plural, say, size
@@ -89,7 +90,8 @@ class Text:
             note = "; ~ is an estimate (in parentheses: of an earlier sample), and counts what thread caches hold as used" * bool(guessed)
             yield from self._wrapped("%s%s in %s%s" % (watched.info.id, version, printable(watched.info.object or "?"), note))
         if not self._sampler.watched:
-            yield from self._wrapped("no allocator can be read here: RSS and threads alone are watched; see `gdbheapx doctor`")
+            why = about("process", str(self._sampler.pid), "doctor")
+            yield from self._wrapped("no allocator can be read here: RSS and threads alone are watched; the reason: %s" % why)
 
     def _wrapped(self, sentence: str) -> List[str]:
         return fitting.wrapped(said(self._style, sentence), self._width)
@@ -351,7 +353,7 @@ def of_worth(worth: Worth, steps: int) -> Said:
 def next_steps(summary: Summary, pid: int) -> Iterator[Said]:
     """What to type next."""
     for command in next_commands(summary):
-        yield say("next: gdbheapx --pid %d %s", pid, command)
+        yield say("next: %s", about("process", str(pid), command))
 
 
 def next_commands(summary: Summary) -> List[str]:

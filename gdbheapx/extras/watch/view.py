@@ -16,6 +16,7 @@ from gdbheapx.extras.watch.samples import Sample, Watching
 from gdbheapx.extras.watch.series import Change, Curves, Point, Spread
 from gdbheapx.extras.watch.summary import STOPPED, History, Over, Summary
 from gdbheapx.extras.watch.table import estimates, heading
+from gdbheapx.hints import about, whole
 from gdbheapx.output import OutputFile
 from gdbheapx.report.text import printable
 from gdbheapx.units import Said, duration, plural
@@ -158,7 +159,7 @@ def view(seen: FinishedWatch, made: str, version: str, file: Optional[str], left
         "charts": _charts(seen, all_names),
         "marks": _marks(seen.steps, summary.first.elapsed_s, span),
         "times": [clock(summary.first.unix_s + span * part, span) for part in (0, 0.5, 1)],
-        "asked": [(Whole("gdbheapx --pid %d %s" % (watching.pid, command)), why(command)) for command in text.next_commands(summary)],
+        "asked": [(Whole(whole(about("process", str(watching.pid), command))), why(command)) for command in text.next_commands(summary)],
         "each": max((point.samples for point in seen.points), default=1),
         "headings": table[0],
         "rows": table[1],

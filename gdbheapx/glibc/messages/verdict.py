@@ -17,6 +17,7 @@ from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.columns import add
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.records import MOST_MERGED, ArenaTotals, GlibcFacts
+from gdbheapx.hints import ask
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Said, Size, plural, say, share
 from gdbheapx.verdict import SMALL_BYTES, Ask, Verdict, is_much, less_sure, of_lines, outcomes
@@ -57,14 +58,14 @@ def with_abort(judged: Verdict) -> Verdict:
 
 def next_steps(code: Optional[str]) -> List[Step]:
     """Commands to type, by the code of the verdict."""
-    trim = Step("trim --dry-run", "shows what malloc_trim would return to the OS, arena by arena")
-    tunables = Step("tunables", "shows the thresholds in force")
+    trim = Step(ask("trim --dry-run"), "shows what malloc_trim would return to the OS, arena by arena")
+    tunables = Step(ask("tunables"), "shows the thresholds in force")
     steps = {
-        codes.ABORTED_IN_MALLOC: [Step("check", "shows which rules of malloc are broken, and where")],
-        codes.ARENAS_LEFT: [Step("arenas", "shows what is free in each arena, and which have no thread"), tunables],
-        codes.UNMERGED: [Step("bins", "shows what is in fastbins, arena by arena"), Step("arenas", "shows what is free in each arena")],
+        codes.ABORTED_IN_MALLOC: [Step(ask("check"), "shows which rules of malloc are broken, and where")],
+        codes.ARENAS_LEFT: [Step(ask("arenas"), "shows what is free in each arena, and which have no thread"), tunables],
+        codes.UNMERGED: [Step(ask("bins"), "shows what is in fastbins, arena by arena"), Step(ask("arenas"), "shows what is free in each arena")],
         codes.FREED_AND_HELD: [trim, tunables],
-        codes.FREE_BETWEEN: [Step("arenas", "shows for each arena what is free, and what of that a trim would return")],
+        codes.FREE_BETWEEN: [Step(ask("arenas"), "shows for each arena what is free, and what of that a trim would return")],
         codes.PART_HELD: [trim],
     }
     return [*verdict.what_is_in_use(code, ("used", "mmapped")), *steps.get(code or "", ())]

@@ -5,6 +5,7 @@ from typing import List, Optional, Sequence
 from gdbheapx import findings as codes
 from gdbheapx import verdict
 from gdbheapx.allocators.measured import BACKGROUND, DECAY_USUAL, HPA_BOUND, MUZZY_NONE
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc.messages import programs
 from gdbheapx.jemalloc.messages.verdict import Figures
@@ -234,10 +235,10 @@ def next_steps(
     """Commands to type, calls to make, settings for the next start."""
     names = state.names
     blind = any(thread.verdict == "blind" for thread in tickers.threads)
-    steps: List[str] = [Step("tickers", "names the threads that never purge, and shows what helps")] if blind else []
+    steps: List[str] = [Step(ask("tickers"), "names the threads that never purge, and shows what helps")] if blind else []
     if code in (codes.UNUSED_PAGES, codes.PART_HELD) and found.worth_purging:
         why = "shows for each arena how long unused pages may stay, when it last returned some, and which threads can do it"
-        steps.append(Step("decay", why))
+        steps.append(Step(ask("decay"), why))
         outside = "; from outside: gdbheapx purge" if found.can_purge else ""
         call = Step(names.call(PURGE), say("in the program returns %s to the OS now%s", Size(found.purgeable_bytes), outside))
         steps.append(programs.purge_hint(modules) or call)
@@ -246,17 +247,17 @@ def next_steps(
     if is_much and found.dirty_mult is not None and found.dirty_mult < 0:
         steps.append(Step(names.setting(HPA_BOUND.value), "at the next start bounds the dirty pages in huge pages"))
     if code == codes.FREE_REGIONS or (code == codes.PART_HELD and 10 * found.free_regions_bytes > found.held_bytes):
-        steps.append(Step("bins", "shows for each size class how many regions are free in slabs that are still in use"))
+        steps.append(Step(ask("bins"), "shows for each size class how many regions are free in slabs that are still in use"))
         steps += [hint for hint in [programs.defragment_hint(modules)] if hint]
     steps += verdict.what_is_in_use(code)
     if code == codes.IN_USE and state.has_prof and not state.prof:
         steps.append(Step(names.setting("prof:true"), "at the next start records which code allocates"))
     if state.prof and state.prof_active is not False:
-        steps.append(Step("profile -o FILE", "writes which code allocated the memory in use, for jeprof"))
+        steps.append(Step(ask("profile -o FILE"), "writes which code allocated the memory in use, for jeprof"))
     elif state.prof and code == codes.IN_USE:
         steps.append(Step(names.call('"prof.active"'), "with true in the program: records which code allocates from then on"))
     if 10 * (found.cached_bytes or 0) > found.held_bytes:
-        steps.append(Step("tcache", "shows what each thread's cache holds"))
+        steps.append(Step(ask("tcache"), "shows what each thread's cache holds"))
     return steps
 
 

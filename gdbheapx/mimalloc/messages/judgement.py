@@ -6,6 +6,7 @@ from gdbheapx import findings, verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.columns import add
+from gdbheapx.hints import ask
 from gdbheapx.mimalloc.records import ABANDONED, MimallocArena, MimallocFacts
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Size, join_sentences, plural, say, share
@@ -67,7 +68,7 @@ def _ways(facts: MimallocFacts, held: int) -> Iterator[Step]:
     if setting is not None and _worth(unowned + own, held):
         yield Step(setting, "at the next start returns free pages as soon as no block of them is in use")
     if _worth(sum(row.free_bytes + row.remote_free_bytes for row in rows if row.used_blocks), held):
-        yield Step("pins", "shows which blocks keep the pages of freed ones")
+        yield Step(ask("pins"), "shows which blocks keep the pages of freed ones")
 
 
 def findings_on(facts: MimallocFacts, held: int) -> List[Finding]:

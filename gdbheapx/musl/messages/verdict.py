@@ -4,6 +4,7 @@ from typing import List, Optional
 
 from gdbheapx import findings, verdict
 from gdbheapx.allocators.records import Judged, Surroundings
+from gdbheapx.hints import ask
 from gdbheapx.model import Finding, Step
 from gdbheapx.musl.records import MuslArena, MuslFacts
 from gdbheapx.units import Size, say, share
@@ -27,11 +28,11 @@ def judge(facts: MuslFacts, around: Surroundings) -> Judged:
     judged = verdict.usual(held - untouched, held - untouched - free, taken, beyond)
     steps = verdict.what_is_in_use(judged.code)
     if judged.code in (findings.FREED_AND_HELD, findings.PART_HELD):
-        steps.append(Step("pins", "shows which blocks keep free slots"))
+        steps.append(Step(ask("pins"), "shows which blocks keep free slots"))
     if judged.kind != verdict.INCONCLUSIVE:
         judged = _in_words(judged, row, held - untouched)
     if facts.has_stopped:
-        judged, steps = _with_stop(judged), [Step("check", "shows which rules of malloc are broken, and where"), *steps]
+        judged, steps = _with_stop(judged), [Step(ask("check"), "shows which rules of malloc are broken, and where"), *steps]
     told = held if taken is None else min(held, taken)
     return Judged(name, (name,), told, judged, _findings(row, told), steps)
 

@@ -25,6 +25,7 @@ from gdbheapx.analysis.memory.ended import EndedThreads, ThreadStart
 from gdbheapx.glibc.messages import arenas as glibc_pages
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.glibc.records import GlibcFacts, MmappedTotals
+from gdbheapx.hints import bare
 from gdbheapx.inferior.base import HugePages, ParentPages
 from gdbheapx.jemalloc.messages import findings as jemalloc_findings
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
@@ -668,7 +669,7 @@ def sentences(said: Any) -> List[str]:
     """The sentences of a finding or a step."""
     if isinstance(said, Finding):
         return [said.what, said.evidence] + [more for more in (said.details, said.hint) if more is not None]
-    return [str(said)]
+    return [bare(str(said))]
 
 
 def check_whole(text: str) -> None:
@@ -684,7 +685,7 @@ def test_a_sentence_is_whole(about: str, name: str) -> None:
     """These figures give these codes, in this order, and sentences in which every figure has its place."""
     case = ALL[about, name]
     said = list(case.say())
-    assert [one.code if isinstance(one, Finding) else getattr(one, "command", one) for one in said] == list(case.codes)
+    assert [one.code if isinstance(one, Finding) else bare(getattr(one, "command", one)) for one in said] == list(case.codes)
     texts = [text for one in said for text in sentences(one)]
     for text in texts:
         check_whole(text)

@@ -12,6 +12,7 @@ import pytest
 from gdbheapx import command, units
 from gdbheapx.extras.html import render, report_view
 from gdbheapx.extras.html.render import Whole
+from gdbheapx.place import of_target
 from gdbheapx.snapshot import codec
 from tests.support import pages
 from tests.support.paths import ROOT
@@ -22,7 +23,8 @@ command.load_commands()
 
 
 def view(document: Dict[str, Any]) -> Dict[str, Any]:
-    return report_view.view(codec.decoded(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC")
+    about = of_target(document["target"]).line
+    return report_view.view(codec.decoded(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC", about)
 
 
 def page(document: Dict[str, Any]) -> str:
@@ -154,7 +156,7 @@ def test_text_that_does_not_show_is_written_out() -> None:
 @pytest.mark.parametrize("core", ["/cores/core.1", "/a b/core", "$(touch x)`y`", "it's", "new\nline", "tab\t\x1b", "caf\udce9"])
 def test_lines_to_copy_are_what_they_seem(core: str) -> None:
     """A shell reads the file of a line as the file it is, on one line."""
-    line = render.command_line(render.TargetFacts("core", None, None, core, None), "owners")
+    line = of_target({"kind": "core", "core": core}).line("owners")
     assert line.isprintable() and line.startswith("gdbheapx --core ") and line.endswith(" owners")
     if core.isprintable():
         assert shlex.split(line) == ["gdbheapx", "--core", core, "owners"]
@@ -165,7 +167,7 @@ def test_lines_to_copy_are_what_they_seem(core: str) -> None:
 def test_next_steps() -> None:
     """Commands of this tool name the target; what is typed elsewhere stays as it is."""
     read = pages.check(page(pages.recorded("jemalloc-live")))
-    assert read.lines and all(line.startswith(("gdbheapx --pid ", "MALLOC_CONF=")) for line in read.lines)
+    assert read.lines and all(line.startswith(("gdbheapx -p ", "MALLOC_CONF=")) for line in read.lines)
     document = pages.recorded("glibc-core")
     document["data"]["page"]["census"] = document["data"]["page"]["owners"] = None
     assert "gdbheapx --core /cores/core.1 report --deep --html FILE" in pages.check(page(document)).lines

@@ -174,7 +174,7 @@ def test_what_to_ask_next(tmp_path: Path) -> None:
         one["allocators"] = {"glibc": {**one["allocators"]["glibc"], "used_bytes": (50 + number) * MB}}
     *_, page = read(written(tmp_path, [lines()[0], *grown]), tmp_path)
     found = pages.check(page)
-    assert found.lines == ["gdbheapx --pid %d %s" % (lines()[0]["pid"], command) for command in ("leaks", "owners", "census")]
+    assert found.lines == ["gdbheapx -p %d %s" % (lines()[0]["pid"], command) for command in ("leaks", "owners", "census")]
     assert "shows what nothing points to any more" in "".join(found.text)
 
 

@@ -16,6 +16,7 @@ from gdbheapx.analysis.census.find import Census, CensusRow, Managed
 from gdbheapx.analysis.reachability.owners import Owned, Owners
 from gdbheapx.command import Style
 from gdbheapx.glibc.records import ArenaTotals
+from gdbheapx.hints import BEGIN, whole
 from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.model import Address, AllocatorInfo, HeapSum
 from gdbheapx.report import diff_text
@@ -153,11 +154,11 @@ def test_what_one_side_does_not_count_is_unknown() -> None:
 )
 def test_what_to_ask_next(used: int, kept: int, commands: List[str]) -> None:
     """The later side is asked what holds the memory, or what keeps it, by the option that it was named for."""
-    for form, option in (("snapshot", "--snapshot"), ("core", "--core"), ("process", "--pid")):
+    for form, option in (("snapshot", "--snapshot"), ("core", "--core"), ("process", "-p")):
         found = diff(looked(100 * MB, 50 * MB, {}), looked(used * MB, kept * MB, {}), ("a", "it's"), ("snapshot", form))
         assert [(one.side, one.command) for one in found.next] == [("new", command) for command in commands]
         text = list(diff_text.lines(Style(plain_bytes=False, color=False), found, None))
-        lines = [line.split() for line in text if line.startswith("  gdbheapx ")]
+        lines = [whole(line).split() for line in text if line.startswith("  " + BEGIN)]
         assert [line[:4] for line in lines] == [["gdbheapx", option, shlex.quote("it's"), command] for command in commands]
 
 

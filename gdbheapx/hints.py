@@ -1,0 +1,91 @@
+"""Commands inside texts: a model names the command, and whoever shows the text writes it for the place where it is read (place.py).
+
+In a text a command is its words between two marks. They go through every formatting, and stay in what a snapshot keeps.
+"""
+
+import shlex
+from typing import Any, Callable, Optional, Sequence
+
+BEGIN, END = "\x02", "\x03"
+ALONE = "="
+"""In front of the words of a command that names all it is about."""
+TARGETS = {"snapshot": "--snapshot", "core": "--core", "process": "-p"}
+"""By what is named, the option that names it."""
+Write = Callable[[str], str]
+"""Gives the whole line for the words of a command."""
+
+
+def ask(words: str, *values: Any) -> str:
+    """A command about the same target, such as `whatis 0x%x` with its values."""
+    return BEGIN + _filled(words, values) + END
+
+
+def run(words: str, *values: Any) -> str:
+    """A command that needs no target, or names it itself, such as `diff OLD NEW`."""
+    return BEGIN + ALONE + _filled(words, values) + END
+
+
+def about(form: str, name: str, words: str) -> str:
+    """A command about what somebody has named: a snapshot, a core or a process; else about what gdb has."""
+    return ask(words) if form not in TARGETS else run("%s %%s %s" % (TARGETS[form], words), name)
+
+
+def _filled(words: str, values: Sequence[Any]) -> str:
+    return words % tuple(quoted(value) if isinstance(value, str) else value for value in values) if values else words
+
+
+def alone(words: str) -> str:
+    """A command where nothing is known of the target."""
+    return "gdbheapx " + words.lstrip(ALONE)
+
+
+def whole(text: str, write: Write = alone) -> str:
+    """The text with its commands as they are typed where it is read."""
+    if BEGIN not in text:
+        return str(text)
+    first, *parts = text.split(BEGIN)
+    made = [first]
+    for part in parts:
+        words, end, rest = part.partition(END)
+        made.append(write(words) + rest if end else BEGIN + part)
+    return "".join(made)
+
+
+def words_of(text: Optional[str]) -> Optional[str]:
+    """The words of a text that is a command of this tool and nothing else; None: it is not."""
+    return text[1:-1].lstrip(ALONE) if text is not None and text[:1] == BEGIN and text.find(END) == len(text) - 1 else None
+
+
+def bare(text: str) -> str:
+    """The text with its commands as a model names them, without target."""
+    return whole(text, lambda words: words.lstrip(ALONE))
+
+
+def in_records(value: Any, write: Write) -> Any:
+    """Records and lists with their texts whole; the same object where there is nothing to write."""
+    if isinstance(value, str):
+        return whole(value, write) if BEGIN in value else value
+    if isinstance(value, dict):
+        made = {name: in_records(member, write) for name, member in value.items()}
+        return made if any(made[name] is not value[name] for name in made) else value
+    if not isinstance(value, (list, tuple)):
+        return value
+    parts = [in_records(member, write) for member in value]
+    if all(new is old for new, old in zip(parts, value)):
+        return value
+    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+
+
+def quoted(text: str) -> str:
+    """A word for a shell. What does not show is written so that bash reads it as it is: a line that is copied must not end early."""
+    if text.isprintable():
+        return shlex.quote(text)
+    parts = []
+    for byte in text.encode("utf-8", "surrogateescape" if _has_bytes(text) else "backslashreplace"):
+        parts.append(chr(byte) if 32 <= byte < 127 and byte not in b"'\\" else "\\x%02x" % byte)
+    return "$'%s'" % "".join(parts)
+
+
+def _has_bytes(text: str) -> bool:
+    """Each half of a pair stands for a byte that was no UTF-8."""
+    return all(0xDC80 <= ord(letter) <= 0xDCFF for letter in text if 0xD800 <= ord(letter) <= 0xDFFF)

@@ -1,0 +1,93 @@
+"""Where an answer is read, and what it is about: so a command is written that can be pasted there and asks the same target."""
+
+import shlex
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import command
+from gdbheapx.errors import HeapxError
+from gdbheapx.hints import ALONE, TARGETS, quoted
+
+SHELL, IN_GDB = "gdbheapx", "heapx"
+"""The name of the command in a shell, and of the one that gdb has."""
+LIVE, CORE, SNAPSHOT = "live", "core", "snapshot"
+
+
+class Place(NamedTuple):
+    """One place and one target."""
+
+    door: str = SHELL
+    kind: Optional[str] = None
+    """LIVE, CORE or SNAPSHOT; None: no target, or one that could not be opened."""
+    target: Tuple[str, ...] = ()
+    """The options that name the target, and those with which it was opened, as they are typed in a shell."""
+    source: Tuple[str, ...] = ()
+    """Of a snapshot: those of what it was taken of, for what no snapshot answers."""
+
+    def line(self, words: str) -> str:
+        """The words of a command as they are typed here. What only a shell runs, or no snapshot answers, is written for where it runs."""
+        if words.startswith(ALONE):
+            words = words[1:]
+            names_target = words.startswith(tuple(option + " " for option in TARGETS.values()))
+            return "%s %s" % (SHELL if self.door != IN_GDB or names_target or self._is_for_shell(words) else IN_GDB, words)
+        if self.door == IN_GDB and not self._is_for_shell(words):
+            return "%s %s" % (IN_GDB, words)
+        options = self.source if self.kind == SNAPSHOT and self.source and not is_answered(words) else self.target
+        return " ".join([SHELL, *map(quoted, options), words])
+
+    def refuses(self, words: str) -> bool:
+        """What is asked cannot be answered for this target: no hint names it."""
+        parsed = parse(words)
+        if parsed is None or self.kind is None:
+            return False
+        asked, options = parsed.command, parsed.options
+        if self.kind == SNAPSHOT and asked.needs_target:
+            return not is_answered(words)
+        is_live = asked.live or asked.repeats or asked.acts is not None and asked.acts(options)
+        return is_live and self.kind != LIVE
+
+    def _is_for_shell(self, words: str) -> bool:
+        """True for what gdb's command refuses."""
+        parsed = parse(words)
+        if parsed is None:
+            return False
+        asked = parsed.command
+        return asked.in_shell or asked.repeats or asked.renders is not None and asked.renders(parsed.options) is not None
+
+
+def parse(words: str) -> Optional[command.Parsed]:
+    """The words understood; None where they are not, or ask for help."""
+    typed = shlex.split(words)
+    name = command.name_in(typed)
+    command.load_commands(name)
+    try:
+        parsed = command.parse(typed, SHELL)
+    except HeapxError:
+        return None
+    return parsed if parsed.help is None else None
+
+
+def is_answered(words: str) -> bool:
+    """A snapshot answers these words, unless it was taken where that could not be."""
+    from gdbheapx.snapshot.target import check
+
+    parsed = parse(words)
+    try:
+        if parsed is not None:
+            check(parsed.command, parsed.options)
+    except HeapxError:
+        return False
+    return parsed is not None
+
+
+def of_options(options: Sequence[str], door: str = SHELL) -> Place:
+    """The place of a command line with these options, which name the target before it is opened."""
+    kind = next((kind for flag, kind in (("-p", LIVE), ("--core", CORE), ("--snapshot", SNAPSHOT)) if flag in options), None)
+    return Place(door, kind, tuple(options))
+
+
+def of_target(facts: Mapping[str, Any], options: Sequence[str] = (), door: str = SHELL) -> Place:
+    """The place of what was opened: `facts` as an envelope has them."""
+    kind, pid, core, snapshot = (facts.get(name) for name in ("kind", "pid", "core", "snapshot"))
+    own = {LIVE: ("-p", str(pid)), CORE: ("--core", str(core)), SNAPSHOT: ("--snapshot", str(snapshot))}
+    source = ("-p", str(pid)) if pid is not None and facts.get("taken_of") == LIVE else ("--core", "FILE")
+    return Place(IN_GDB if door == IN_GDB else SHELL, kind, tuple(options) or own.get(kind or "", ()), source if kind == SNAPSHOT else ())

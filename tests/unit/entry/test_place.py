@@ -1,0 +1,55 @@
+"""Commands in texts are written for the place where they are read."""
+
+import pytest
+
+from gdbheapx import command, hints, place
+from gdbheapx.errors import HeapxError
+from gdbheapx.model import Advice, Finding
+from gdbheapx.report import json
+from gdbheapx.report.text import on_screen
+from gdbheapx.units import Size, say
+
+PLACES = {
+    "shell": (place.of_options(["-p", "4711"]), "gdbheapx -p 4711 owners"),
+    "core": (place.of_options(["--core", "my core", "--exe", "prog"]), "gdbheapx --core 'my core' --exe prog owners"),
+    "snapshot": (place.of_target({"kind": "snapshot", "snapshot": "now.snap"}), "gdbheapx --snapshot now.snap owners"),
+    "gdb": (place.of_target({"kind": "live", "pid": 7}, door="heapx"), "heapx owners"),
+    "nothing": (place.Place(), "gdbheapx owners"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(PLACES))
+def test_a_command_is_whole_where_it_is_read(name: str) -> None:
+    """In sentences, errors, records and JSON, on screens and with sizes beside it."""
+    where, line = PLACES[name]
+    sentence = say("%s are held: %s", Size(2048), hints.ask("owners"))
+    assert hints.whole(sentence, where.line) == "2.0 KiB are held: " + line
+    assert on_screen(command.Style(True, False, command_line=where.line), sentence.plain) == "2048 bytes are held: %s\n" % line
+    error = HeapxError("nothing", "see " + hints.ask("owners"))
+    assert error.line() == "nothing; see gdbheapx owners"
+    error.write(where.line)
+    assert error.hint == "see " + line and error.document()["hint"] == "see " + line
+    finding = Finding(sentence, "", None)
+    assert hints.in_records([finding], where.line)[0].what == "2.0 KiB are held: " + line
+    assert hints.in_records((1, None), where.line) == (1, None)
+    assert json.encode(Advice(hints.ask("owners"), "why"), where.line).startswith('{"command": "%s"' % line)
+
+
+def test_what_a_shell_or_another_target_answers_is_written_for_it() -> None:
+    """Inside gdb a shell's command names the process; what no snapshot answers, asks what it was taken of; files name themselves."""
+    in_gdb, snapshot = PLACES["gdb"][0], place.of_target({"kind": "snapshot", "snapshot": "a.snap", "pid": 7, "taken_of": "live"})
+    assert in_gdb.line("watch") == "gdbheapx -p 7 watch" and in_gdb.line("report --html a.html") == "gdbheapx -p 7 report --html a.html"
+    assert snapshot.line("chunks") == "gdbheapx -p 7 chunks" and snapshot.line("owners") == "gdbheapx --snapshot a.snap owners"
+    for where, _ in PLACES.values():
+        assert hints.whole(hints.about("core", "the core", "report"), where.line) == "gdbheapx --core 'the core' report"
+    assert hints.whole(hints.run("owners --help"), in_gdb.line) == "heapx owners --help"
+
+
+def test_what_would_be_refused_is_known() -> None:
+    """By the declarations: what changes or watches a process, what a snapshot has no answer for."""
+    refused = {
+        name: [words for words in ("trim", "trim --dry-run", "watch", "cold --for 60", "chunks", "owners") if where.refuses(words)]
+        for name, (where, _) in PLACES.items()
+    }
+    assert refused["shell"] == refused["gdb"] == refused["nothing"] == []
+    assert refused["core"] == ["trim", "watch", "cold --for 60"] and "owners" not in refused["snapshot"] and "chunks" in refused["snapshot"]
