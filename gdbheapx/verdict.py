@@ -211,7 +211,7 @@ def usual(held_bytes: int, used_bytes: int, taken_bytes: Optional[int], beyond_b
         return of_lines([Finding("Small", say("%s requested from the kernel", Size(held)), None, code)], less_sure(missing))
     free, whole = weights[0].free, held if len(weights) == 1 else None
     if code == findings.FREED_AND_HELD:
-        line = kept(free if whole else least[1], whole, None, code, "the allocator")
+        line = kept(free if whole else least[1], whole, None, code)
         known = say("%s (%s) are in use by the program", Size(used), share(used, held)) if whole else known
     else:
         line = in_use(used if whole else least[0], whole, GROWING_HINT if code == findings.IN_USE else None, code)

@@ -157,11 +157,11 @@ class Large(NamedTuple):
         return self.kind in UNCLAIMED or self.verdict.sure == GUESS
 
 
-def judge(split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool = False) -> Optional[Large]:
+def judge(split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool = False, is_malloc_free: bool = False) -> Optional[Large]:
     """What is larger than all allocators together; None where they are what is large, and where the whole process is small.
 
     `lost_bytes`: what a core lacks, which may be anybody's; `is_open`: what nobody is known to have may be an allocator's. No verdict
-    where that decides it.
+    where that decides it. `is_malloc_free`: no allocator was found, so that a small process is its runtime's.
     """
     if split is None or (not split.parts and not is_open and lost_bytes == 0):
         return None
@@ -173,7 +173,8 @@ def judge(split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool =
         return None
     largest = by_size[0]
     held = sum(group.bytes for group in by_size if group.kind == kinds.ALLOCATOR)
-    if largest.kind == kinds.ALLOCATOR or total <= SMALL_PROCESS_BYTES:
+    is_small = total <= SMALL_PROCESS_BYTES and not (is_malloc_free and largest.kind == kinds.RUNTIME)
+    if largest.kind == kinds.ALLOCATOR or is_small:
         return None
     line = _main_line(largest, total, held, split)
     return Large(of_lines([line], largest.sure), largest.kind, largest.program)

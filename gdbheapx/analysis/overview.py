@@ -166,7 +166,7 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
     target = session.target
     is_hidden = session.discovery.may_be_hidden()
     is_open = is_hidden or any(judgement.verdict.code == findings.EVIDENCE_MISSING for judgement in judged)
-    large = memory_verdict.judge(memory, target.lost_bytes(), is_open)
+    large = memory_verdict.judge(memory, target.lost_bytes(), is_open, not judged)
     if large is not None and large.verdict.kind == verdict.INCONCLUSIVE:
         beside = [line for judgement in judged for line in _beside(judgement.verdict)]
         return large.verdict._replace(lines=[*large.verdict.lines, *beside]), [DOCTOR]

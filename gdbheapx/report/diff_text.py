@@ -7,7 +7,7 @@ from gdbheapx.command import Style
 from gdbheapx.report import text
 from gdbheapx.snapshot.diff import Change, Diff, Side, changed
 from gdbheapx.snapshot.growth import DUMPED, Part
-from gdbheapx.units import Said, Size, duration, say
+from gdbheapx.units import HEADING, Said, Size, duration, mark, say
 
 MOST_ROWS = 10
 
@@ -31,7 +31,8 @@ def page(diff: Diff, limit: int) -> Page:
     if diff.old.executable != diff.new.executable:
         yield "these are two programs"
     yield ""
-    yield diff.verdict.what
+    yield mark(diff.verdict.what, HEADING)
+    yield from ("  %s" % line for line in diff.verdict.details)
     parts = diff.growth.parts
     if parts:
         yield ""

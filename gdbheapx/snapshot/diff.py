@@ -4,6 +4,7 @@ import calendar
 import time
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx import verdict
 from gdbheapx.allocators.records import HeapArenas
 from gdbheapx.analysis.census.bind import books as bind_books
 from gdbheapx.analysis.census.bind.books import Books
@@ -95,6 +96,10 @@ class Verdict(NamedTuple):
 
     code: str
     what: str
+    kind: str = verdict.IN_USE
+    """`growing`, `kept`, `in-use`: as of `report`."""
+    details: Sequence[str] = ()
+    """Further figures, each a line."""
 
 
 class Diff(NamedTuple):
@@ -370,25 +375,40 @@ def _verdict(states: Sequence[Change], grown: Growth) -> Verdict:
     used, kept = (next(state for state in states if state.what == what) for what in (IN_USE, KEPT))
     least = LEAST_SHARE * max(1, used.old_bytes + kept.old_bytes)
     grew = used.diff_bytes > least, kept.diff_bytes > least
-    parts = say("in use: %s before, %s now; kept: %s before, %s now", *(Size(value) for change in (used, kept) for value in change[3:5]))
-    elsewhere, objects = _elsewhere(states, grown), list(map(_of_objects, _objects(states)))
+    elsewhere, objects = _elsewhere(states, grown), _objects(states)
     total = next((state.old_bytes for state in states if state.what == RSS), used.old_bytes + kept.old_bytes)
     is_elsewhere = elsewhere > LEAST_SHARE * total and elsewhere > max(used.diff_bytes, kept.diff_bytes)
-    whole = _whole(grown) if is_elsewhere or any(grew) else []
+    of_used, of_kept = _from_to("memory in use", used), _from_to("free memory in malloc", kept)
+    details = [*(_whole(grown) if is_elsewhere or any(grew) else []), *(_from_to("%s's objects" % one.whose, one) for one in objects)]
     if is_elsewhere:
-        heaps = [say("in allocators: %s", parts)] if any(used[3:5] + kept[3:5]) else []  # without any, what is in use is not known
-        return Verdict(ELSEWHERE_GREW, join_sentences("; ", [*whole, *objects, *heaps]))
+        risen = max(objects, key=lambda state: state.diff_bytes, default=None)
+        if risen is not None and 2 * risen.diff_bytes >= elsewhere:
+            what = say("Growing: %s", _grew("%s's objects" % risen.whose, risen))
+        else:
+            what = say("Growing: %s outside malloc", Size(elsewhere))
+        is_read = any(used[3:5] + kept[3:5])  # without any allocator, how much is in use is not known
+        return Verdict(ELSEWHERE_GREW, what, verdict.GROWING, [*details, *([of_used, of_kept] if is_read else [])])
     if all(grew):
-        code, what = BOTH_GREW, say("both grew in allocators: what the program has in use, and what the allocator keeps (%s)", parts)
-    elif grew[0]:
-        code, what = USED_GREW, say("what the program has in use grew: the allocator does not hoard it (%s)", parts)
-    elif grew[1]:
-        code, what = KEPT_GREW, say("of allocators only what they keep grew: the program has no more in use there (%s)", parts)
-    elif used.diff_bytes < -least or kept.diff_bytes < -least:
-        code, what = FELL, say("nothing grew, and something fell (%s)", parts)
-    else:
-        code, what = SAME, say("nothing changed by more than 1 %% (%s)", parts)
-    return Verdict(code, join_sentences("; ", [*whole, what, *objects]))
+        what = say("Growing: %s; free memory that malloc keeps grew, too", _grew("memory in use", used))
+        return Verdict(BOTH_GREW, what, verdict.GROWING, [*details, of_kept])
+    if grew[0]:
+        note = "the growth is memory the program still uses, not memory that malloc keeps"
+        return Verdict(USED_GREW, say("Growing: %s", _grew("memory in use", used)), verdict.GROWING, [note, *details, of_kept])
+    if grew[1]:
+        what = say("Kept: %s; memory in use did not grow", _grew("free memory that malloc keeps", kept))
+        return Verdict(KEPT_GREW, what, verdict.KEPT, [*details, of_used])
+    if used.diff_bytes < -least or kept.diff_bytes < -least:
+        return Verdict(FELL, "In use: nothing grew, and some fell", details=[of_used, of_kept, *details])
+    what = say("No significant change (below 1 %%): in use %s, free in malloc %s", Size(used.new_bytes), Size(kept.new_bytes))
+    return Verdict(SAME, what, details=details)
+
+
+def _from_to(what: str, change: Change) -> Said:
+    return say("%s: %s -> %s", what, Size(change.old_bytes), Size(change.new_bytes))
+
+
+def _grew(what: str, change: Change) -> Said:
+    return say("%s +%s (%s -> %s)", what, Size(change.diff_bytes), Size(change.old_bytes), Size(change.new_bytes))
 
 
 def _objects(states: Sequence[Change]) -> List[Change]:
@@ -400,10 +420,6 @@ def _elsewhere(states: Sequence[Change], grown: Growth) -> int:
     """By how much grew what is no allocator's; objects may grow where their pools had room."""
     parts = sum(part.grown_bytes for part in grown.parts if part.allocator is None)
     return max(parts, sum(state.diff_bytes for state in _objects(states)))
-
-
-def _of_objects(state: Change) -> Said:
-    return say("%s's objects: %s before, %s now", state.whose, Size(state.old_bytes), Size(state.new_bytes))
 
 
 def _next(code: str, states: Sequence[Change], grown: Growth) -> Sequence[Next]:

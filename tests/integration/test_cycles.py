@@ -64,7 +64,6 @@ def test_what_a_collection_would_free(stage: Stage, mode: str) -> None:
         assert 95 <= found["classes"][0]["objects"] <= 100 and found["classes"][0]["behind_bytes"] >= 95 * 20000
     deep = heapx(process.target("live"), "report", "--deep", "--json").data
     assert deep["verdict"]["causes"][0]["code"] == "collector-cycles" and deep["next"][0]["command"] == "leaks"
-    assert "only if it grows" not in deep["verdict"]["lines"][0]["what"], "what a collection frees is not what grows"
     live = garbage("leaks", looks[0])
     assert process.popen.stdin and process.popen.stdout
     process.popen.stdin.write(b"x")

@@ -64,6 +64,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = a
         "partial": envelope.partial,
         "problems": [problem[1:] for problem in envelope.problems],
         "verdict": diff.verdict.what,
+        "details": diff.verdict.details,
         "growth": diff.growth_bytes,
         "bars": list(zip(sides, bars)),
         "bars_scale": max(sum(part.bytes or 0 for part in bar) for bar in bars),

@@ -3,6 +3,7 @@
 import time
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
+from gdbheapx import verdict
 from gdbheapx.allocators.metering import Reading
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
@@ -33,6 +34,13 @@ UNKNOWN, STEADY, SWINGS, SHRANK, IN_USE, RETURNED, KEPT, HELD, POOLS, TOUCHED, E
 `returned-meanwhile`: it grew back after memory was returned to the OS. `grew-in-allocator`: it is not known whether
 in use or kept. `grew-in-runtime`: in memory that a runtime cuts up itself, like CPython's arenas.
 `grew-touched`: what the allocators held before, and was not in RAM then. `grew`: no allocator could be read."""
+VERDICT_KINDS = {
+    UNKNOWN: verdict.INCONCLUSIVE,
+    KEPT: verdict.KEPT,
+    **dict.fromkeys((IN_USE, HELD, POOLS, ELSEWHERE, GREW), verdict.GROWING),
+    **dict.fromkeys((STEADY, SWINGS, SHRANK, RETURNED, TOUCHED), verdict.IN_USE),
+}
+"""The kind of verdict, as of `report`, by code."""
 MOSTLY_KEPT_PERCENT, LEAST_KEPT_BYTES = 50, 10 << 20
 """Of anonymous memory: from here on what is kept in RAM is worth a word, though it does not grow."""
 NAP_S = 0.2
@@ -181,8 +189,9 @@ def judge(
         return KEPT
     if held is not None and held.lasting >= half:
         return HELD
-    if pool is not None and pool.bytes >= half:
-        return POOLS
+    beside = max(0, used.lasting) if used is not None else 0
+    if pool is not None and pool.bytes + beside >= half:  # neither has half alone: the larger one leads
+        return POOLS if pool.bytes >= beside else IN_USE
     if held is None:
         return GREW
     return TOUCHED if untouched_bytes >= half else ELSEWHERE

@@ -9,7 +9,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.extras.watch.capture import Decision
 from gdbheapx.extras.watch.returned import Step
 from gdbheapx.extras.watch.samples import Sample, Sampler, Watched, Watching
-from gdbheapx.extras.watch.summary import Over
+from gdbheapx.extras.watch.summary import VERDICT_KINDS, Over
 from gdbheapx.problems import CANNOT_WRITE, UNSAFE_PATH
 from gdbheapx.report.json import encode
 from gdbheapx.report.text import csv_line, safe_cell
@@ -209,7 +209,13 @@ class Lines:
         told: Dict[str, Any] = {"kind": "end", "time": when(time.time()), "why": over.why, "samples": 0}
         if summary is not None:
             growth = {key: getattr(summary, key) for key in ("rss", "used", "kept", "held")}
-            told.update(samples=summary.samples, missed=summary.missed, code=summary.code, is_mostly_kept=summary.is_mostly_kept)
+            told.update(
+                samples=summary.samples,
+                missed=summary.missed,
+                code=summary.code,
+                verdict=VERDICT_KINDS[summary.code],
+                is_mostly_kept=summary.is_mostly_kept,
+            )
             told["kept_resident_bytes"] = summary.kept_resident_bytes
             told["growth"] = growth
             told.update(steps=summary.steps, last_steps=[step_figures(step) for step in summary.last_steps], worth=summary.worth)

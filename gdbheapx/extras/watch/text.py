@@ -227,13 +227,13 @@ VERDICTS = {
     codes.STEADY: "RSS did not grow",
     codes.SWINGS: "RSS goes up and down by more than it grew or fell: watch it for longer to tell growth",
     codes.SHRANK: "RSS fell",
-    codes.IN_USE: "RSS grew, and memory in use with it: a leak, or a cache that still fills",
+    codes.IN_USE: "Growing: memory in use, and RSS with it: a leak, or a cache that still fills",
     codes.RETURNED: "RSS grew, and at least half of that is what came back after memory was returned to the OS",
-    codes.KEPT: "RSS grew, and at least half of that is what the program freed and the allocator keeps",
+    codes.KEPT: "Kept: RSS grew, and at least half of that is free memory that malloc keeps",
     codes.HELD: "RSS grew, and what the allocator holds with it; how much of that is in use is unknown: try --exact",
     codes.TOUCHED: "RSS grew by memory that the allocator held before and that came into RAM meanwhile: no growth of what it holds",
     codes.POOLS: "RSS grew in memory that a runtime in the process manages itself",
-    codes.ELSEWHERE: "RSS grew, and not in an allocator that was watched: look at mappings, stacks and files",
+    codes.ELSEWHERE: "RSS grew outside malloc: `report` names the mappings, stacks and files",
     codes.GREW: "RSS grew, and no allocator can be read here",
 }
 
@@ -292,9 +292,9 @@ def verdict(summary: Summary) -> Said:
         program = summary.pool.program
         what, is_slow = "objects" if has_objects(program) else "own memory", not is_seen(program)
         figures = program, what, Size(summary.pool.bytes), summary.pool.name, ", or its collector lets it grow" * is_slow
-        return say("RSS grew in %s's %s (+%s in %s): a leak, or a cache that still fills%s", *figures)
+        return say("Growing: %s's %s, +%s in %s: a leak, or a cache that still fills%s", *figures)
     is_all = summary.code == codes.KEPT and summary.used is not None and (summary.used.is_noise or summary.used.drift < 0)
-    return say("%s%s", VERDICTS[summary.code], "; what is in use did not grow" * is_all)
+    return say("%s%s", VERDICTS[summary.code], "; memory in use did not grow" * is_all)
 
 
 def standing(summary: Summary) -> Iterator[Said]:

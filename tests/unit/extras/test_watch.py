@@ -114,10 +114,10 @@ def test_growth_in_the_memory_of_a_runtime() -> None:
     """It is said so, with what to ask; where an allocator grew in the same mappings, that is no growth of the runtime."""
     found = in_pools(ARENAS, 4)
     assert (found.code, found.pool.name, found.pool.bytes) == (codes.POOLS, ARENAS, 72 * MB)
-    assert text.verdict(found).startswith("RSS grew in CPython's objects (+72.0 MiB in %s)" % ARENAS)
+    assert text.verdict(found).startswith("Growing: CPython's objects, +72.0 MiB in %s: " % ARENAS)
     assert text.next_commands(found) == ["owners", "census", "report"]
     other = in_pools(HEAP, 4)
-    assert text.verdict(other).startswith("RSS grew in V8's objects") and text.next_commands(other) == ["report"]
+    assert text.verdict(other).startswith("Growing: V8's objects") and text.next_commands(other) == ["report"]
     assert in_pools(ARENAS, 1).code == in_pools(ARENAS, 4, 2).code == codes.ELSEWHERE
     assert in_pools(ARENAS, 0).pool is None
 
@@ -259,8 +259,8 @@ def test_kept_growth_beside_a_growing_use_is_not_called_harmless() -> None:
     """What is in use did not grow: said only where that is so."""
     both = said(history(sample(at * 5.0, 100 + 5 * at, 50 + 2 * at, 40 + 3 * at) for at in range(20)))
     alone = said(history(sample(at * 5.0, 100 + 5 * at, 50, 40 + 5 * at) for at in range(20)))
-    assert "the allocator keeps" in both and "did not grow" not in both and "no leak" not in both + alone
-    assert "the allocator keeps; what is in use did not grow" in alone
+    assert "malloc keeps" in both and "did not grow" not in both and "no leak" not in both + alone
+    assert "malloc keeps; memory in use did not grow" in alone
 
 
 def test_growth_that_did_not_come_back_is_not_said_to() -> None:

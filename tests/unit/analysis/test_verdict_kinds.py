@@ -1,0 +1,95 @@
+"""Every kind of verdict is one of a closed set, has its old name beside it, and contradicts nothing of the same answer.
+
+Files: gdbheapx/verdict.py, gdbheapx/analysis/inside.py.
+"""
+
+import inspect
+import re
+from typing import Any, Iterator, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gdbheapx import findings as codes
+from gdbheapx import verdict
+from gdbheapx.analysis import inside
+from gdbheapx.analysis.memory import kinds
+from gdbheapx.kernel.blocks.graph import Sum
+from gdbheapx.model import Finding
+from tests.support.builders.records import MB
+
+OLD = {
+    codes.IN_USE: "leak-like",
+    codes.PART_HELD: "mixed",
+    codes.LEAKED: "leaked",
+    codes.FREED_AND_HELD: "hoarding",
+    codes.ARENAS_LEFT: "hoarding",
+    codes.UNMERGED: "hoarding",
+    codes.UNUSED_PAGES: "hoarding",
+    codes.GIVEN_BACK_IN_RAM: "hoarding",
+    codes.BLOCKLESS: "huge-pages",
+    codes.FREE_BETWEEN: "fragmented",
+    codes.FREE_REGIONS: "fragmented",
+    codes.SMALL_HEAP: "small",
+    codes.ABORTED_IN_MALLOC: "small",
+    codes.EVIDENCE_MISSING: "unread",
+    codes.OWNER_UNREAD: "unread",
+    codes.ALLOCATOR_UNREAD: "unread",
+    codes.NO_ALLOCATOR: "unread",
+}
+"""What release 1.0 called each; huge pages that malloc gave back were its `huge-pages`, too."""
+MOSTLY = [codes.MOSTLY + value for name, value in vars(kinds).items() if name.isupper() and isinstance(value, str)]
+sizes = st.integers(0, 400 * MB)
+
+
+def of(code: str) -> verdict.Verdict:
+    return verdict.of_lines([Finding("", "", None, code)])
+
+
+def test_each_code_has_a_kind_and_its_old_one() -> None:
+    """Also the kinds of parts that no allocator has."""
+    block = inspect.getsource(codes).partition("# ---- verdicts on an allocator")[2].partition("# ---- findings")[0]
+    named = {value for name, value in vars(codes).items() if re.search(r"^%s = " % name, block, re.M)}
+    assert set(OLD) == named | {codes.GIVEN_BACK_IN_RAM}
+    for code in [*OLD, *MOSTLY]:
+        made = of(code)
+        assert made.kind in verdict.KINDS and made.kind != verdict.GROWING, "that takes two readings"
+        assert (made.kind_1_0, made.code_1_0) == (OLD.get(code, "not-malloc"), code)
+    assert {of(code).kind for code in MOSTLY if code != codes.MOSTLY_RUNTIME} == {verdict.IN_USE} and of(codes.MOSTLY_RUNTIME).kind == verdict.RUNTIME
+
+
+def texts(judged: verdict.Verdict) -> Iterator[str]:
+    for line in judged.lines:
+        yield from (str(text) for text in (line.what, line.evidence, line.details, line.hint) if text is not None)
+
+
+@given(sizes, sizes, st.one_of(st.none(), sizes), sizes, st.booleans(), st.booleans())
+def test_a_proven_leak_is_the_verdict(used: int, free: int, taken: Optional[int], leaked: int, is_bound: bool, may_be_garbage: bool) -> None:
+    """From 5 % of the memory in use or 16 MiB on, whatever the kind would be; and what was looked at is not called open."""
+    judged = verdict.usual(used + free, used, taken)
+    found = inside.Inside(Sum(9, used), Sum(3, min(leaked, used)), None, (), leaked_is_upper_bound=is_bound, may_be_garbage=may_be_garbage)
+    lost = min(leaked, used)
+    is_much = lost >= MB and (lost >= 16 * MB or 100 * lost >= 5 * used)
+    made = inside.with_leaked(judged, found)
+    is_proven = is_much and not is_bound and not may_be_garbage and judged.kind not in (verdict.SMALL, verdict.INCONCLUSIVE)
+    assert made.kind == (verdict.LEAKED if is_proven else judged.kind) and made.kind in verdict.KINDS
+    if not is_proven or judged.code not in verdict.HELD_BY_PROGRAM or 10 * lost < used:
+        assert (made.kind_1_0, made.code_1_0) == (judged.kind_1_0, judged.code_1_0), "a script of 1.0 sees what it saw"
+    said = " ".join(texts(made))
+    assert "leak only if" not in said and "not looked at" not in said and (made.kind != verdict.LEAKED or "normal unless" not in said)
+
+
+@pytest.mark.parametrize("code", sorted(codes.CAUSES))
+def test_causes_are_the_findings_of_the_answer(code: str) -> None:
+    """Each once, with its bytes and its cure; what is no cause is none."""
+    line: Any = Finding("", "", "do that", code, size_bytes=7)
+    made = verdict.complete(of(codes.IN_USE), [Finding("", "", None, codes.IN_USE), line, line])
+    assert made.causes == [verdict.Cause(code, 7, "do that")] and made.confidence == made.sure
+
+
+def test_the_first_line_is_short() -> None:
+    """It fits a terminal of 80 columns, whatever the sizes."""
+    for held in (3 * MB, 999 * MB, 1000 << 30):
+        for line in (verdict.in_use(held - 1, held), verdict.kept(held - 1, held, None, codes.FREED_AND_HELD, "jemalloc")):
+            assert len("%s: %s" % (line.what, line.evidence)) <= 78
