@@ -141,16 +141,20 @@ class Heap:
         runs: bool = False,
         path: Optional[str] = None,
         about: Sequence[str] = (),
+        label: str = "the target of gdb",
     ) -> None:
         """Made by open() and current(). `runs`: it is a process that runs meanwhile; `path`: the snapshot's file; `about`: the options of
-        a command line that asks the same."""
+        a command line that asks the same; `label`: what it is."""
         self._opener, self._settings, self._words, self._name = opener, settings, list(words), name
         self._names, self._short_stop, self._runs, self._path = names, short_stop, runs, path
-        self._about = about
+        self._about, self._label = about, label
         self._target: Optional[Target] = None
         self._is_stopped = False
         self._told: List[Problem] = []
         """What was wrong with the stop."""
+
+    def __repr__(self) -> str:
+        return "<%s of %s>" % (type(self).__name__, self._label)
 
     def __enter__(self) -> "Heap":
         return self
@@ -190,8 +194,8 @@ class Heap:
         return self._ask("chunks", "--histogram")
 
     def blocks(self, status: Optional[str] = None) -> Answer[Blocks]:
-        """Every block as columns (arrays), or those with this status (`used`, `free` and so on, as `chunks` calls it). A snapshot has those
-        in use."""
+        """Every block of malloc's as columns (arrays), or those with this status (`used`, `free`, ..., as in `chunks`). A snapshot has those in
+        use. Objects in a runtime's own pools (CPython's) are in census() and in `held_blocks` of query()."""
         from gdbheapx.analysis import blocks as model
 
         def run(session: Session, options: command.Options) -> command.Answer:
@@ -385,7 +389,8 @@ def open(
             raise refused
         return direct.open_any(asked)
 
-    made = Heap(opener, direct.settings(asked), words, names, short_stop, NAME, pid is not None, paths[1], asked.of_target())
+    label = "process %d" % pid if pid is not None else "%s %s" % (("core", core) if core is not None else ("snapshot", snapshot))
+    made = Heap(opener, direct.settings(asked), words, names, short_stop, NAME, pid is not None, paths[1], asked.of_target(), label)
     if pid is None:
         made._opened()  # what is no core or snapshot is told now
     else:

@@ -78,6 +78,9 @@ def pandas(rows: Sequence[Any]) -> Any:
             return numpy.frombuffer(values, "u%d" % values.itemsize) if values else numpy.zeros(0, "u%d" % values.itemsize)
         if isinstance(values, tuple):
             return library.Categorical.from_codes(column(values[0]), values[1])
+        known = [value for value in values if value is not None]
+        if known and len(known) < len(values) and all(type(value) is int and value <= HIGHEST_SIGNED for value in known):
+            return library.array(values, "Int64")  # else all of them would be floats, and what is unknown NaN
         return values
 
     return library.DataFrame({name: column(values) for name, values in columns(rows).items()}, copy=False)

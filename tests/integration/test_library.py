@@ -248,6 +248,9 @@ def test_frames(lasting: Lasting, kind: str) -> None:
         assert int(frame["usable_bytes"].sum()) == total == sum(table.column("usable_bytes").to_pylist())
         assert list(frame["status"]) == [block.status for block in blocks.data] == table.column("status").to_pylist()
         assert isinstance(frame, pandas.DataFrame) and isinstance(table, pyarrow.Table)
+        assert repr(heap).startswith("<Heap of %s " % ("process" if kind == "live" else "core"))
+        lost = heap.leaks().data
+        assert lost.classes == (lost.held, lost.maybe, lost.leaked)
         census = heap.census()
         assert list(census.to_pandas()["bytes"]) == [row.bytes for row in census.rows] == census.to_arrow().column("bytes").to_pylist()
         for answer in (heap.arenas(), heap.owners(), heap.leaks(), heap.report(), heap.tcache(), heap.pins(), heap.check()):

@@ -67,6 +67,14 @@ class LeakedBlock(NamedTuple):
     kind: Annotated[Optional[str], Column("kind", TEXT, goes=1)]
 
 
+class LeakClasses(NamedTuple):
+    """The sums of an answer, by the names that JSON has."""
+
+    held: Sum
+    maybe: Sum
+    leaked: Optional[Sum]
+
+
 class Leaks(NamedTuple):
     """The answer."""
 
@@ -91,6 +99,11 @@ class Leaks(NamedTuple):
     """Libraries that were loaded and are no longer; None where the dynamic linker's state could not be read."""
     garbage: Optional[Garbage] = None
     """None of the other classes has it; None: none was found, or looked for."""
+
+    @property
+    def classes(self) -> LeakClasses:
+        """Held, maybe and leaked, as JSON has them."""
+        return LeakClasses(self.held, self.maybe, self.leaked)
 
 
 def judged(session: Session, leaks: Leaks) -> Leaks:
