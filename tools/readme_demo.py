@@ -10,9 +10,8 @@ BEGIN, END = "<!-- demo: begin -->\n", "<!-- demo: end -->\n"
 COLUMNS = 106
 """A terminal of a reader; its longer lines are folded there."""
 PARTS = (
-    ("demo/hoarder.c is serving", "Largest parts that are not malloc's"),
-    ("\nVerdict\n", "\nArenas\n"),
-    ("\nNext\n", "\n\n$ gdbheapx"),
+    ("demo/hoarder.c is serving", "\nMemory in RAM (RSS)"),
+    ("\nNext steps\n", "\n\n$ gdbheapx"),
     ("\nThe same server, started again", "the process was stopped for"),
 )
 """What is shown: each from its first text up to its second one."""

@@ -90,9 +90,8 @@ def _memory(brief: Brief) -> Row:
     memory = brief.memory
     if memory is None:
         return Row("Memory", "? (this target does not tell)", 1)
-    parts = [
-        say("%s %s (%s)", part.name.split(" (")[0], Size(taken(part)), share(taken(part), memory.total_bytes)) for part in brief.largest
-    ]
+    large = [part for part in brief.largest if 100 * taken(part) >= memory.total_bytes] or brief.largest[:1]
+    parts = [say("%s %s (%s)", part.name.split(" (")[0], Size(taken(part)), share(taken(part), memory.total_bytes)) for part in large]
     more = cells(", plus %s in swap", Size(memory.swapped_bytes)) if memory.swapped_bytes else ""
     label = "RSS" if memory.measure == "resident" else "Memory"
     return Row(label, say("%s%s: %s", Size(memory.total_bytes), more, join_sentences(", ", parts)), 2)

@@ -35,6 +35,11 @@ class TargetFacts(NamedTuple):
     stopped_ms: Optional[float] = None
     taken: Optional[str] = None
     taken_of: Optional[str] = None
+    program: Optional[str] = None
+    command_line: Optional[str] = None
+    host: Optional[str] = None
+    time: Optional[str] = None
+    uptime_s: Optional[int] = None
 
 
 class Tool(NamedTuple):

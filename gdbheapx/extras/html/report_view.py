@@ -15,7 +15,9 @@ from gdbheapx.extras.html.memory_view import Counted, Part
 from gdbheapx.extras.html.render import Envelope, Whole, step
 from gdbheapx.hints import Write, alone
 from gdbheapx.model import Finding
+from gdbheapx.report.brief_text import duration, moment
 from gdbheapx.snapshot import codec
+from gdbheapx.stops import lasting
 from gdbheapx.verdict import SMALL, Verdict
 
 MOST_TREEMAP, MOST_CENSUS, MOST_SITES = 40, 100, 5
@@ -304,19 +306,27 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = a
 
 
 def _title(envelope: Envelope) -> str:
-    program = (envelope.target.executable or "a process").rsplit("/", 1)[-1]
+    program = envelope.target.program or (envelope.target.executable or "a process").rsplit("/", 1)[-1]
     return program if envelope.target.pid is None else "%s, process %d" % (program, envelope.target.pid)
 
 
 def _target(envelope: Envelope) -> List[Tuple[str, str]]:
     """Facts about the target, as names and texts."""
     target, tool = envelope.target, envelope.tool
-    facts = [("Program", target.executable), ("Core", target.core), ("Snapshot", target.snapshot)]
+    facts = [
+        ("Process", None if target.pid is None else str(target.pid)),
+        ("Program", target.executable),
+        ("Command line", target.command_line),
+        ("Host", target.host),
+        ("Core written" if target.kind == "core" else "Read", target.time and moment(target.time)),
+        ("Up", None if target.uptime_s is None else duration(target.uptime_s)),
+        ("Core", target.core),
+        ("Snapshot", target.snapshot),
+    ]
     if target.taken is not None:
-        facts.append(("Taken", "%s, of a %s" % (target.taken, "core" if target.taken_of == "core" else "running process")))
-    facts.append(("Process", None if target.pid is None else str(target.pid)))
+        facts.append(("Taken", "%s, of a %s" % (moment(target.taken), "core" if target.taken_of == "core" else "running process")))
     if target.stopped_ms is not None:
-        facts.append(("Stood still for", "%.0f ms" % target.stopped_ms))
+        facts.append(("Longest pause", lasting(target.stopped_ms)))
     for allocator in envelope.allocators:
         owner = ", owns malloc" if allocator.owns_malloc else ""
         facts.append(

@@ -147,6 +147,15 @@ def test_hostile_names(hostile: str) -> None:
     assert hostile.isprintable() or hostile not in shown
 
 
+def test_the_top_says_which_process_and_when() -> None:
+    """What the envelope knows of it; a document of an earlier version has less, and a page."""
+    document = pages.recorded("jemalloc-live")
+    document["target"].update(program="shop", command_line="./shop -x", host="web3", time="2026-11-30T12:00:00Z", uptime_s=3725, stopped_ms=12.4)
+    known, text = dict(view(document)["target"]), page(document)
+    assert known["Host"] == "web3" and known["Command line"] == "./shop -x" and known["Up"] == "1 h 2 min"
+    assert (known["Read"], known["Longest pause"]) == ("2026-11-30 12:00:00 UTC", "12 ms") and "<h1>shop, process " in text
+
+
 def test_text_that_does_not_show_is_written_out() -> None:
     """Control characters, line ends, marks of direction and bytes that are no UTF-8; letters of any script stay."""
     assert render.visible("a\x1b\n\u202e\udcffb") == "a\\x1b\\n\\u202e\\xffb" and render.visible("Größe 大小") == "Größe 大小"
