@@ -1,10 +1,9 @@
 """heapx report"""
 
 import functools
-import shlex
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
-from gdbheapx.command import HTML, NAMES, Answer, Options, Style, Switch, argument, command, command_files
+from gdbheapx.command import HTML, NAMES, Answer, Options, Style, Switch, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads, in_stop, predict_ms
@@ -133,7 +132,7 @@ def report(session: Session, options: Options) -> Answer:
         from gdbheapx.report import brief_text, overview_text
         from gdbheapx.report.text import said, show
 
-        head = brief_text.lines(style, brief, facts(session), functools.partial(whole, session))
+        head = brief_text.lines(style, brief, facts(session))
         yield from (said(style, line) for line in head)
         if not options.brief:
             yield ""
@@ -155,19 +154,6 @@ def facts(session: Session) -> Dict[str, Any]:
     """What the head says of the target."""
     told = session.target.facts()
     return {**told, "command_line": None, "host": None} if session.without_names else told
-
-
-def whole(session: Session, line: str) -> str:
-    """A command as it is typed where the answer is read, with its target; what is no command of ours stays as it is."""
-    target = session.target
-    if line.split()[0].replace("-", "_") not in command_files():
-        return line
-    if session.in_gdb:
-        return "heapx %s" % line
-    where = "-p %d" % target.pid if target.kind == "live" and target.pid else ""
-    for option, path in (("--snapshot", target.snapshot), ("--core", target.core_path)):
-        where = "%s %s" % (option, shlex.quote(path)) if path is not None else where
-    return "gdbheapx %s %s" % (where, line)
 
 
 def with_sites(session: Session, census: "Optional[PageCensus]") -> "Optional[PageCensus]":

@@ -5,7 +5,7 @@ from typing import NamedTuple, Optional, Sequence
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.reachability.owners import Suspect
 from gdbheapx.analysis.split import Memory, taken
-from gdbheapx.model import AllocatorInfo, MemoryPart, NextStep
+from gdbheapx.model import Advice, AllocatorInfo, MemoryPart
 from gdbheapx.verdict import HELD_BY_PROGRAM, Verdict
 
 MOST_PARTS = 3
@@ -24,11 +24,12 @@ class Brief(NamedTuple):
     """All blocks in use were looked at."""
     suspect: Optional[Suspect]
     """Who keeps most of them; None also where nobody keeps a fifth."""
-    next: Optional[NextStep]
+    next: Optional[Advice]
 
 
 def shorten(overview: Overview) -> Brief:
     """Return the head of this overview."""
+    steps = overview.next_steps or [Advice(*step) for step in overview.next]  # an older snapshot has these alone
     parts = sorted(overview.split or (), key=lambda part: -taken(part))
     return Brief(
         allocators=[info for info in overview.allocators if info.id in overview.shown] or overview.allocators,
@@ -37,7 +38,7 @@ def shorten(overview: Overview) -> Brief:
         verdict=overview.verdict,
         was_looked=overview.inside is not None,
         suspect=overview.inside.suspect if overview.inside is not None else None,
-        next=next((step for step in overview.next if step.command is not None), next(iter(overview.next), None)),
+        next=next((step for step in steps if step.command is not None), next(iter(steps), None)),
     )
 
 

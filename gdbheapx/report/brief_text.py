@@ -2,6 +2,7 @@
 
 from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional
 
+from gdbheapx import hints
 from gdbheapx.analysis.brief import Brief, may_have_suspect
 from gdbheapx.analysis.split import taken
 from gdbheapx.command import Style
@@ -36,9 +37,9 @@ class Row(NamedTuple):
         return len(fitting.wrapped(str(self.line()), width))
 
 
-def lines(style: Style, brief: Brief, target: Mapping[str, Any], whole: Callable[[str], str]) -> Iterator[str]:
-    """The head. `target`: that of the envelope; `whole` gives a command as it is typed where the head is read."""
-    rows = list(_rows(brief, target, whole))
+def lines(style: Style, brief: Brief, target: Mapping[str, Any]) -> Iterator[str]:
+    """The head. `target`: that of the envelope."""
+    rows = list(_rows(brief, target, lambda text: hints.whole(text, style.command_line)))
     if style.wraps and style.width is not None:
         width = max(style.width, COLUMNS)
         rows = [_cut(row, width) for row in rows]
@@ -80,9 +81,9 @@ def _rows(brief: Brief, target: Mapping[str, Any], whole: Callable[[str], str]) 
     elif brief.was_looked:
         yield Row("Suspect", reach_text.NOBODY, 1)
     elif may_have_suspect(brief):
-        yield Row("Suspect", "not looked for: %s" % whole("report --deep"), 0)
+        yield Row("Suspect", "not looked for: %s" % whole(hints.ask("report --deep")), 0)
     if brief.next is not None:
-        yield Row("Next", brief.next.sentence if brief.next.command is None else whole(brief.next.command), 0)
+        yield Row("Next", whole(brief.next.command or str(brief.next.sentence)), 0)
 
 
 def _memory(brief: Brief) -> Row:

@@ -13,6 +13,7 @@ from gdbheapx.analysis.split import Memory, taken
 from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.command import Style
 from gdbheapx.findings import MOSTLY
+from gdbheapx.hints import whole
 from gdbheapx.model import CERTAIN, GUESS, Advice, Finding, MemoryPart
 from gdbheapx.report import books_text, census_text, garbage_text, pages, reach_text
 from gdbheapx.report.fitting import wrapped
@@ -86,9 +87,10 @@ def lines(overview: Overview) -> Page:
 def last_lines(style: Style, overview: Overview, lines_between: int) -> Page:
     """What a terminal shows in the end: the verdict, if that many lines are between this and the head, and the next steps."""
     verdict = [mark("Verdict", HEADING), *list(_verdict(overview.verdict))[:1], ""] if lines_between > FAR else []
-    steps: List[str] = [mark("Next steps", HEADING), *(say("  %s", step.sentence) for step in overview.next_steps or [Advice(*step) for step in overview.next])]
+    advice = overview.next_steps or [Advice(*step) for step in overview.next]
+    steps: List[str] = [mark("Next steps", HEADING), *(say("  %s", step.sentence) for step in advice)]
     if style.wraps and style.width is not None:
-        while len(steps) > 2 and sum(len(wrapped(str(line), style.width)) for line in [*verdict, *steps]) > LAST_LINES:
+        while len(steps) > 2 and sum(len(wrapped(whole(str(line), style.command_line), style.width)) for line in [*verdict, *steps]) > LAST_LINES:
             steps.pop()
     yield ""
     yield from verdict

@@ -111,13 +111,14 @@ def steps(process: Process, kind: str) -> List[str]:
 
 
 def test_where_it_is_not_looked_at(stage: Stage) -> None:
-    """A living process is not looked at unasked, but the command is told; a program without a runtime has no table."""
+    """A living process is not looked at with --no-deep, nor a large one unasked; a program without a runtime has no table."""
     python = stage.spawn([sys.executable, "-S", "-c", "print('ready', flush=True); input()"])
     shell = stage.spawn(["bash", "-c", "echo ready; read x"])
     for process in (python, shell):
         process.wait_ready()
-    assert "report --deep" in steps(python, "live") and "report --deep" not in steps(shell, "live")
-    assert heapx(python.target("live"), "report", "--json").data["runtimes"] is None
+    assert "report --deep" not in steps(shell, "live")
+    assert heapx(python.target("live"), "report", "--no-deep", "--json").data["runtimes"] is None
+    assert [table["name"] for table in heapx(python.target("live"), "report", "--json").data["runtimes"]] == ["CPython"]
     assert heapx(shell.target("live"), "report", "--json", "--deep").data["runtimes"] == []
     assert "each byte once" not in heapx(shell.target("live"), "report", "--deep").stdout.decode()
     assert "CPython: bytes in the core, each byte once" in heapx(python.target("core"), "report").stdout.decode()

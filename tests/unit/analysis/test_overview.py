@@ -77,13 +77,13 @@ def test_a_small_process_without_an_allocator_gets_no_verdict() -> None:
 def test_the_end_fits_a_small_terminal() -> None:
     """The verdict is said again where the head is out of sight, with as many steps as a terminal of 24 lines shows."""
     found = seen(recorded("go-1.26-cgo-linux-6.18.smaps", modules=["/srv/service"], sections=[".gopclntab"]))
-    many = found._replace(next=list(found.next) * 9)
+    many = found._replace(next_steps=list(found.next_steps) * 9)
     style = Style(False, False, 80, True, wraps=True)
     lines = "".join(on_screen(style, line) for line in show(style, overview_text.last_lines(style, many, 30))).splitlines()
     assert len(lines) <= 22 and lines.index("Verdict") < lines.index("Next steps") < len(lines) - 2 and found.verdict.lines[0].what[:40] in "\n".join(lines)
     assert "Verdict" not in list(show(style, overview_text.last_lines(style, many, 3)))
     whole = list(show(Style(False, False), overview_text.last_lines(Style(False, False), many, 30)))
-    assert len(whole) >= len(many.next), "a file has them all"
+    assert len(whole) >= len(many.next_steps), "a file has them all"
 
 
 def test_json_keeps_its_keys_and_has_the_new_ones() -> None:

@@ -12,7 +12,8 @@ from gdbheapx.analysis.brief import Brief, may_have_suspect
 from gdbheapx.analysis.reachability.owners import Accumulation, Suspect
 from gdbheapx.analysis.split import Memory
 from gdbheapx.command import Style
-from gdbheapx.model import AllocatorInfo, Finding, MemoryPart, NextStep
+from gdbheapx.hints import ask
+from gdbheapx.model import Advice, AllocatorInfo, Finding, MemoryPart
 from gdbheapx.report import brief_text
 from gdbheapx.report.text import on_screen, said
 from gdbheapx.verdict import Verdict
@@ -60,12 +61,13 @@ def brief(letters: int = 1, looked: bool = True, suspect: bool = True) -> Brief:
         verdict=Verdict("in-use", [Finding("in use " * letters, "60.0 MiB of 61.0 MiB " * letters, None)], "in-use"),
         was_looked=looked,
         suspect=owner if suspect else None,
-        next=NextStep("owners", "shows who"),
+        next=Advice(ask("owners"), "shows who"),
     )
 
 
 def shown(made: Brief, about: Dict[str, Any], where: str = "-p 4711", style: Style = TERMINAL) -> List[str]:
-    lines = (said(style, line) for line in brief_text.lines(style, made, about, lambda line: "gdbheapx %s %s" % (where, line)))
+    style = style._replace(command_line=lambda words: "gdbheapx %s %s" % (where, words))
+    lines = (said(style, line) for line in brief_text.lines(style, made, about))
     return "".join(on_screen(style, line) for line in lines).splitlines()
 
 
