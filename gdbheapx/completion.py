@@ -80,7 +80,7 @@ def _positional(declared: Command, before: Sequence[str], options: Mapping[str, 
         return []
     values = [at for at, word in enumerate(before) if not word.startswith("-") and not (at and _is_valued(before[at - 1], options))]
     given = places[min(len(values), len(places) - 1)]
-    if len(values) >= len(places) and given.options.get("nargs") != "+" and given.options.get("type") is not address:
+    if len(values) >= len(places) and given.options.get("nargs") != "+" and given.options.get("type") not in ADDRESSES:
         return []
     return _values("", given, lookup)
 
