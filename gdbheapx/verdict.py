@@ -138,7 +138,7 @@ def less_sure(missing: Sequence[str], sure: str = CERTAIN) -> str:
     return SURENESS[min(SURENESS.index(sure) + len(missing), len(SURENESS) - 1)]
 
 
-GROWING_HINT = "that is normal unless it keeps growing: `gdbheapx snapshot FILE` now and later, then `gdbheapx diff OLD NEW`, tell"
+GROWING_HINT = "that is normal unless it keeps growing: `gdbheapx diff` of two snapshots tells"
 """What is said where the program has most of the memory."""
 GREW_HINT = "that is normal unless it grew: `gdbheapx diff OLD` compares it with an earlier snapshot"
 """The same of a core."""

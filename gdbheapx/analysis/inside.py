@@ -31,7 +31,6 @@ LEAKED_BYTES = 16 * SMALL_BYTES
 """From here on any share is worth the verdict."""
 PINNED = (findings.FREE_BETWEEN, findings.FREE_REGIONS, findings.PART_HELD)
 """Codes of verdicts by which much free memory is not returned for the blocks beside it."""
-OPEN = "not known whether part of it is leaked"
 
 
 class Inside(NamedTuple):
@@ -101,11 +100,11 @@ def with_open(judged: Verdict, inside: Optional[Inside]) -> Verdict:
         line = Finding("Garbage", evidence, hint, findings.COLLECTOR_CYCLES, size_bytes=garbage.bytes)
         return judged._replace(lines=[judged.lines[0], line, *judged.lines[1:]])
     if inside is None:
-        lacking = say("%s, its blocks were not looked at: `gdbheapx leaks` decides", OPEN)
+        lacking = say("its blocks were not read: whether some are leaked, `gdbheapx leaks` decides")
     elif inside.leaked is None:
-        lacking = say("%s: memory that may hold its blocks was not read, the Notes say which", OPEN)
+        lacking = say("it is unknown whether some are leaked: memory that may hold its blocks was not read, the Notes say which")
     elif not _is_much(inside.leaked, inside.used.bytes):
-        lacking = say("not known whether part of it is garbage that waits for its collector: `gdbheapx leaks` decides")
+        lacking = say("whether some of it is garbage that waits for its collector, `gdbheapx leaks` decides")
     else:
         leaked, used = inside.leaked.bytes, inside.used.bytes
         figures = say("at most %s of %s in use (%s)", Size(leaked), Size(used), share(leaked, used))
@@ -114,7 +113,7 @@ def with_open(judged: Verdict, inside: Optional[Inside]) -> Verdict:
             "%s are leaked: %s", figures, "part of that may be garbage: `gdbheapx leaks` decides" if inside.may_be_garbage else why
         )
     first = judged.lines[0]
-    hint = join_sentences("; ", [lacking, *([first.hint] if first.hint else [])])
+    hint = join_sentences("; ", [*([first.hint] if first.hint else []), lacking])
     return judged._replace(lines=[first._replace(hint=hint), *judged.lines[1:]])
 
 
@@ -143,10 +142,9 @@ def with_leaked(judged: Verdict, inside: Optional[Inside], whole_bytes: int = 0)
     if inside is None or inside.leaked is None or not is_judged or not is_much_leaked(inside, whole):
         return with_open(judged, inside)
     used, leaked = inside.used.bytes, inside.leaked
-    figures = Size(leaked.bytes), Size(used), share(leaked.bytes, used), plural(leaked.blocks, "block")
-    evidence = say("%s of %s in use (%s), in %s that nothing points to", *figures)
+    evidence = say("%s of %s in use (%s) that nothing points to", Size(leaked.bytes), Size(used), share(leaked.bytes, used))
     hint = "`gdbheapx leaks` shows them by size and content, and what they lead to"
-    first = Finding("Leaked", evidence, hint, findings.LEAKED, size_bytes=leaked.bytes)
+    first = Finding("Leaked", evidence, hint, findings.LEAKED, plural(leaked.blocks, "block"), leaked.bytes)
     held = judged.lines[0]._replace(hint=None) if judged.code == findings.IN_USE else judged.lines[0]
     made = verdict.of_lines([first, held, *judged.lines[1:]], verdict.less_sure(["hidden pointers"], judged.sure))
     was_said = judged.code in HELD_BY_PROGRAM and 100 * leaked.bytes >= LEAKED_PERCENT_1_0 * used

@@ -19,6 +19,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.model import Advice, AllocatorInfo, Finding, HeapSum, HistogramRow, MemoryPart, NextStep, Step
 from gdbheapx.problems import STACK_LISTS_CUT, ZEROS_NOT_SOUGHT
 from gdbheapx.session import Session
+from gdbheapx.units import say
 from gdbheapx.verdict import Verdict
 
 TOP_CLASSES = 5
@@ -176,11 +177,11 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
         if unread is not None:
             return verdict.of_lines([unread]), steps
     if large is not None:
-        lines = [*large.verdict.lines, *(line for judgement in shown for line in _beside(judgement.verdict))]
         program = large.program or memory_verdict.behind_cache(memory)
         cause = memory_verdict.stack_cause(memory) if large.kind == kinds.STACK else None
         has_heap, code = bool(session.heaps.all()), cause.code if cause is not None else None
         steps = [*next_steps.steps(target, large.verdict.code, program, has_heap, code, bool(shown))]
+        lines = [*_with_decider(large.verdict, steps), *(line for judgement in shown for line in _beside(judgement.verdict))]
         return large.verdict._replace(lines=lines), [*steps, *(step for judgement in shown for step in judgement.next_steps)]
     if not judged and session.discovery.unused():
         unused = [Finding("Small", copy.what, copy.hint, findings.SMALL_HEAP) for copy in session.discovery.unused()]
@@ -200,6 +201,14 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
     if main.kind == verdict.SMALL and cause is not None:
         steps = next_steps.steps(target, None, None, cause=cause.code)
     return main._replace(lines=[*main.lines, *memory_verdict.beside(memory)]), steps
+
+
+def _with_decider(judged: Verdict, steps: Sequence[str]) -> Sequence[Finding]:
+    """The lines of a verdict on a runtime: where its own command says what it keeps, that one."""
+    first, *rest = judged.lines
+    if judged.kind != verdict.RUNTIME or first.hint is not None or not steps:
+        return judged.lines
+    return [first._replace(hint=say("that is normal unless it keeps growing: %s", steps[0])), *rest]
 
 
 def _with_leaked(

@@ -19,7 +19,7 @@ from gdbheapx.report import books_text, census_text, garbage_text, pages, reach_
 from gdbheapx.report.fitting import wrapped
 from gdbheapx.report.text import printable
 from gdbheapx.units import DAMAGE, HEADING, WARNING, Said, Size, cells, exact_share, join_sentences, mark, plural, say, share, size
-from gdbheapx.verdict import SMALL, Verdict
+from gdbheapx.verdict import INCONCLUSIVE, SMALL, Verdict
 
 BIGGEST_ARENAS = 8
 SMALL_PART = 2000
@@ -169,7 +169,7 @@ def _verdicts(overview: Overview) -> Page:
 
 def _verdict(judged: Verdict) -> Page:
     for line in judged.lines:
-        is_sure = judged.sure == CERTAIN or line is not judged.lines[0]
+        is_sure = judged.sure == CERTAIN or judged.kind == INCONCLUSIVE or line is not judged.lines[0]
         yield from _line("", line if is_sure else line._replace(what="%s (%s)" % (line.what, judged.sure)))
 
 

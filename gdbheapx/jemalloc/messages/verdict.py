@@ -378,15 +378,19 @@ def _unread(found: Figures, possible: Sequence[Case]) -> Verdict:
     return of_lines([verdict.inconclusive(what, evidence, hint)])
 
 
-def _evidence(found: Figures, possible: Sequence[Case]) -> Said:
-    """The figures, with shares where all is known."""
+def _details(code: str, found: Figures, possible: Sequence[Case]) -> Said:
+    """The other figures, with shares where all is known."""
     case = possible[0]
     if len(possible) > 1:
         known = Size(min(one.used for one in possible)), Size(min(one.unused for one in possible)), ", ".join(found.missing) or "RAM"
         return say("at least %s are in use by the program, at least %s are unused pages; unknown, and without weight here: %s", *known)
-    text = "%s of %s (%s) are in use by the program, %s (%s) are unused pages, %s (%s) are free regions in slabs%s"
-    shares = [part for size in (case.unused + case.huge_dirty, case.regions) for part in (Size(size), share(size, case.held))]
-    return say(text, Size(case.used), Size(case.held), share(case.used, case.held), *shares, _gone(found, case))
+    parts = [
+        (code in verdict.HELD_BY_PROGRAM, case.used, "in use by the program"),
+        (code == codes.UNUSED_PAGES, case.unused + case.huge_dirty, "unused pages"),
+        (code == codes.FREE_REGIONS, case.regions, "free regions in slabs"),
+    ]
+    others = [say("%s (%s) are %s", Size(size), share(size, case.held), name) for is_first, size, name in parts if not is_first]
+    return say("%s%s", join_sentences(", ", others), _gone(found, case))
 
 
 def _gone(found: Figures, case: Case) -> Said:
@@ -413,7 +417,7 @@ def _code(ask: Ask[Case]) -> str:
 
 def _main(code: str, found: Figures, possible: Sequence[Case], bins: Sequence[JemallocBin]) -> Finding:
     """The verdict in a sentence, with the figures that it rests on."""
-    case, details = possible[0], _evidence(found, possible)
+    case, details = possible[0], _details(code, found, possible)
     held = case.held if len(possible) == 1 else None
     unused = min(one.unused + one.huge_dirty for one in possible)
     if code == codes.UNUSED_PAGES:

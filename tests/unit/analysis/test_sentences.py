@@ -362,7 +362,7 @@ JEMALLOC = {
         on_jemalloc(used_bytes=80 * MB, rounding_bytes=20 * MB, has_oblivious_option=True), [codes.IN_USE, codes.LARGE_ROUNDING], ["MALLOC_CONF=cache_oblivious:false at the next start ends it"]
     ),
     "dirty pages in huge pages": Case(
-        on_jemalloc(used_bytes=20 * MB, huge_dirty_bytes=80 * MB, dirty_mult=-1), [codes.UNUSED_PAGES], ["80.0 MiB (80 %) are unused pages", "no purge reaches them; any number of them may stay: opt.hpa_dirty_mult is -1"]
+        on_jemalloc(used_bytes=20 * MB, huge_dirty_bytes=80 * MB, dirty_mult=-1), [codes.UNUSED_PAGES], ["80.0 MiB of 100.0 MiB (80 %) are free memory that jemalloc keeps", "no purge reaches them; any number of them may stay: opt.hpa_dirty_mult is -1"]
     ),
     "dirty pages in huge pages, bounded": Case(
         on_jemalloc(used_bytes=84 * MB, huge_dirty_bytes=20 * MB, dirty_mult=1 << 14), [codes.IN_USE, codes.UNUSED_PAGES], ["for each active page 0.25 of them may stay (opt.hpa_dirty_mult)"]
@@ -376,7 +376,7 @@ JEMALLOC = {
         on_jemalloc(used_bytes=MB, dirty_bytes=MB, reclaimable_resident_bytes=MB // 2), [codes.SMALL_HEAP], ["jemalloc holds 1.5 MiB; 512.0 KiB more are not in RAM"]
     ),
     "leak": Case(on_jemalloc(used_bytes=90 * MB, dirty_bytes=10 * MB), [codes.IN_USE], ["90.0 MiB of 100.0 MiB (90 %)"]),
-    "hoarding": Case(on_jemalloc(used_bytes=40 * MB, dirty_bytes=60 * MB), [codes.UNUSED_PAGES], ["60.0 MiB (60 %) are unused pages", "would return 60.0 MiB to the OS"]),
+    "hoarding": Case(on_jemalloc(used_bytes=40 * MB, dirty_bytes=60 * MB), [codes.UNUSED_PAGES], ["60.0 MiB of 100.0 MiB (60 %) are free memory that jemalloc keeps", "would return 60.0 MiB to the OS"]),
     "hoarding, in RAM": Case(on_jemalloc(used_bytes=40 * MB, dirty_bytes=60 * MB, reclaimable_resident_bytes=50 * MB), [codes.UNUSED_PAGES], ["50.0 MiB of it in RAM now", "10.0 MiB more are not in RAM"]),
     "fragmented": Case(
         on_jemalloc([slabs(224, 29 * MB), slabs(32, MB)], used_bytes=10 * MB, free_regions_bytes=30 * MB), [codes.FREE_REGIONS], ["29.0 MiB in regions of 224 bytes; no purge"]
@@ -559,7 +559,7 @@ def judged(whole: Any) -> Iterable[Finding]:
 
 UNJOINED = EndedThreads(4000, 31 * MB, 5000 * MB, 0, 0, [ThreadStart("work in app", 3000), ThreadStart("app+0x1189", 9)])
 MEMORY = {
-    "leaked": Case(leaked(), [codes.LEAKED, codes.IN_USE], ["28.0 MiB of 90.0 MiB in use (31 %), in 3 blocks that nothing points to"]),
+    "leaked": Case(leaked(), [codes.LEAKED, codes.IN_USE], ["28.0 MiB of 90.0 MiB in use (31 %) that nothing points to", "3 blocks"]),
     "leaked at most": Case(leaked(leaked_is_upper_bound=True), [codes.IN_USE], ["at most 28.0 MiB of 90.0 MiB in use (31 %) are leaked", "was not read"]),
     "not looked at": Case(lambda: inside.with_leaked(IN_USE, None).lines, [codes.IN_USE], ["`gdbheapx leaks` decides"]),
     "garbage in cycles": Case(leaked(leaked=None, garbage=SimpleNamespace(bytes=20 * MB, runtime="CPython")), [codes.IN_USE, codes.COLLECTOR_CYCLES], ["20.0 MiB of 90.0 MiB in use (22 %) are CPython objects in cycles"]),
