@@ -96,21 +96,21 @@ def with_open(judged: Verdict, inside: Optional[Inside]) -> Verdict:
     if inside is not None and garbage is not None:
         of_used = Size(garbage.bytes), Size(inside.used.bytes), share(garbage.bytes, inside.used.bytes), garbage.runtime
         evidence = say("%s of %s in use (%s) are %s objects in cycles that wait for its collector", *of_used)
-        hint = "`gdbheapx leaks` shows what frees them"
+        hint = "%s shows what frees them" % ask("leaks")
         line = Finding("Garbage", evidence, hint, findings.COLLECTOR_CYCLES, size_bytes=garbage.bytes)
         return judged._replace(lines=[judged.lines[0], line, *judged.lines[1:]])
     if inside is None:
-        lacking = say("its blocks were not read: whether some are leaked, `gdbheapx leaks` decides")
+        lacking = say("its blocks were not read: whether some are leaked, %s decides", ask("leaks"))
     elif inside.leaked is None:
         lacking = say("it is unknown whether some are leaked: memory that may hold its blocks was not read, the Notes say which")
     elif not _is_much(inside.leaked, inside.used.bytes):
-        lacking = say("whether some of it is garbage that waits for its collector, `gdbheapx leaks` decides")
+        lacking = say("whether some of it is garbage that waits for its collector, %s decides", ask("leaks"))
     else:
         leaked, used = inside.leaked.bytes, inside.used.bytes
         figures = say("at most %s of %s in use (%s)", Size(leaked), Size(used), share(leaked, used))
         why = "memory that may hold these blocks was not read, the Notes say which"
         lacking = say(
-            "%s are leaked: %s", figures, "part of that may be garbage: `gdbheapx leaks` decides" if inside.may_be_garbage else why
+            "%s are leaked: %s", figures, "part of that may be garbage: %s decides" % ask("leaks") if inside.may_be_garbage else why
         )
     first = judged.lines[0]
     hint = join_sentences("; ", [*([first.hint] if first.hint else []), lacking])
@@ -143,7 +143,7 @@ def with_leaked(judged: Verdict, inside: Optional[Inside], whole_bytes: int = 0)
         return with_open(judged, inside)
     used, leaked = inside.used.bytes, inside.leaked
     evidence = say("%s of %s in use (%s) that nothing points to", Size(leaked.bytes), Size(used), share(leaked.bytes, used))
-    hint = "`gdbheapx leaks` shows them by size and content, and what they lead to"
+    hint = "%s shows them by size and content, and what they lead to" % ask("leaks")
     first = Finding("Leaked", evidence, hint, findings.LEAKED, plural(leaked.blocks, "block"), leaked.bytes)
     held = judged.lines[0]._replace(hint=None) if judged.code == findings.IN_USE else judged.lines[0]
     made = verdict.of_lines([first, held, *judged.lines[1:]], verdict.less_sure(["hidden pointers"], judged.sure))

@@ -50,7 +50,7 @@ def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
 
 def with_abort(judged: Verdict) -> Verdict:
     """The same for a process that malloc has ended: of a small heap that is the verdict."""
-    line = Finding(ABORTED, "it stands in abort(), called by malloc", "`gdbheapx check` shows the damage", codes.ABORTED_IN_MALLOC)
+    line = Finding(ABORTED, "it stands in abort(), called by malloc", "%s shows the damage" % ask("check"), codes.ABORTED_IN_MALLOC)
     if judged.kind == verdict.SMALL:
         return of_lines([line._replace(evidence=judged.evidence or line.evidence)], judged.sure)
     return judged._replace(lines=[*judged.lines, line])

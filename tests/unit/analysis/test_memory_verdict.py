@@ -11,7 +11,7 @@ from typing import Any, List, Optional
 import pytest
 
 from gdbheapx import findings as codes
-from gdbheapx import problems, verdict
+from gdbheapx import hints, problems, verdict
 from gdbheapx.allocators.records import Judged
 from gdbheapx.analysis import inside, memory_verdict, next_steps, runtime_tables
 from gdbheapx.analysis.memory import kinds
@@ -190,7 +190,7 @@ def test_objects_of_a_runtime_are_in_use() -> None:
     parts = [part(kinds.ALLOCATOR, 5 * MB), part(kinds.RUNTIME, 45 * MB, program="CPython")]
     found = memory_verdict.judge(memory(parts))
     assert found is not None and str(found.verdict.evidence).endswith("are Python objects (CPython's allocator)") and found.verdict.kind == verdict.RUNTIME
-    assert "`gdbheapx owners`" in (found.verdict.lines[0].hint or "")
+    assert hints.ask("owners") in (found.verdict.lines[0].hint or "")
     rows = [RuntimeRow(runtime_tables.USED, "", 40 * MB), RuntimeRow(runtime_tables.FREE, "", 3 * MB)]
     tables = [RuntimeTable("CPython", rows, 0, 0)]
     assert memory_verdict.largest_program(memory(parts)) == "CPython"
@@ -217,7 +217,7 @@ def test_what_explains_the_verdict_comes_first(code: str, first: str) -> None:
     )
     split = memory([part(kinds.ALLOCATOR, 90 * MB)])
     with_v8 = split._replace(attribution=SimpleNamespace(here=[SimpleNamespace(name="V8")]))  # type: ignore[arg-type]
-    commands = [step.command.split()[0] for step in _verdict(session, with_v8, [judged], [judged])[1] if isinstance(step, Step)]
+    commands = [hints.bare(step.command).split()[0] for step in _verdict(session, with_v8, [judged], [judged])[1] if isinstance(step, Step)]
     order = [command for command in commands if command in (first, "process.memoryUsage()")]
     assert order == [first, "process.memoryUsage()"], commands
 
@@ -239,10 +239,10 @@ def test_no_verdict_says_more_than_was_looked_at(code: str) -> None:
         assert judged[0].verdict == main  # the verdict of the whole is its
         is_leaked = main.kind == verdict.LEAKED
         assert (main.kind, is_leaked) == (usual.kind if found is not settled[2] else verdict.LEAKED, found is settled[2])
-        assert ("leaks` decides" in str(main.lines[0].hint) or "not read" in str(main.lines[0].hint)) == (found in open_), found
+        assert ("decides" in str(main.lines[0].hint) or "not read" in str(main.lines[0].hint)) == (found in open_), found
         assert ("normal unless" in str(main.lines[0].hint)) == (code == codes.IN_USE and not is_leaked), found
         assert (main.kind_1_0, main.code_1_0) == (("leaked", "leaked") if is_leaked else (usual.kind_1_0, usual.code_1_0))
-        assert steps[0].command == ("leaks" if found in open_ or is_leaked else "owners")  # type: ignore[attr-defined]
+        assert hints.bare(steps[0].command) == ("leaks" if found in open_ or is_leaked else "owners")  # type: ignore[attr-defined]
     lacking: Any = SimpleNamespace(stands_still=lambda reads: "", problems=[SimpleNamespace(code=problems.FILES_NOT_DUMPED)])
     assert "coredump_filter" in _with_leaked(lacking, usual, [], [], open_[2])[2][1].command  # type: ignore[attr-defined]
 
@@ -253,7 +253,7 @@ def test_leaks_comes_first_where_much_is_leaked() -> None:
     for leaked, first, kind in ((92, "leaks", "leaked"), (15, "leaks", "runtime"), (3, "owners", "runtime")):
         found = inside.Inside(Sum(9, 100 * MB), Sum(3, leaked * MB), None, ())
         judged, _, steps = _with_leaked(STANDING, main, [], [Step("owners", ""), Step("leaks", "")], found, 900 * MB)
-        assert judged.kind == kind and isinstance(steps[0], Step) and steps[0].command == first
+        assert judged.kind == kind and isinstance(steps[0], Step) and hints.bare(steps[0].command) == first
 
 
 def test_every_verdict_and_finding_has_a_code() -> None:
@@ -287,7 +287,7 @@ def test_nothing_is_asked_of_a_core_that_only_a_process_can_answer() -> None:
     """What a core can be asked is to be typed as it stands, the rest is said of the live process; no step has a process's number."""
     for program, advice in next_steps._BY_PROGRAM.items():
         steps = next_steps.steps(Core(), "mostly-runtime", program, has_heap=True, has_much=True)  # type: ignore[arg-type]
-        typed = [step.command for step in steps if isinstance(step, Step)]
+        typed = [hints.bare(step.command) for step in steps if isinstance(step, Step)]
         assert not [command for command in typed if "PID" in command or "77" in command], program
         assert typed[:2] == ["owners", "census"] if advice.is_seen else ("owners" in typed) == advice.has_c_beside
         assert [step for step in steps if "live process" in step] or typed
@@ -308,9 +308,9 @@ def test_a_core_without_its_program_says_what_the_file_would_give() -> None:
 def test_own_commands_only_where_there_are_blocks() -> None:
     """A runtime without an allocator that was read has none to go through, and beside a large heap of Go's what C has may be next to nothing."""
     beside = [next_steps.steps(Live(), "mostly-runtime", "Go", True, has_much=much)[2:] for much in (True, False)]  # type: ignore[arg-type]
-    assert [step.command for step in beside[0] if isinstance(step, Step)] == ["owners", "leaks"] and not beside[1]
+    assert [hints.bare(step.command) for step in beside[0] if isinstance(step, Step)] == ["owners", "leaks"] and not beside[1]
     with_blocks, without = (next_steps.steps(Live(), "mostly-runtime", "CPython", has_heap) for has_heap in (True, False))  # type: ignore[arg-type]
-    assert [str(step).split()[0] for step in with_blocks] == ["owners", "census", "tracemalloc"] and str(without[0]).startswith(
+    assert [hints.bare(str(step)).split()[0] for step in with_blocks] == ["owners", "census", "tracemalloc"] and str(without[0]).startswith(
         "tracemalloc"
     )
     assert not any("PYTHONMALLOC" in step for step in with_blocks)

@@ -25,7 +25,7 @@ from gdbheapx.analysis.memory.ended import EndedThreads, ThreadStart
 from gdbheapx.glibc.messages import arenas as glibc_pages
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.glibc.records import GlibcFacts, MmappedTotals
-from gdbheapx.hints import bare
+from gdbheapx.hints import bare, whole
 from gdbheapx.inferior.base import HugePages, ParentPages
 from gdbheapx.jemalloc.messages import findings as jemalloc_findings
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
@@ -164,7 +164,7 @@ GLIBC = {
     "damaged": Case(lambda: glibc_verdict.findings([glibc_arena(2, unparsed_bytes=64)]), [codes.DAMAGED], ["arena 2"]),
     "aborted, small": Case(lambda: glibc_verdict.with_abort(verdict.usual(1 << 18, 0, 1 << 18)).lines, [codes.ABORTED_IN_MALLOC], ["the heap is damaged", "256.0 KiB"]),
     "aborted, large": Case(
-        lambda: glibc_verdict.with_abort(verdict.usual(90 * MB, 90 * MB, 90 * MB)).lines, [codes.IN_USE, codes.ABORTED_IN_MALLOC], ["`gdbheapx check`"]
+        lambda: glibc_verdict.with_abort(verdict.usual(90 * MB, 90 * MB, 90 * MB)).lines, [codes.IN_USE, codes.ABORTED_IN_MALLOC], ["gdbheapx check shows"]
     ),
     "steps, aborted": Case(lambda: glibc_verdict.next_steps(codes.ABORTED_IN_MALLOC), ["check"]),
     "steps, leak": Case(lambda: glibc_verdict.next_steps(codes.IN_USE), ["chunks --histogram", "chunks --status used --status mmapped --sort size"]),
@@ -561,7 +561,7 @@ UNJOINED = EndedThreads(4000, 31 * MB, 5000 * MB, 0, 0, [ThreadStart("work in ap
 MEMORY = {
     "leaked": Case(leaked(), [codes.LEAKED, codes.IN_USE], ["28.0 MiB of 90.0 MiB in use (31 %) that nothing points to", "3 blocks"]),
     "leaked at most": Case(leaked(leaked_is_upper_bound=True), [codes.IN_USE], ["at most 28.0 MiB of 90.0 MiB in use (31 %) are leaked", "was not read"]),
-    "not looked at": Case(lambda: inside.with_leaked(IN_USE, None).lines, [codes.IN_USE], ["`gdbheapx leaks` decides"]),
+    "not looked at": Case(lambda: inside.with_leaked(IN_USE, None).lines, [codes.IN_USE], ["gdbheapx leaks decides"]),
     "garbage in cycles": Case(leaked(leaked=None, garbage=SimpleNamespace(bytes=20 * MB, runtime="CPython")), [codes.IN_USE, codes.COLLECTOR_CYCLES], ["20.0 MiB of 90.0 MiB in use (22 %) are CPython objects in cycles"]),
     "garbage": Case(leaked(may_be_garbage=True), [codes.IN_USE], ["part of that may be garbage"]),
     "little is leaked": Case(leaked(leaked=Sum(3, 4 * MB)), [codes.IN_USE], ["normal unless it keeps growing"]),
@@ -668,7 +668,7 @@ ALL: Dict[Tuple[str, str], Case] = {
 def sentences(said: Any) -> List[str]:
     """The sentences of a finding or a step."""
     if isinstance(said, Finding):
-        return [said.what, said.evidence] + [more for more in (said.details, said.hint) if more is not None]
+        return [whole(text) for text in (said.what, said.evidence, said.details, said.hint) if text is not None]
     return [bare(str(said))]
 
 
