@@ -1,10 +1,9 @@
 """heapx chunks"""
 
-from typing import Iterator, List
+from typing import Iterator
 
 from gdbheapx import allocators
-from gdbheapx.command import SIZE_HELP, Answer, Options, argument, command, count, size
-from gdbheapx.model import HistogramRow
+from gdbheapx.command import OLDER, SIZE_HELP, Answer, Options, argument, command, count, size
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -19,7 +18,7 @@ class Statuses:
         return word in list(self)
 
 
-HELP = """Every chunk: address, size, status; or by size class.
+HELP = """Every chunk with its address, size and status.
 
 `address` is what malloc returned; `chunk` is the header before it, where the allocator has one.
 """
@@ -41,7 +40,7 @@ HELP = """Every chunk: address, size, status; or by size class.
         argument("--max-size", type=size, metavar="SIZE", help="only chunks of at most SIZE, header included; " + SIZE_HELP),
         argument("--limit", type=count, metavar="N", help="at most N chunks (default: 100 in text, all in JSON)"),
         argument("--sort", choices=("size", "address"), help="size: the N largest, largest first (N is --limit, default 1,000)"),
-        argument("--histogram", action="store_true", help="count by size class instead of listing"),
+        argument("--histogram", action="store_true", help=OLDER),
     ],
     reads=Reads.BLOCKS,
     help=HELP,
@@ -53,8 +52,7 @@ def chunks(session: Session, options: Options) -> Answer:
     from gdbheapx.report import listing
 
     if options.histogram:
-        rows = session.kept("chunks", List[HistogramRow], lambda: [row for heap in session.heaps.all() for row in heap.histogram()])
-        return listing.histogram_answer(rows)
+        return listing.sizes(session)
     selection = listing.Selection(
         options.arena,
         frozenset(options.status) if options.status else None,

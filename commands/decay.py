@@ -6,25 +6,32 @@ from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """How far jemalloc has returned each arena's unused pages.
+HELP = """Unused pages of jemalloc's arenas, threads that keep them.
 
 jemalloc returns dirty pages to the OS over the decay time, in 200 intervals, or makes them muzzy first (the kernel may take muzzy
 pages when it needs memory). `late`: how overdue the current interval is, i.e. how long no thread has run decay for this arena.
+Where jemalloc has the bug that makes threads blind (they never return pages), they stand below, as in `tickers`, which can cure them.
 """
 
 
 @command("decay", reads=Reads.STATE, help=HELP, examples=("-p 4711 decay",), snapshot=True)
 def decay(session: Session, options: Options) -> Answer:
     """The command `decay`."""
+    from gdbheapx.actions import foreseen
     from gdbheapx.allocators import OfAllocator
 
     kind = List[Annotated[Any, OfAllocator("decay")]]
     answers = session.kept("decay", kind, lambda: [heap.capabilities["decay"]() for heap in session.heaps.with_capability("decay")])
+    blind = session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: foreseen.tickers(session))
+    told = {name: blind.data[name] for name in ("affected", "threads", "counts")}
     rows = [row for answer in answers for row in answer.rows]
 
     def text(style: Style) -> Any:
         from gdbheapx.report.text import show
 
-        return show(style, answers[0]._replace(rows=rows).page)
+        yield from show(style, answers[0]._replace(rows=rows).page)
+        if told["affected"] is not False:
+            yield ""
+            yield from show(style, blind.page)
 
-    return Answer(lambda: {"arenas": rows}, text, read=True)
+    return Answer(lambda: {"arenas": rows, **told}, text, read=True)

@@ -1,10 +1,10 @@
 """heapx export"""
 
-from typing import List, Optional
+from typing import Any, List, Optional
 
 from gdbheapx.command import SQL, Answer, Options, argument, command
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.problems import NOT_IN_SNAPSHOT, SHELL_ONLY, USAGE
+from gdbheapx.problems import NOT_IN_SNAPSHOT, PROFILE_PART, SHELL_ONLY, USAGE
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -12,8 +12,9 @@ HELP = """The heap as a file: flame graph, pprof, CSV, Perfetto.
 
 folded: stacks for flamegraph.pl, inferno and speedscope, a line each, `frame;frame BYTES`. pprof: the same for `go tool pprof`, with
 blocks and bytes; of owners also what of them is in RAM and in swap, and the free memory that they keep, where that is known. Of owners:
-who keeps a block alive, from global variables and threads down; of the census: module, signature, size; of the profile (pprof only):
-the calls that allocated it, where the allocator samples them. Of owners and the census the sum is what is in
+who keeps a block alive, from global variables and threads down; of the census: module, signature, size; of the profile (pprof, jeprof):
+the calls that allocated it, where the allocator samples them (jeprof: as `jeprof EXECUTABLE FILE` reads them, a note says
+how much they cover). Of owners and the census the sum is what is in
 use; what is too small for a frame of its own is in frames named `[smaller]`. csv: every block of malloc's, a row each, in the order of
 addresses; --of census: blocks in use alone, with their signature. parquet: the same, by DuckDB (pip install 'gdbheapx[query]'), from a
 shell alone. perfetto: blocks, their pointers and roots as a heap graph for ui.perfetto.dev; above 2,000,000 objects, or with --of owners,
@@ -28,14 +29,24 @@ def what(options: Options) -> Reads:
     return Reads.BLOCKS if options.format in ("csv", "parquet") and options.of != "census" else Reads.CENSUS
 
 
+def ready(session: Session, options: Options) -> None:
+    """Before a process is stopped for it."""
+    if options.format is None and options.of != "profile":
+        raise UsageError("export: --format is required", "try: export --format folded -o heap.folded")
+
+
 @command(
     "export",
     arguments=[
-        argument("--format", choices=("folded", "pprof", "csv", "parquet", "perfetto"), required=True, help="what to write"),
+        argument(
+            "--format",
+            choices=("folded", "pprof", "csv", "parquet", "perfetto", "jeprof"),
+            help="what to write; of the profile: jeprof (default), pprof",
+        ),
         argument(
             "--of",
             choices=("owners", "census", "profile", "blocks"),
-            help="what to write: owners (default), census, ...; csv and parquet: blocks (default) or census",
+            help="of what: owners (default), census, profile (of an allocator that samples); csv: blocks, census",
         ),
     ],
     reads=what,
@@ -43,6 +54,7 @@ def what(options: Options) -> Reads:
     help=HELP,
     examples=("-p 4711 export --format folded -o heap.folded", "--core core.4711 export --format csv -o blocks.csv"),
     snapshot=True,
+    before=ready,
     needs=(
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.census.owned",
@@ -61,6 +73,8 @@ def export(session: Session, options: Options) -> Answer:
     from gdbheapx.extras.export import pprof
     from gdbheapx.report import csv_rows
 
+    if options.format in (None, "jeprof"):
+        return _jeprof(session, options)
     if options.format == "parquet":
         what = "parquet files are written from a shell, not inside gdb"
         raise HeapxError(what, "run: gdbheapx --pid N export --format parquet -o FILE", code=SHELL_ONLY)
@@ -92,6 +106,22 @@ def export(session: Session, options: Options) -> Answer:
         return [pprof.encoded(stacks, images, period).decode("utf-8", "surrogateescape")]
 
     return Answer(lambda: {"stacks": stacks}, lambda style: file(), read=True, document=True, pieces=True)
+
+
+def _jeprof(session: Session, options: Options) -> Answer:
+    """The live heap profile as the allocator's own dump would be."""
+    if options.of != "profile":
+        raise UsageError("jeprof reads what an allocator has sampled", "use --of profile, or --format pprof")
+    heap = session.heaps.one_with_capability("profile")
+    sampled, maps = heap.capabilities["profile"](), session.target.maps_text()
+    if sampled.shortfall is not None:
+        session.problem(PROFILE_PART, None, *sampled.shortfall, partial=False)
+
+    def data() -> Any:
+        text = "\n".join(sampled.lines(maps)) + "\n"
+        return {"allocator": heap.info.id, **sampled.data(), "profile": text}
+
+    return Answer(data, lambda style: sampled.lines(maps), document=True, read=True)
 
 
 def _perfetto(session: Session, options: Options) -> Answer:

@@ -1,9 +1,9 @@
 """heapx fleet"""
 
 import argparse
-from typing import Tuple
+from typing import Any, Tuple
 
-from gdbheapx.command import Answer, Options, argument, command, count
+from gdbheapx.command import Answer, Options, argument, column_of, command, count
 from gdbheapx.session import Session
 
 HELP = """Reports of many cores and snapshots, and one table.
@@ -11,13 +11,24 @@ HELP = """Reports of many cores and snapshots, and one table.
 Each core is looked at by a process of its own, without following its blocks (`report --no-deep`): memory stays small, and a bad core is a
 row with its reason. What lies at a URL is fetched by the process that looks at it; it requires `gdbheapx[store]`. A second run makes only
 what is lacking: documents that are whole, of cores with the same size and time, stay. Ctrl-C leaves what is whole. --max-seconds limits
-each look. Beside the documents lies views.sql, for DuckDB. `table DIR` shows the table again.
+each look. Beside the documents lies views.sql, for DuckDB.
 Exit code 4: some cores have no answer or a partial one; 1: none has (with --share that is 4: a share may have one core, or none).
+
+--table shows the table again, of the folder or of any documents of `report --json`; nothing is looked at. What is no document is a row with
+the reason. Figures that a document does not have are unknown. `free` is what the allocator holds and the program does not use, as in
+`diff`; `memory` is RSS, or the bytes of the core. --sort takes a column by its heading ("in use"), or by its name in JSON (used_bytes).
 
 With --dask, each core is a task of a Dask cluster. Its workers need gdbheapx in the same version and the cores at the same paths; the
 documents come back to DIR here. Only on a trusted network or with tls://: who controls a scheduler runs code on every side. It requires
 `gdbheapx[dask]`.
 """
+
+
+def record() -> Any:
+    """The record of a row."""
+    from gdbheapx.extras.fleet.documents import Document
+
+    return Document
 
 
 def share(given: str) -> Tuple[int, int]:
@@ -33,14 +44,18 @@ def share(given: str) -> Tuple[int, int]:
     "fleet",
     arguments=[
         argument("cores", metavar="CORE", nargs="+", help="core, also compressed, snapshot, or URL, also a pattern: 's3://BUCKET/*.snap'"),
-        argument("-o", "--directory", metavar="DIR", required=True, help="folder for the documents, made with mode 0700"),
+        argument("-o", "--directory", metavar="DIR", help="folder for the documents, made with mode 0700; required but for --table"),
+        argument("--table", action="store_true", help="only the table, of documents of report --json, or a folder of them"),
+        argument("--sort", type=column_of(record), metavar="COLUMN", help="with --table: order by this column; the largest number first"),
+        argument("--by", choices=("executable", "verdict", "version"), help="with --table: one row for each of these, with sums"),
+        argument("--csv", action="store_true", help="with --table: CSV; a cell that a spreadsheet would run as a formula begins with '"),
         argument("--workers", type=count, metavar="N", help="how many processes at once (default: one for each CPU)"),
         argument("--dask", metavar="ADDRESS", help="let the Dask cluster of this scheduler look, for example tls://HOST:8786; see below"),
         argument("--share", type=share, metavar="I/N", help="only share I of N, from 0/N on: a core's share depends on its path alone"),
     ],
     needs_target=False,
     help=HELP,
-    examples=("fleet cores/*.core -o reports",),
+    examples=("fleet cores/*.core -o reports", "fleet --table reports --sort memory"),
     in_shell=True,
 )
 def fleet(session: Session, options: Options) -> Answer:
@@ -49,6 +64,10 @@ def fleet(session: Session, options: Options) -> Answer:
     from gdbheapx.errors import HeapxError, UsageError
     from gdbheapx.extras.fleet import documents, run
 
+    if options.table:
+        return table(options)
+    if options.directory is None:
+        raise UsageError("fleet: -o DIR is required", "try: fleet cores/*.core -o reports")
     if options.workers == 0:
         raise UsageError("fleet: --workers must be at least 1", "use --workers 1, or omit it")
     if options.dask is not None and options.workers is not None:
@@ -60,7 +79,7 @@ def fleet(session: Session, options: Options) -> Answer:
         first = done.rows[0].error if done.rows else "stopped before there was one"
         raise HeapxError(
             "none of the cores has an answer: %s" % first,
-            "the reason of each: gdbheapx table %s" % options.directory,
+            "the reason of each: gdbheapx fleet --table %s" % options.directory,
             code=problems.NO_ANSWER,
         )
     partial = sum(row.partial for row in done.rows)
@@ -68,3 +87,18 @@ def fleet(session: Session, options: Options) -> Answer:
         if number:
             session.problem(problems.NO_ANSWER, None, "%d of %d cores: %s" % (number, len(done.rows) + done.missing, what))
     return Answer(lambda: documents.table_data(done.rows, None), lambda style: documents.table_lines(style, done.rows), read=True)
+
+
+def table(options: Options) -> Answer:
+    """--table"""
+    from gdbheapx.extras.fleet import documents
+
+    rows = documents.ordered([documents.row(path) for path in documents.paths(options.cores)], options.sort)
+    groups = documents.grouped(rows, options.by) if options.by else None
+    shown = rows if groups is None else groups
+    return Answer(
+        lambda: documents.table_data(rows, groups),
+        lambda style: documents.csv_lines(shown) if options.csv else documents.table_lines(style, shown),
+        document=options.csv,
+        read=True,
+    )

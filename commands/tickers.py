@@ -49,22 +49,10 @@ def tickers(session: Session, options: Options) -> Answer:
         return cure(session, options)
     if options.thread is not None:
         raise UsageError("tickers: --thread requires --cure", "try: tickers --cure --thread %d" % options.thread)
+    from gdbheapx.actions import foreseen
     from gdbheapx.allocators import OfAllocator
 
-    return _answer(session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: read(session)), options.strict)
-
-
-def read(session: Session) -> Any:
-    """What jemalloc's structures tell, without advice that would be refused."""
-    from gdbheapx.actions import foreseen
-
-    report: Any = session.heaps.together("tickers")
-    heaps = session.heaps.with_capability("tickers") if report.found else ()  # no jemalloc is an answer, and no error
-    known = {heap.info.id: foreseen.advisable(session, heap) for heap in heaps}
-    refused = [
-        (name, capability) for name, capabilities in known.items() for capability in ("cure", "purge") if capability not in capabilities
-    ]
-    return report.without(refused)
+    return _answer(session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: foreseen.tickers(session)), options.strict)
 
 
 def cure(session: Session, options: Options) -> Answer:

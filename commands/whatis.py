@@ -1,23 +1,47 @@
 """heapx whatis"""
 
-from gdbheapx.command import NAMES, Answer, Options, Switch, address_or_printed, argument, command
+from typing import TYPE_CHECKING, Any, Iterator, Optional
+
+from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, Style, Switch, address_or_printed, argument, command, count
+from gdbheapx.errors import HeapxError
+from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
+
+if TYPE_CHECKING:
+    from gdbheapx.analysis.locate import Location
+    from gdbheapx.analysis.reachability.refs import Refs
 
 HELP = """What is at an address: its block, what holds it, neighbours.
 
 Where no heap holds it: the mapping, the object with its nearest symbol, the thread's stack or thread-local storage. `offset` counts from
 the address that malloc returned; below zero it is in the block's header.
+
+Below stands what points to the block, and what points there, back to the roots: each line is one pointer; the chain ends at a global
+variable, a stack, thread-local storage or a register, or where nothing leads on (the block is lost with all that is in the chain). Where
+names lead there, `Path` says how the program itself gets to the block: `shop._cache["u:1234"].items[3]` in Python,
+`g_sessions["u:1234"][3]` through containers of C++. --no-holders reads less, and pauses a process for less; it is the default for
+heaps of more than 2 GiB.
 """
 ADDR = "hex with 0x, decimal, or a name that `owners` prints; in gdb also an expression, such as $sp or &var"
 LEAST_CUT_BYTES = 4096
 """No runtime cuts up smaller blocks of malloc's."""
+CHAINS, FEW_CHAINS = 10, 3
+"""Shown by --chains, and below what is at the address."""
+
+
+def reads(options: Options) -> Reads:
+    """What is read of a process that stands still."""
+    by_name = isinstance(options.address, str) and options.holders is False
+    return Reads.OWNERS if options.chains or by_name else Reads.REPORT if options.holders is False else Reads.CENSUS
 
 
 @command(
     "whatis",
     needs=(
         "gdbheapx.report.location",
+        "gdbheapx.report.reach_text",
+        "gdbheapx.analysis.reachability.refs",
         "gdbheapx.analysis.census.block",
         "gdbheapx.analysis.census.pieces",
         "gdbheapx.analysis.census.named",
@@ -27,42 +51,98 @@ LEAST_CUT_BYTES = 4096
         argument(
             *("--holders", "--no-holders"),
             action=Switch,
-            help="what the block is, and what holds it (default: cores with up to 2 GiB of heap)",
+            help="what the block is, and what holds it (default: heaps of up to 2 GiB)",
         ),
+        argument("--chains", action="store_true", help="only what points to the block, and so on back to the roots"),
+        argument("--limit", type=count, metavar="N", help="at most N chains (default: 3; 10 with --chains)"),
+        argument("--depth", type=count, metavar="N", default=20, help="at most N steps of each chain, without its middle (default 20)"),
         *NAMES,
+        *SHORT_STOP,
     ],
-    reads=lambda options: Reads.OWNERS if isinstance(options.address, str) else Reads.CENSUS if options.holders else Reads.REPORT,
+    reads=reads,
     help=HELP,
-    examples=("-p 4711 whatis 0x55d0c0ffee10", "--core core.4711 whatis 0x55d0c0ffee10 --holders"),
+    examples=("-p 4711 whatis 0x55d0c0ffee10", "--core core.4711 whatis 0x55d0c0ffee10 --chains"),
     snapshot=True,
 )
 def whatis(session: Session, options: Options) -> Answer:
     """The command `whatis`."""
+    from gdbheapx.analysis.census import named
+    from gdbheapx.analysis.reachability import heap_graph, memory_budget
+    from gdbheapx.report import location as shown
+    from gdbheapx.report import reach_text
+
+    session.without_names = options.no_names
+    place = named.find_address(session, options.address)
+    limit = options.limit if options.limit is not None else CHAINS if options.chains else FEW_CHAINS
+    if options.chains:
+        memory_budget.check(session)
+        found = find_chains(session, place, limit)
+        if found is None:
+            hint = "`gdbheapx whatis 0x%x` says what is there" % place
+            raise HeapxError("no block in use has the address 0x%x" % place, hint, code=NOT_FOUND)
+        return Answer(
+            lambda: reach_text.data(found, limit, options.depth),
+            lambda style: reach_text.lines(style, found, limit, options.depth),
+            read=True,
+            record=lambda: found,
+        )
+    location = locate(session, place, options.holders)
+    chains = None
+    if location.held_by is not None:
+        chains = find_chains(session, place, limit)
+        heap_graph.check_time(session)
+
+    def data() -> Any:
+        return {**location._asdict(), "refs": None if chains is None else reach_text.data(chains, limit, options.depth)}
+
+    def text(style: Style) -> Iterator[str]:
+        yield from shown.text(style, location)
+        if chains is not None:
+            yield ""
+            yield from reach_text.lines(style, chains, limit, options.depth)
+
+    return Answer(data, text, read=True, record=lambda: location)
+
+
+def find_chains(session: Session, at: int, limit: int) -> "Optional[Refs]":
+    """What points to the block of this address, back to the roots; None where there is no block in use."""
+    from gdbheapx.analysis.census import block, named
+    from gdbheapx.analysis.reachability import heap_graph
+    from gdbheapx.analysis.reachability import refs as model
+
+    graph = named.make(session)
+    found = model.find(graph.reach, graph.names, at, paths=graph.paths)
+    heap_graph.check_time(session)
+    if found is not None and block.can_tell(session):
+        told = block.signatures(session, model.blocks(graph.reach, found))
+        found = model.named(found, {address: signature.name for address, signature in told.items()})
+    return None if found is None else model.with_containers(found, block.pointers(session, graph.reach, model.pointers(found, limit)))
+
+
+def locate(session: Session, place: int, has_holders: Optional[bool]) -> "Location":
+    """Where the address is, and what holds the block there."""
     from gdbheapx.analysis import locate
     from gdbheapx.analysis.census import block, find, named, pieces
     from gdbheapx.analysis.reachability import memory_budget
-    from gdbheapx.report import location as shown
 
-    session.without_names = options.no_names
-    address = named.find_address(session, options.address)
     if not session.target.has_memory:
-        kept = locate.kept(find.label_blocks(session, lambda graph: None), address)
-        if kept.used is not None and options.holders is not False:
-            kept = kept._replace(held_by=named.find_holders(session, [address]).get(address))
-        return Answer(lambda: kept, lambda style: shown.text(style, kept), read=True)
+        kept = locate.kept(find.label_blocks(session, lambda graph: None), place)
+        if kept.used is not None and has_holders is not False:
+            kept = kept._replace(held_by=named.find_holders(session, [place]).get(place))
+        return kept
     session.heaps.may_be_none = True
-    location = locate.locate(session.target, session.heaps.all(), address)
+    location = locate.locate(session.target, session.heaps.all(), place)
     words = {heap.info.id: heap.shape.in_use for heap in session.heaps.all()}
-    blocks = [place.block for place in location.places if place.block is not None and place.block.status in words[place.allocator]]
+    blocks = [at.block for at in location.places if at.block is not None and at.block.status in words[at.allocator]]
     used = [(block.address, block.usable_bytes) for block in blocks]
     if not location.places or any(usable >= LEAST_CUT_BYTES for _, usable in used):
-        piece = pieces.at(session, address)
+        piece = pieces.at(session, place)
         location = locate.with_piece(location, piece)
         if piece is not None:
             used = [(piece.address, piece.usable_bytes)] if piece.address is not None and piece.usable_bytes is not None else []
-    if used and (memory_budget.is_small(session) if options.holders is None else options.holders):
+    if used and (memory_budget.is_small(session, asked=True) if has_holders is None else has_holders):
         what = block.signature(session, *used[0])
         location = location._replace(signature=block.words(what) if what is not None else None)
-        held = named.find_holders(session, [address])
-        location = location._replace(held_by=held.get(address))
-    return Answer(lambda: location, lambda style: shown.text(style, location), read=True)
+        held = named.find_holders(session, [place])
+        location = location._replace(held_by=held.get(place))
+    return location

@@ -6,33 +6,23 @@ GROUPS: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     ("start", ("report", "doctor", "bill")),
     ("what and who", ("owners", "leaks", "census", "whatis", "cold")),
     ("over time", ("watch", "diff", "snapshot", "explore")),
-    ("give it back", ("trim", "purge", "what-if", "pins")),
+    ("give it back", ("release", "what-if", "pins")),
     ("files and services", ("export", "query", "capture", "serve", "fleet", "mcp")),
 )
 """The groups of `--help`, what is used most first."""
-INTERNALS = (
-    "allocator internals",
-    (
-        "arenas",
-        "chunks",
-        "bins",
-        "tcache",
-        "malloc-info",
-        "malloc-stats",
-        "profile",
-        "check",
-        "decay",
-        "tickers",
-        "tunables",
-        "refs",
-        "symbols",
-        "table",
-    ),
-)
+INTERNALS = ("allocator internals", ("arenas", "chunks", "stats", "check", "decay", "tickers", "tunables", "trim", "purge", "symbols"))
 """The group that only `--help-all` lists."""
-FIRST = ("report", "owners", "leaks", "census", "watch", "diff", "trim")
+FIRST = ("report", "owners", "leaks", "census", "watch", "diff", "release")
 """Commands of which `--help` says what they do."""
-ALIASES: Dict[str, Tuple[str, Dict[str, Any]]] = {}
+ALIASES: Dict[str, Tuple[str, Dict[str, Any]]] = {
+    "bins": ("arenas", {"part": "bins"}),
+    "tcache": ("arenas", {"part": "caches"}),
+    "malloc-info": ("stats", {"format": "xml", "merged_only": False}),
+    "malloc-stats": ("stats", {"format": "text"}),
+    "profile": ("export", {"of": "profile", "format": "jeprof"}),
+    "refs": ("whatis", {"chains": True, "holders": None}),
+    "table": ("fleet", {"table": True, "directory": None, "workers": None, "dask": None, "share": None}),
+}
 """Older names: the command, and options that are set by the name, which the older name does not take."""
 
 

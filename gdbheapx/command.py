@@ -33,6 +33,8 @@ COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
 SIZE = re.compile(r"(0x[0-9a-f]+|[0-9]+)(?:([kmgt])(?:ib)?|b)?", re.IGNORECASE | re.ASCII)
 SIZE_HELP = "SIZE is bytes, or like 0x10000, 64K, 2G"
 """What the help of an option that takes a size says."""
+OLDER = argparse.SUPPRESS
+"""The help of an option that is another command's now: it still works."""
 ACCEPT_SECCOMP_HELP = "act even if the process's seccomp filter might kill it for the call"
 """What the help of that option says."""
 ADDRESS = re.compile(r"0x[0-9a-f]{1,16}|[0-9]{1,20}", re.IGNORECASE | re.ASCII)

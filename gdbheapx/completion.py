@@ -61,7 +61,7 @@ def _options(declared: Command) -> Dict[str, Argument]:
 
 
 def _takes_value(given: Argument) -> bool:
-    return given.options.get("action") not in ("store_true", Switch)
+    return given.options.get("action") not in ("store_true", "store_const", Switch)
 
 
 def _values(flag: str, given: Argument, lookup: Lookup) -> Completion:

@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from typing import Any, Iterable, List, Mapping
+from typing import Iterable, List
 
 from gdbheapx import command
 from gdbheapx.catalogue import ALIASES, FIRST, GROUPS, INTERNALS
@@ -26,7 +26,7 @@ GLOBAL = """options of the shell, before the command or behind it:
   --exe FILE         the program, if gdbheapx does not find it
   --gdb PATH|none    read inside this gdb. Otherwise gdbheapx reads by itself;
                      it runs the first gdb in PATH for what changes a process
-                     (trim, purge, tickers --cure), for doctor and with
+                     (release, tickers --cure), for doctor and with
                      --debuginfod. With none it runs no gdb at all
   --sysroot DIR      the file tree of the machine the target ran on
   --debug-dir DIR    search debug files here first; may be repeated
@@ -78,7 +78,7 @@ def everything(program: str) -> str:
         rows = ["  %-13s %s" % (one.name, _summary(one)) for one in _declared(names) if _is_offered(one, program)]
         parts.append("\n".join(["%s:" % title, *rows]) + "\n")
     if ALIASES:
-        older = ["  %-13s %s" % (old, " ".join([new, *_flags(new, given)])) for old, (new, given) in sorted(ALIASES.items())]
+        older = ["  %-13s %s" % (name, " ".join([ALIASES[name][0], *newer_flags(name)])) for name in sorted(ALIASES)]
         parts.append("\n".join(["older names, which still work:", *older]) + "\n")
     parts += [GLOBAL] * (program == SHELL)
     every = [Argument(flags, options) for flags, options in command.COMMON]
@@ -139,6 +139,8 @@ def _declared(names: Iterable[str]) -> List[Command]:
 
 
 def _summary(declared: Command) -> str:
+    if declared.name in ALIASES:
+        return "The older name of `%s`." % " ".join([ALIASES[declared.name][0], *newer_flags(declared.name)])
     return declared.help.strip().split("\n")[0]
 
 
@@ -165,8 +167,9 @@ def _is_advanced(given: Argument) -> bool:
     return given.flags[0] in ADVANCED
 
 
-def _flags(name: str, given: Mapping[str, Any]) -> List[str]:
-    """The options as they are typed, by which a command does what its older name did."""
+def newer_flags(older: str) -> List[str]:
+    """The options as they are typed, by which a command does what its older name does."""
+    name, given = ALIASES[older]
     typed = []
     for one in command.COMMANDS[name].arguments:
         value = given.get(command.dest(one))

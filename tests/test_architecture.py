@@ -175,7 +175,7 @@ def test_entry_points_know_no_allocator() -> None:
     assert not [one for one in ALL if folder(one.file) in ENTRY and one.module.split(".")[1:2] and one.module.split(".")[1] in ALLOCATORS]
 
 
-NAMED_BY = {"decay": "decay", "profile": "profile", "purge": "purge", "tickers": "tickers", "trim": "trim", "malloc_info": "native-info"}
+NAMED_BY = {"decay": "decay", "purge": "purge", "tickers": "tickers", "trim": "trim"}
 """Commands and the capability behind them. Where one allocator alone has it, the help may name that one."""
 
 

@@ -4,7 +4,7 @@ import inspect
 import re
 from typing import Any, Dict, Iterable, List, NamedTuple, Tuple
 
-FLAGS = ("store_true", "append_const")
+FLAGS = ("store_true", "store_const")
 """Actions of options that take no value; nor do those with a class of their own (command.Switch)."""
 
 
@@ -47,7 +47,7 @@ def commands() -> List[Command]:
     for name in command.names():
         one = command.COMMANDS[name]
         summary, _, rest = inspect.cleandoc(command.full_help(one)).partition("\n")
-        options = tuple(option(argument.flags, argument.options) for argument in one.arguments)
+        options = tuple(option(argument.flags, argument.options) for argument in one.arguments if argument.options["help"] != command.OLDER)
         declared.append(Command(name, summary, rest.strip(), one.needs_target, options))
     return declared
 

@@ -58,7 +58,8 @@ a terminal in one line that goes away, in a log after 2, 4, 8 seconds and so on.
 
 def page() -> str:
     """The whole page."""
-    from gdbheapx.help_pages import GLOBAL, USAGE
+    from gdbheapx.catalogue import ALIASES
+    from gdbheapx.help_pages import GLOBAL, USAGE, newer_flags
 
     out: List[str] = [HEAD, SHELL % (USAGE + "\n" + GLOBAL)]
     for one in declared.commands():
@@ -74,7 +75,9 @@ def page() -> str:
                 flags = ", ".join("`%s%s`" % (flag, value) for flag in option.flags)
                 out.append("| %s | %s |" % (flags.replace("|", "\\|"), option.help.replace("|", "\\|")))
             out.append("")
-    out += codes()
+    out.append("## Older names\n\nThey still work, with the same answers; `command` in JSON is the older name.\n\n| older | now |\n| --- | --- |")
+    out += ["| `%s` | `%s` |" % (name, " ".join([ALIASES[name][0], *newer_flags(name)])) for name in sorted(ALIASES)]
+    out += ["| `chunks --histogram` | `arenas --sizes` |", "", *codes()]
     return "\n".join(out).rstrip() + "\n"
 
 

@@ -1,6 +1,6 @@
 """What would be refused: a command that acts is advised only where it is not, and a dry run says why."""
 
-from typing import Callable, Dict, FrozenSet, Optional
+from typing import Any, Callable, Dict, FrozenSet, Optional
 
 from gdbheapx import problems
 from gdbheapx.actions import call, preflight
@@ -31,6 +31,17 @@ def advisable(session: Session, heap: Heap) -> FrozenSet[str]:
     return frozenset(made)
 
 
+def tickers(session: Session) -> Any:
+    """Which threads never return pages, without advice that would be refused."""
+    report: Any = session.heaps.together("tickers")
+    heaps = session.heaps.with_capability("tickers") if report.found else ()  # none of the sort is an answer, and no error
+    known = {heap.info.id: advisable(session, heap) for heap in heaps}
+    refused = [
+        (name, capability) for name, capabilities in known.items() for capability in ("cure", "purge") if capability not in capabilities
+    ]
+    return report.without(refused)
+
+
 def _check(
     session: Session, heap: Heap, name: str, change: Callable[[], Change], portion: Portion = ALL, is_accepted: bool = False
 ) -> None:
@@ -49,12 +60,18 @@ def _check(
 
 
 def dry_run(session: Session, command: str, portion: Portion, is_accepted: bool) -> Callable[[], DryRun]:
+    """What looks at it, of the heap that the command is for."""
+    return would_return(session, session.heaps.returning(command, portion), portion, is_accepted)
+
+
+def would_return(session: Session, heap: Heap, portion: Portion, is_accepted: bool) -> Callable[[], DryRun]:
     """What looks at it. Whether the call would be refused here is found out at once; a note says why. `is_accepted`: --accept-seccomp."""
-    heap = session.heaps.returning(command, portion)
     assert heap.returning is not None
     refusal = _refusal(session, heap.returning, heap, portion, is_accepted)
     if refusal is not None:
-        session.problem(problems.CALL_REFUSED, None, "%s would be refused here: %s" % (command, refusal.message), refusal.hint, False)
+        session.problem(
+            problems.CALL_REFUSED, None, "%s would be refused here: %s" % (heap.returning.command, refusal.message), refusal.hint, False
+        )
     return lambda: heap.would_return(portion)._replace(is_refused=refusal is not None)
 
 

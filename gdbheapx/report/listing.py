@@ -50,8 +50,9 @@ class ListedChunk(NamedTuple):
     usable_bytes: int
 
 
-def histogram_answer(rows: Sequence[HistogramRow]) -> Answer:
-    """The answer of `chunks --histogram`."""
+def sizes(session: Any) -> Answer:
+    """The answer of `arenas --sizes`, and of `chunks --histogram`."""
+    rows = session.kept("chunks", List[HistogramRow], lambda: [row for heap in session.heaps.all() for row in heap.histogram()])
     return Answer(lambda: {"histogram": rows}, lambda style: text.show(style, pages.histogram(rows)), read=True, record=lambda: rows)
 
 

@@ -11,7 +11,7 @@ from typing import List, Set, Tuple
 
 import pytest
 
-from gdbheapx import command, invocation
+from gdbheapx import catalogue, command, invocation
 from tests.support.paths import ROOT
 from tests.support.tool import run
 
@@ -31,6 +31,7 @@ def test_reference_is_up_to_date() -> None:
 def test_no_page_names_a_command_that_does_not_exist() -> None:
     """Each `gdbheapx ... COMMAND` line in README and docs uses a declared command."""
     known = set(re.findall(r"^## (\S+)$", (ROOT / "docs" / "reference" / "commands.md").read_text(), re.M))
+    known |= set(catalogue.ALIASES)
     assert len(known) >= 9
     for page in PAGES:
         for line in re.findall(r"gdbheapx --(?:pid|core) \S+ (?:--\S+ \S+ )*(\S+)", page.read_text()):

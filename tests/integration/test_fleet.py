@@ -1,6 +1,6 @@
 """`fleet` and `table`: many cores, some of them ruined, and documents that may be anybody's.
 
-Files: commands/table.py, extras/fleet/run.py.
+Files: extras/fleet/run.py.
 """
 
 import bz2

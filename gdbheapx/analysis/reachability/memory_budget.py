@@ -31,9 +31,9 @@ def blocks(session: Session) -> int:
     return sum(row.used_chunks for heap in session.heaps.all() for row in heap.histogram())
 
 
-def is_small(session: Session) -> bool:
-    """A core with a heap of which the graph takes a second or two: it is looked at without being asked."""
-    if session.target.kind != "core":
+def is_small(session: Session, asked: bool = False) -> bool:
+    """A core with a heap of which the graph takes a second or two: it is looked at without being asked. `asked`: of a process, too."""
+    if session.target.kind != "core" and not asked:
         return False
     return _heap_bytes(session) <= SMALL_HEAP_BYTES
 

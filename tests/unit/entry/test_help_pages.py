@@ -31,7 +31,7 @@ def test_the_first_help_fits_a_terminal(program: str) -> None:
     every = help_pages.everything(program)
     for name in command.names():
         offered = program == help_pages.SHELL or not command.COMMANDS[name].in_shell
-        assert (name in listed) == (offered and name not in catalogue.INTERNALS[1]) or name in ("trim", "purge"), name
+        assert (name in listed) == (offered and name not in catalogue.INTERNALS[1]), name
         assert bool(re.search("^  %s  " % name, every, re.MULTILINE)) == offered, name
     assert max(map(len, every.splitlines())) <= 80
 
@@ -48,7 +48,18 @@ def test_the_help_of_a_command_is_short(name: str) -> None:
     assert [part.partition(":")[0] for part in parts][-2:] == ["examples", "also"]
     assert help_pages.in_gdb(declared).startswith(sentence + "\n\nusage: heapx %s" % name)
     whole = help_pages.of_command(declared, "gdbheapx", True)
-    assert all(flag in whole for one in declared.arguments for flag in one.flags if flag.startswith("-"))
+    assert all(flag in whole for one in declared.arguments for flag in one.flags if flag.startswith("-") and one.options["help"] != command.OLDER)
+
+
+@pytest.mark.parametrize("older", sorted(catalogue.ALIASES))
+def test_an_older_name_is_the_newer_form(older: str) -> None:
+    """It runs the same function with the same options, and its help says what it is called now."""
+    newer, given = catalogue.ALIASES[older]
+    words = {"table": ["x"], "refs": ["16"]}.get(older, [])
+    asked = [command.parse([*line, *words], "gdbheapx") for line in ([older], [newer, *help_pages.newer_flags(older)])]
+    assert vars(asked[0].options) == vars(asked[1].options) and asked[0].command.run is asked[1].command.run
+    assert "The older name of `%s --" % newer in help_pages.of_command(asked[0].command, "gdbheapx")
+    assert catalogue.file_of(older) == newer and command.is_command(older) and older not in command.names()
 
 
 def test_examples_are_command_lines() -> None:

@@ -1,4 +1,4 @@
-"""heapx malloc-stats"""
+"""heapx stats"""
 
 from typing import Any, Dict, Sequence, Tuple
 
@@ -9,6 +9,7 @@ from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 ARGUMENTS = (
+    argument("--format", choices=("text", "xml"), default="text", help="text (default); xml: malloc_info(0, fp), byte for byte"),
     argument(
         "--merged-only",
         action="store_true",
@@ -18,22 +19,28 @@ ARGUMENTS = (
 
 HELP = """The statistics that the allocator itself would print.
 
-Reports the allocator that owns malloc, unless --allocator selects another. If another holds more memory than that one, a note names it.
+They are read from memory, in the allocator's own words; nothing is called, and cores have them, too. Reports the allocator that owns
+malloc, unless --allocator selects another. If another holds more memory than that one, a note names it.
 Refused where the owner has no such text here: see `gdbheapx arenas`.
 """
 
 
 @command(
-    "malloc-stats",
+    "stats",
     ARGUMENTS,
-    reads=Reads.TOTALS,
+    reads=lambda options: Reads.LISTS if options.format == "xml" else Reads.TOTALS,
     help=HELP,
-    examples=("-p 4711 malloc-stats",),
+    examples=("-p 4711 stats", "--core core.4711 stats --format xml"),
     needs=("gdbheapx.analysis.beside",),
     snapshot=True,
 )
-def malloc_stats(session: Session, options: Options) -> Answer:
-    """The command `malloc-stats`."""
+def stats(session: Session, options: Options) -> Answer:
+    """The command `stats`."""
+    if options.format == "xml":
+        xml = session.kept(
+            "malloc-info", str, lambda: str(session.heaps.with_own_account("native-info", "malloc-info").capabilities["native-info"]())
+        )
+        return Answer(lambda: {"xml": xml}, lambda style: xml.splitlines(), read=True, exact=True)
     name = "malloc-stats --merged-only" if options.merged_only else "malloc-stats"
     data, lines = session.kept(name, Tuple[Dict[str, Any], Sequence[str]], lambda: read(session, options.merged_only))
     return Answer(lambda: data, lambda style: lines, read=True, exact=True)

@@ -1,0 +1,44 @@
+"""heapx release"""
+
+from typing import Any, Iterator
+
+from gdbheapx.command import ACCEPT_SECCOMP_HELP, Answer, Options, Style, argument, command
+from gdbheapx.session import Session
+from gdbheapx.stops import Reads
+
+HELP = """Returns free memory to the OS; --dry-run predicts it.
+
+Each allocator of the process is asked in its own way: what `trim` or `purge` does, whichever is for it. It returns whole free pages, not
+what thread caches hold, nor free memory in pages that also have blocks in use (`gdbheapx pins`). It asks before each call, and refuses,
+with the reason, if a call could harm the process: a thread is inside the allocator, a lock is held, the heap is damaged. `trim` and `purge`
+have options for one arena, for a pad, and for doing it again and again.
+"""
+
+
+@command(
+    "release",
+    arguments=[
+        argument("--dry-run", action="store_true", help="predict what each allocator would return to the OS; changes nothing"),
+        argument("--yes", action="store_true", help="do not ask for confirmation"),
+        argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside the allocator (default: 20)"),
+        argument("--accept-seccomp", action="store_true", help=ACCEPT_SECCOMP_HELP),
+    ],
+    acts=lambda options: not options.dry_run,
+    reads=Reads.TOTALS,
+    help=HELP,
+    examples=("-p 4711 release --dry-run", "-p 4711 release"),
+)
+def release(session: Session, options: Options) -> Answer:
+    """The command `release`."""
+    from gdbheapx.actions import release as action
+    from gdbheapx.report import acted, text
+
+    parts = action.predict(session, options.accept_seccomp) if options.dry_run else action.run(session, options)
+
+    def lines(style: Style) -> Iterator[Any]:
+        for part in parts:
+            if len(parts) > 1:
+                yield "%s (%s):" % (part.allocator, part.command)
+            yield from text.show(style, acted.call(part.done) if part.done is not None else part.predicted.page if part.predicted else ())
+
+    return Answer(lambda: {"releases": [part.data for part in parts]}, lines, read=bool(options.dry_run))
