@@ -55,4 +55,4 @@ def snapshot(session: Session, options: Options) -> Answer:
         size = 0 if session.is_rehearsal else container.write(options.file, made.parts())
         return snapshot_text.data(options.file, size, made)
 
-    return Answer(written, lambda style: snapshot_text.lines(style, written()), read=True)
+    return Answer(written, lambda style: snapshot_text.lines(style, written(), made), read=True)

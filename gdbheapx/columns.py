@@ -84,8 +84,6 @@ class Table(NamedTuple):
     rows: Sequence[Any]
     total: Optional[Mapping[str, Any]] = None
     """The last line: what it has no entry for stays empty."""
-    empty: Optional[str] = None
-    """What stands below a table without rows."""
 
     def shown(self) -> Sequence[Column]:
         """The columns that text has."""

@@ -76,7 +76,7 @@ class Owners:
 class Group(NamedTuple):
     """Blocks that are alike, and the free bytes that they keep."""
 
-    kept_bytes: Annotated[int, Column("keep", BYTES)]
+    kept_bytes: Annotated[int, Column("pinned", BYTES)]
     pins_blocks: Annotated[int, Column("blocks")]
     """Blocks of this group that lie on the same page or in the same slab, or directly below what is kept."""
     pins_bytes: Annotated[int, Column("bytes", BYTES, goes=1)]
@@ -161,13 +161,13 @@ def find(session: Session, owners: bool = True) -> Kept:
     heaps: List[Looked] = []
     labelled = _labelled(session, owners, heaps)
     heaps = session.shared(HEAPS) or heaps
-    session.budget.progress.stage = "looking at what is free beside what is in use"
+    session.budget.progress.stage = "finding free memory between blocks in use"
     groups, sums = [], []  # type: List[Group], List[Sum]
     for asked, pinned in _pinned(session, heaps, labelled.labels):
         keeping = asked.keeping
         if keeping is None:
             what = "which free memory %s cannot return is not known: there is no rule for it here" % asked.heap.info.id
-            session.problem(problems.NO_RULE, None, what, "see `arenas` and `chunks --histogram` for what is free")
+            session.problem(problems.NO_RULE, None, what, "see `arenas` and `chunks --histogram` for free memory")
             continue
         made = _groups(asked.heap, keeping, pinned, labelled)
         total, known = sum(row.kept_bytes for row in made), keeping.kept_bytes

@@ -5,7 +5,7 @@ from gdbheapx.allocators.returning import in_ram
 from gdbheapx.analysis.acted import Acted, figures
 from gdbheapx.command import Answer
 from gdbheapx.report.text import show
-from gdbheapx.units import Size, cells
+from gdbheapx.units import Size, cells, plural
 
 NAMES = {"anonymous": "anonymous", "rss": "RSS", "swap": "swap"}
 
@@ -36,7 +36,7 @@ def call(done: Acted) -> Page:
     for word, before in (predicted.kept or {}).items():
         yield "%-11s %s -> %s" % (word.replace("_", " "), _known(before), _known((done.kept_after or {}).get(word)))
     if done.stopped_ms is not None:
-        tries = ", %d times" % done.tries if done.tries > 1 else ""
+        tries = ", %s" % plural(done.tries, "time") if done.tries > 1 else ""
         yield "the process was stopped for %.1f ms in total%s, and is running again" % (done.stopped_ms, tries)
 
 

@@ -79,7 +79,7 @@ def _head(bill: Bill) -> Said:
         left = Size(max(0, group.limit_bytes - group.current_bytes))
         of = "" if group.limit_of == group.path else " of %s" % group.limit_of
         limit = say("limit %s%s, %s left", Size(group.limit_bytes), of, left)
-    share = "" if group.limit_bytes is None else " (%s)" % exact_share(group.current_bytes, group.limit_bytes)
+    share = "" if group.limit_bytes is None else " (%s %%)" % exact_share(group.current_bytes, group.limit_bytes)
     return say(
         "memory cgroup %s: %s%s in use by %s; %s", group.path, Size(group.current_bytes), share, _processes(len(bill.processes)), limit
     )
@@ -113,7 +113,7 @@ def _back(bill: Bill) -> Iterator[str]:
         yield say(text, Size(bill.reclaimable_bytes), slab)
         if group.limit_bytes is not None:
             free = max(0, group.limit_bytes - group.current_bytes) + bill.reclaimable_bytes
-            yield say("With what is left, up to %s more fit below the limit before it kills.", Size(free + bill.swappable_bytes))
+            yield say("With the room left, up to %s more fit below the limit before it kills.", Size(free + bill.swappable_bytes))
     if bill.swappable_bytes:
         yield say("Up to %s may go to swap.", Size(bill.swappable_bytes))
     yield say("`kubectl top` shows %s: it leaves inactive files out.", Size(bill.working_set_bytes))
@@ -126,9 +126,9 @@ def _back(bill: Bill) -> Iterator[str]:
     if first is not None and 2 * first.private_bytes > group.current_bytes:
         yield say("Most is private memory of process %d (%s): gdbheapx report -p %d", first.pid, first.name, first.pid)
     percent = exact_share(abs(bill.not_explained_bytes), group.current_bytes)
-    text = "Not explained: %s (%s). The kernel counts in batches on each CPU: here up to %s."
+    text = "Not explained: %s (%s %%). The kernel counts in batches on each CPU: here up to %s."
     yield say(text, Size(bill.not_explained_bytes), percent, Size(group.batch_bytes))
 
 
 def _processes(count: int) -> str:
-    return "1 process" if count == 1 else "%d processes" % count
+    return "1 process" if count == 1 else "{:,} processes".format(count)

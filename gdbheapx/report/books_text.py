@@ -46,4 +46,4 @@ def _queues(rows: Iterable[QueueRow], more: int) -> Page:
         waiting = ", %s waiting" % plural(row.waiting, "event") if row.waiting else ""
         yield say("  %s: %s%s", row.name or UNNAMED, plural(row.entries, noun), waiting)
     if more > 0:
-        yield "  %d more names: report --json" % more
+        yield "  %s: report --json" % plural(more, "more name")

@@ -13,15 +13,15 @@ from gdbheapx.analysis.sites.join import FEW, NODES, Joined
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.report import text
-from gdbheapx.units import Said, Size, join_sentences, plural, say, share
+from gdbheapx.units import Said, Size, cells, join_sentences, plural, say, share
 
 MOST_ROWS, MOST_SAME = 30, 10
-SURE = "%s of the %s whose class or structure is known (%s) have one to %d candidates"
+SURE = "%s of the %s with a known class or structure (%s) have 1 to %d candidates"
 WORDS = {
-    EXACT: "exact: a class, type or header that two things prove",
-    SHAPE: "shape: its words fit together as this must; others may by chance",
-    PLACE: "place: only this points to it; no type",
-    CONTENT: "content: by what its bytes look like",
+    EXACT: "exact: confirmed by two independent facts, such as vtable and type_info",
+    SHAPE: "shape: laid out like this structure; a coincidence is possible",
+    PLACE: "place: named after the one thing that points to it; the type is unknown",
+    CONTENT: "content: guessed from the bytes",
 }
 
 
@@ -65,7 +65,7 @@ def sites_data(joined: Joined) -> Dict[str, Any]:
 def sites_page(joined: Joined, most: int) -> Page:
     """By row the functions that may have allocated its blocks."""
     yield ""
-    yield say("Functions that may have allocated them, by %s of malloc in the code; nothing was recorded:", plural(joined.calls, "call"))
+    yield say("Possible allocation sites, from %s of malloc in the code (no recording):", plural(joined.calls, "call"))
     none: List[str] = []
     for row in joined.rows[:most]:
         name = row.signature or "not named"
@@ -79,12 +79,12 @@ def sites_page(joined: Joined, most: int) -> Page:
         if len(row.sites) > MOST_SAME:
             yield say("    and %s", plural(len(row.sites) - MOST_SAME, "other function"))
     if none:
-        yield say("  none is known for %s: %s", plural(len(none), "other row"), ", ".join(sorted(set(none))))
+        yield say("  no site is known for %s: %s", plural(len(none), "other row"), ", ".join(sorted(set(none))))
     if joined.typed_bytes:
         yield say(SURE, Size(joined.few_bytes), Size(joined.typed_bytes), share(joined.few_bytes, joined.typed_bytes), FEW)
     if joined.unread:
         names = ", ".join(name for name, _ in joined.unread[:MOST_SAME])
-        yield say("code that was not read, so its calls are not among them: %s", names)
+        yield say("not searched, because the code could not be read: %s", names)
 
 
 def copies_data(found: Found, limit: Optional[int], samples: Optional[Sequence[Sample]] = None) -> Dict[str, Any]:
@@ -122,7 +122,7 @@ def copies_page(found: Found, limit: Optional[int]) -> Page:
             yield "%s: --limit N" % plural(len(rows) - most, "more row")
     if found.unlike_blocks:
         yield ""
-        what = "%s left out: a number made of their bytes is the same as of others, the bytes are not, or could not be read again"
+        what = "%s left out: same checksum as other blocks, but different or no longer readable bytes"
         yield say(what, plural(found.unlike_blocks, "block"))
 
 
@@ -178,15 +178,18 @@ def _texts(samples: Optional[Sequence[Sample]]) -> Iterator[str]:
 def of_slabs(found: Slabs) -> Said:
     """That the program has an allocator of its own."""
     sizes = join_sentences(", ", [say("%s", Size(size)) for size in found.sizes_bytes])
-    what = "This program has its own allocator: about %d of malloc's blocks (%s, %g %% of what is in use) are its slabs, of %s each"
-    return say(what, found.blocks, Size(found.bytes), found.share_percent, sizes)
+    what = "This program has its own allocator: about %s of malloc (%s, %.0f %% of memory in use) are its slabs, %s each"
+    return say(what, plural(found.blocks, "block"), Size(found.bytes), found.share_percent, sizes)
 
 
 def page(census: Census, limit: Optional[int]) -> Page:
     """How much is named, the rows, what runtimes manage themselves."""
     yield say("In use: %s in %s", Size(census.bytes), plural(census.blocks, "block"))
     named, placed = share(census.named_bytes, census.bytes), share(census.placed_bytes, census.bytes)
-    yield say("Typed:  %s (%s); inferred from references: %s (%s)", Size(census.named_bytes), named, Size(census.placed_bytes), placed)
+    guessed = sum(row.bytes for row in census.rows if row.sure == CONTENT)
+    by_content = say("; guessed from the bytes: %s (%s)", Size(guessed), share(guessed, census.bytes)) if guessed else ""
+    typed = "Typed:  %s (%s); inferred from references: %s (%s)%s"
+    yield say(typed, Size(census.named_bytes), named, Size(census.placed_bytes), placed, by_content)
     if census.own_allocator is not None:
         yield of_slabs(census.own_allocator)
     shown = census.rows[: limit if limit is not None else MOST_ROWS]
@@ -204,7 +207,7 @@ def page(census: Census, limit: Optional[int]) -> Page:
         yield ""
         yield from sorts
     if census.may_be_stale and any(row.sure == EXACT for row in shown):
-        yield "some blocks may show a class from an earlier use: this allocator does not clear freed memory"
+        yield "Some blocks may show the class of an earlier use: this allocator does not clear freed memory."
     if census.copies is not None and census.copies.blocks:
         yield ""
         yield from _copies(census.copies)
@@ -223,14 +226,14 @@ def _copies(copies: Copies) -> Page:
 
 
 def _sum_of_copies(blocks: int, bytes_: int, contents: int, spare_bytes: int) -> Said:
-    what = "Copies: %s (%s) have duplicate content, %s in all; removing duplicates would save %s"
-    return say(what, plural(blocks, "block"), Size(bytes_), plural(contents, "content"), Size(spare_bytes))
+    what = "Duplicates: %s (%s) share %s; keeping one copy of each would save %s"
+    return say(what, plural(blocks, "block"), Size(bytes_), plural(contents, "distinct content"), Size(spare_bytes))
 
 
 def _unused(row: CensusRow) -> Said:
     """Of a row with a known content: what is 1 % of the memory in use or more is worth a line."""
     unused_bytes = row.bytes - (row.content_bytes or 0)
-    return say("%s: %s of %s is capacity not used", row.signature or "not named", Size(unused_bytes), Size(row.bytes))
+    return say("%s: %s of %s is unused capacity", row.signature or "not named", Size(unused_bytes), Size(row.bytes))
 
 
 def _row(row: CensusRow, by_name: bool) -> Dict[str, Any]:
@@ -240,4 +243,6 @@ def _row(row: CensusRow, by_name: bool) -> Dict[str, Any]:
         made["signature"] = "not named"
     elif row.signature is None and row.sample is not None:
         made["module"] = row.module or "not known"
+    if row.size_bytes is None and row.blocks and by_name:
+        made["size_bytes"] = cells("~%s", Size(row.bytes // row.blocks))
     return made

@@ -11,15 +11,15 @@ from gdbheapx.units import Size, duration, plural, say, share
 
 MOST_ROWS = 20
 MEANS = {
-    IDLE: "by idle page tracking, which tells reads and writes",
-    WRITTEN: "by write protection: what was only read is in there, too (--reads tells by mapping how much that was)",
+    IDLE: "Measured by idle page tracking: reads and writes.",
+    WRITTEN: "Measured by write protection: includes memory that was only read (--reads counts that by mapping).",
 }
-ACCESSES = "by write protection and the kernel's marks of accesses, which tell reads and writes"
-SWAPPED = "%s in swap, and not touched since the kernel took it out of RAM"
-BESIDE = "a page is as warm as its warmest block: more blocks may be untouched than are told"
-READ = "by write protection; of the pages that were not written to %s were read, it is not known which: at least %s was neither"
-UNWATCHED = "what is in RAM was not watched: add --for SECONDS"
-UNKNOWN = "Not known: %s, on pages that are not in RAM, came while it was watched, or are shared"
+ACCESSES = "Measured by write protection and the kernel's marks of accesses: reads and writes."
+SWAPPED = "%s in swap, untouched since the kernel swapped it out"
+BESIDE = "One hot block makes its whole page look hot, so this is a lower bound."
+READ = "Measured by write protection; %s of the pages without a write were read (unknown which): at least %s was neither."
+UNWATCHED = "Memory in RAM was not watched: add --for SECONDS"
+UNKNOWN = "Age unknown: %s, on pages that are not in RAM, were mapped while watching, or are shared"
 
 
 def data(cold: Cold, limit: Optional[int]) -> Dict[str, Any]:
@@ -38,9 +38,9 @@ def page(cold: Cold, limit: Optional[int]) -> Page:
     is_watched, has_swap = cold.means is not None, whole.swapped_bytes != 0
     tells_reads = cold.means == IDLE or cold.read_bytes == 0
     if whole.cold_bytes is None:
-        yield say("In use: %s in %s; of their pages nothing is known", Size(whole.bytes), plural(whole.blocks, "block"))
+        yield say("In use: %s in %s; the age of their pages is unknown", Size(whole.bytes), plural(whole.blocks, "block"))
     elif not is_watched and not has_swap:
-        yield say("In swap: nothing of %s in use", Size(whole.bytes))
+        yield say("In swap: 0 B of %s in use", Size(whole.bytes))
     else:
         how = "Untouched for %s" if tells_reads else "Not written to for %s"
         ways = [how % duration(cold.watched_s or 0), "or wholly in swap"] if is_watched else ["Wholly in swap"]

@@ -3,13 +3,18 @@
 from typing import Any, Dict, Iterator, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
+from gdbheapx.columns import TEXT, Column, Table
 from gdbheapx.command import Style
 from gdbheapx.report import text
 from gdbheapx.snapshot.diff import Change, Diff, Side, changed
 from gdbheapx.snapshot.growth import DUMPED, Part
-from gdbheapx.units import HEADING, Said, Size, duration, mark, say
+from gdbheapx.units import HEADING, Said, Size, cells, duration, mark, plural, say
 
 MOST_ROWS = 10
+COLUMNS = Column("change", field="change"), Column("old -> new", field="sizes")
+LEAKS = {"leaked": "leaked", "maybe": "possibly leaked", "held": "reachable"}
+"""The classes of `leaks`, the worst first, as its text calls them."""
+Row = Dict[str, Any]
 
 
 def data(diff: Diff, limit: Optional[int]) -> Dict[str, Any]:
@@ -24,7 +29,7 @@ def lines(style: Style, diff: Diff, limit: Optional[int]) -> Iterator[str]:
 
 
 def page(diff: Diff, limit: int) -> Page:
-    """Verdict, states, then whose it is."""
+    """Verdict, then classes, owners and leaks, then the parts of memory, and what allocators have."""
     yield "old: %s" % _side(diff.old)
     later = "" if diff.between_s is None else ", %s %s" % (duration(abs(diff.between_s)), "later" if diff.between_s >= 0 else "EARLIER")
     yield "new: %s%s" % (_side(diff.new), later)
@@ -33,33 +38,21 @@ def page(diff: Diff, limit: int) -> Page:
     yield ""
     yield mark(diff.verdict.what, HEADING)
     yield from ("  %s" % line for line in diff.verdict.details)
-    parts = diff.growth.parts
-    if parts:
-        yield ""
-        yield "Parts of the memory%s" % (", bytes in the core" if diff.growth.measure == DUMPED else "")
-        yield from (_part(part) for part in parts[:limit])
-        if len(parts) > limit:
-            yield "  %d more: --limit N" % (len(parts) - limit)
-    yield from ("  %s" % why for why in diff.growth.lacking)
-    states = changed(diff.states)
-    yield from _rows("RSS, and what allocators have" if parts else "", states, len(states))
-    yield from _rows("Arenas: in use", diff.arenas, limit)
-    yield from _rows("Memory contexts: in use", diff.contexts or (), limit)
-    for title, name in (
-        ("What it is", "classes"),
-        ("Who keeps it", "owners"),
-        ("Which owner, by class", "held"),
-        ("Leaked or held", "leaks"),
-    ):
+    yield from _leaked(diff)
+    for title, name in (("class", "classes"), ("owner", "owners"), ("class of owner", "held")):
         rows = getattr(diff, name)
         if rows is not None:
-            yield from _rows(title, rows, limit)
+            yield from _rows(title, [_line(row) for row in rows], limit)
             continue
-        yield ""
-        yield "%s: not known of %s" % (
-            title,
-            "; ".join("%s: %s" % (lacking.side, lacking.why) for lacking in diff.missing if lacking.what == name),
-        )
+        why = "; ".join("%s: %s" % (lacking.side, lacking.why) for lacking in diff.missing if lacking.what == name)
+        yield from ("", "By %s: unknown (%s)" % (title, why))
+    measure = ", bytes in the core" if diff.growth.measure == DUMPED else ""
+    yield from _rows("part of memory%s" % measure, [_part(part) for part in diff.growth.parts], limit)
+    yield from ("  %s" % why for why in diff.growth.lacking)
+    states = [_line(row) for row in changed(diff.states)]
+    yield from _rows("RSS, and parts of allocators", states, len(states))
+    yield from _rows("arena, in use", [_line(row) for row in diff.arenas], limit)
+    yield from _rows("memory context, in use", [_line(row) for row in diff.contexts or ()], limit)
     if diff.next_steps:
         yield ""
         yield "Next steps"
@@ -76,43 +69,64 @@ def _side(side: Side) -> str:
     return "%s (%s%s, %s)" % (side.what, side.executable or side.kind, pid, when)
 
 
-def _part(part: Part) -> Said:
-    """`+ BYTES (NEW - OLD) what`, and what of it is in use."""
+def _leaked(diff: Diff) -> Page:
+    """The sums of `leaks`, if they changed."""
+    why = "; ".join("%s: %s" % (lacking.side, lacking.why) for lacking in diff.missing if lacking.what == "leaks")
+    if diff.leaks is None:
+        yield from ("", "Leaked: unknown (%s)" % why)
+        return
+    order = list(LEAKS)
+    rows = sorted(diff.leaks, key=lambda row: order.index(row.what))
+    yield from _rows("leaked or reachable", [_line(row._replace(what=LEAKS[row.what])) for row in rows], len(rows))
+
+
+def _part(part: Part) -> Row:
+    """A part of the memory, and how much of it is in use."""
     used = say("")
     if part.used_diff_bytes:
-        sign = "-" if part.used_diff_bytes < 0 else "+"
-        used = say("; in use %s %s (%s - %s)", sign, Size(abs(part.used_diff_bytes)), Size(part.used_new_bytes), Size(part.used_old_bytes))
+        used = say("; in use %s%s", "-" if part.used_diff_bytes < 0 else "+", Size(abs(part.used_diff_bytes)))
+    what = say("%s%s%s", part.what, _only(part.only), used)
     if part.diff_bytes is None:
-        return say("  ? %s%s", part.what, used)
-    used = say("%s%s", _only(part.only), used)
-    sign = "-" if part.diff_bytes < 0 else "+" if part.diff_bytes else " "
-    return say("  %s %s (%s - %s)  %s%s", sign, Size(abs(part.diff_bytes)), Size(part.new_bytes), Size(part.old_bytes), part.what, used)
+        return {"change": "?", "sizes": "?", "blocks": "", "what": what}
+    return _row(part.diff_bytes, Size(part.old_bytes), Size(part.new_bytes), None, what)
 
 
-def _rows(title: str, rows: Sequence[Change], limit: int) -> Page:
-    """`+ BYTES (NEW - OLD) COUNT what`."""
-    if not rows:
-        return
-    yield ""
-    if title:
-        yield title
-    for row in rows[:limit]:
-        yield _line(row)
-    if len(rows) > limit:
-        yield "  %d more: --limit N" % (len(rows) - limit)
-
-
-def _line(change: Change) -> Said:
-    sign = "-" if change.diff_bytes < 0 else "+" if change.diff_bytes else " "
-    count = "" if change.diff_count is None else " %+d blocks" % change.diff_count
+def _line(change: Change) -> Row:
     whose = " of %s" % change.whose if change.whose else ""
     sizes = [
-        say("at most %s" if change.at_most == side else "%s", Size(size))
-        for side, size in (("new", change.new_bytes), ("old", change.old_bytes))
+        cells("at most %s" if change.at_most == side else "%s", Size(size))
+        for side, size in (("old", change.old_bytes), ("new", change.new_bytes))
     ]
     contents = ", %s" % change.contents if change.contents else ""
-    only = _only(change.only)
-    return say("  %s %s (%s - %s)%s  %s%s%s%s", sign, Size(abs(change.diff_bytes)), *sizes, count, change.what, whose, only, contents)
+    what = say("%s%s%s%s", change.what, whose, _only(change.only), contents)
+    return _row(change.diff_bytes, *sizes, change.diff_count, what)
+
+
+def _row(diff_bytes: int, old: Any, new: Any, count: Optional[int], what: Said) -> Row:
+    sign = "-" if diff_bytes < 0 else "+" if diff_bytes else ""
+    return {
+        "change": cells("%s%s", sign, Size(abs(diff_bytes))),
+        "sizes": _from_to(cells("%s", old), cells("%s", new)),
+        "blocks": "" if count is None else "{:+,}".format(count),
+        "what": what,
+    }
+
+
+def _from_to(old: Said, new: Said) -> Said:
+    """`162.8 -> 203.3 MiB`: a unit that both have stands once."""
+    number, _, unit = old.rpartition(" ")
+    return Said("%s -> %s" % (number if unit == new.rpartition(" ")[2] else old, new), "%s -> %s" % (old.plain, new.plain))
+
+
+def _rows(title: str, rows: Sequence[Row], limit: int) -> Page:
+    """A table whose last column is named by `title`; nothing for no rows."""
+    if rows:
+        shown = rows[:limit]
+        blocks = [Column("blocks", field="blocks", goes=1)] if any(row["blocks"] for row in shown) else []
+        yield ""
+        yield Table([*COLUMNS, *blocks, Column(title, TEXT, field="what")], shown)
+    if len(rows) > limit:
+        yield "%s: --limit N" % plural(len(rows) - limit, "more row")
 
 
 def _only(side: Optional[str]) -> str:

@@ -19,7 +19,7 @@ def lines(garbage: Garbage) -> Iterator[str]:
     holds = say(" (%s in %d %s)", Size(top.behind_bytes), top.objects, top.name) if top is not None and top.behind_bytes is not None else ""
     objects = plural(garbage.objects, "object")
     cure = "gc.unfreeze() and gc.collect()" if garbage.why == FROZEN else "gc.collect()"
-    yield say("Garbage: %s in %s that only refer to each other%s: %s would free them", Size(garbage.bytes), objects, holds, cure)
+    yield say("Garbage: %s in %s that only refer to each other%s; %s would free them", Size(garbage.bytes), objects, holds, cure)
     if garbage.why is not None:
         counted = ["%d of %d" % pair for pair in zip(collector.counts, collector.thresholds)]
         yield "  %s; counts of its generations: %s" % (WHY[garbage.why], ", ".join(counted))

@@ -8,8 +8,9 @@ from gdbheapx.analysis.reachability.leaks import Group, LeakedBlock, Leaks, Lost
 from gdbheapx.analysis.unloaded import MANY, libraries
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
+from gdbheapx.kernel.blocks.graph import MAYBE, WEAK
 from gdbheapx.report import garbage_text, text
-from gdbheapx.units import DAMAGE, Size, join_sentences, mark, plural, say, share
+from gdbheapx.units import DAMAGE, Size, join_sentences, mark, number, plural, say, share
 
 MOST_GROUPS, MOST_BLOCKS, MOST_MAPPINGS, MOST_OFFSETS, MOST_SIZES = 20, 100, 10, 8, 3
 
@@ -67,16 +68,16 @@ def page(
     whole = leaks.held.bytes + leaks.maybe.bytes + sum(others)
     yield from _verdict(leaks, whole, coverage if coverage is not None and coverage.is_low else None)
     if can_look_again and leaks.leaked is not None and leaks.leaked.bytes and leaks.leaked.bytes * 2 >= whole:
-        yield "So much may hang on pointers with other bits set, at odd addresses or mangled: `gdbheapx leaks --weak` looks for these"
+        yield "So much may be held by tagged, unaligned or mangled pointers: `gdbheapx leaks --weak` looks for those"
     shown = leaks.groups[: limit if limit is not None else MOST_GROUPS]
     if shown:
         yield ""
         yield Table(columns_of(Group), [{**row._asdict(), "sample": str(row.sample[0])} for row in shown])
         if len(shown) < len(leaks.groups):
             yield "%s: --limit N" % plural(len(leaks.groups) - len(shown), "more group")
-        command = "`gdbheapx whatis %s --holders`; " % shown[0].sample[0] if has_blocks else ""
         yield from _unloaded(leaks)
-        yield "To identify one: %s`gdbheapx census` counts all by class, lost ones included" % command
+        if has_blocks:
+            yield "To inspect one: `gdbheapx whatis %s --holders`" % shown[0].sample[0]
     yield from _mappings(leaks)
     yield from _remarks(leaks)
 
@@ -84,25 +85,25 @@ def page(
 def _verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Page:
     leaked, maybe = leaks.leaked, leaks.maybe
     if leaked is None:
-        yield "Leaked: unknown, as memory that may hold blocks was not read" if low is None else say("Leaked: unknown: %s", low.words())
+        yield "Leaked: unknown, because memory that may point to blocks was not read" if low is None else say("Leaked: unknown: %s", low.words())
     elif leaked.blocks:
-        sentence = "Leaked: %s%s in %s (%s of what is in use)%s"
-        roots = "" if leaks.roots is None else ", %s" % plural(leaks.roots, "leak root")
+        sentence = "Leaked: %s%s in %s (%s of memory in use)%s"
+        roots = "" if leaks.roots in (None, leaked.blocks) else ", reachable from %s" % plural(leaks.roots or 0, "leak root")
         bound = ("" if leaks.is_upper_bound else "at least ") if low else "at most " if leaks.is_upper_bound else ""
         line = say(sentence, bound, Size(leaked.bytes), plural(leaked.blocks, "block"), share(leaked.bytes, whole), roots)
         yield mark(line, DAMAGE)
         if leaks.is_upper_bound:
-            yield "Not everything that may hold these blocks could be read: how much of it is leaked is unknown"
+            yield "Memory that may point to these blocks could not be read: fewer may be leaked."
     else:
         yield "Leaked: nothing"
     if maybe.blocks:
-        by = ", ".join("%s %d" % (word, amount.blocks) for word, amount in leaks.maybe_by.items())
-        yield say("Maybe:  %s in %s, by their evidence: %s", Size(maybe.bytes), plural(maybe.blocks, "block"), by)
+        ways = [MAYBE.get(word, WEAK) for word, amount in leaks.maybe_by.items() if amount.blocks]
+        yield say("Possibly leaked: %s in %s, reachable only through %s", Size(maybe.bytes), plural(maybe.blocks, "block"), " or ".join(ways))
     if leaks.garbage is not None:
         yield from garbage_text.lines(leaks.garbage)
-    yield say("Held:   %s in %s", Size(leaks.held.bytes), plural(leaks.held.blocks, "block"))
+    yield say("Reachable: %s in %s", Size(leaks.held.bytes), plural(leaks.held.blocks, "block"))
     if leaked is not None and leaked.blocks < leaks.held.blocks and leaked.bytes * 10 < whole and whole:
-        yield "What is in use is held: `gdbheapx owners` shows by what"
+        yield "To see what holds the memory: `gdbheapx owners`"
 
 
 def _unloaded(leaks: Leaks) -> Page:
@@ -111,30 +112,30 @@ def _unloaded(leaks: Leaks) -> Page:
     sizes = [row.size_bytes for row in leaks.groups if gone is not None and gone >= MANY and row.blocks % gone == 0][:MOST_SIZES]
     if gone is not None and sizes:
         words = join_sentences(", ", [say("%s", Size(size)) for size in sizes])
-        what = "%s were loaded and unloaded, and as many leak roots, or so many for each, have %s: what only their variables held is lost"
+        what = "%s were unloaded, and a multiple of that number of blocks of %s is leaked: most likely only their variables held those"
         yield say(what, libraries(gone), words)
 
 
 def _mappings(leaks: Leaks) -> Page:
     if leaks.mappings:
         yield ""
-        total = sum(mapping.bytes for mapping in leaks.mappings)
-        yield say("Mappings outside the heaps that nothing points to: %d, %s", len(leaks.mappings), Size(total))
+        total = Size(sum(mapping.bytes for mapping in leaks.mappings))
+        yield say("Mappings outside the heaps without a reference: %s (%s)", number(len(leaks.mappings)), total)
         yield Table(columns_of(LostMapping), leaks.mappings[:MOST_MAPPINGS])
 
 
 def _remarks(leaks: Leaks) -> Page:
     if leaks.habits:
-        offsets = ", ".join("%d (%s)" % (habit.offset, plural(habit.blocks, "block")) for habit in leaks.habits[:MOST_OFFSETS])
+        offsets = ", ".join("%d bytes (%s)" % (habit.offset, plural(habit.blocks, "block")) for habit in leaks.habits[:MOST_OFFSETS])
         yield ""
-        yield "Many pointers lead to these offsets inside blocks, by design; those blocks count as held: %s" % offsets
+        yield "This program often points into blocks at an offset of %s; such blocks count as reachable." % offsets
     if leaks.offsets:
-        offsets = ", ".join("%d (%s)" % (offset, plural(count, "reference")) for offset, count in leaks.offsets[:MOST_OFFSETS])
+        offsets = ", ".join("%d (%s)" % (offset, number(count)) for offset, count in leaks.offsets[:MOST_OFFSETS])
         yield ""
-        yield "Blocks that only a pointer to their inside holds are pointed to at: %s" % offsets
+        yield "Blocks reachable only through a pointer into their middle, by its offset: %s" % offsets
     if leaks.low_addresses:
         yield ""
-        yield "The heap lies below 4 GiB, where small numbers look like pointers: a few blocks may be called held by mistake"
+        yield "The heap lies below 4 GiB, where small numbers look like pointers: a few leaked blocks may count as reachable."
 
 
 def listing(rows: Sequence[LeakedBlock], limit: int) -> Page:

@@ -7,6 +7,9 @@ from gdbheapx.analysis.locate import Location
 from gdbheapx.command import Style
 from gdbheapx.units import Size, plain_form, say
 
+LEAKED = "leaked"
+"""In the words of a holder: there is none."""
+
 
 def text(style: Style, location: Location) -> Iterator[str]:
     """A line for each thing that is known."""
@@ -28,11 +31,11 @@ def _lines(location: Location) -> Iterator[Any]:
             text_ = "%s: offset %d in block %s of %s (%s), %s usable, in use"
             yield say(text_, location.address, piece.offset, piece.address, piece.module, piece.name, Size(piece.usable_bytes))
     if location.signature is not None:
-        yield "  what      %s" % location.signature
+        yield "  type      %s" % location.signature
     if location.held_by is not None:
         held = location.held_by
-        by = ", by %s" % held.by if held.by is not None else ""
-        yield "  held by   %s%s" % (held.words(), by)
+        by, words = ", by %s" % held.by if held.by is not None else "", held.words()
+        yield "  held by   %s%s" % ("nothing (leaked)" if words == LEAKED else words, by)
     if location.thread is not None:
         who = location.thread.name or "unnamed"
         yield "%s: %s of thread %d (%s), offset %+d" % (

@@ -18,9 +18,9 @@ WHERE = {
     keeping.SMALL: "hole: between blocks, too small to hold a page that could be returned",
     keeping.FAST_LIST: "fastbin: the same, on malloc's lists of freed small chunks, which are not merged with their neighbours",
     keeping.THREAD_TOP: "thread-top: the end of a thread's arena above the last block; only free() returns it, malloc_trim never does",
-    keeping.MAIN_TOP: "main-top: the end of the main arena, of which malloc keeps a little",
+    keeping.MAIN_TOP: "main-top: the end of the main arena; malloc keeps a little of it",
     keeping.FOREIGN_BREAK: "foreign-break: the end of the main arena; other code moved the program break, so it cannot be returned",
-    keeping.ENDED_ARENA: "ended-arena: in arenas whose threads have ended; a new thread may take one over",
+    keeping.ENDED_ARENA: "ended-arena: in arenas of threads that have ended; a new thread may take one over",
     keeping.SPAN: "span: free objects of spans; a span can be returned when its last object is back in it",
     keeping.GROUP: "group: free slots of groups; a group is returned when the last block in it is freed",
     keeping.SLAB: "slab: free regions of slabs; a slab is returned when all of it is free",
@@ -53,12 +53,12 @@ def lines(style: Style, kept: Kept, limit: Optional[int]) -> Iterator[str]:
 def page(kept: Kept, limit: Optional[int]) -> Page:
     """The sentence, the rows, how it closes with `arenas`."""
     if kept.kept_bytes is None:
-        yield "How much free memory is kept by blocks in use is not known"
+        yield "Unknown: how much free memory the blocks in use pin"
     elif not kept.kept_bytes:
-        yield "No free memory is kept by blocks in use"
+        yield "No free memory is pinned by blocks in use."
     else:
         yield say(
-            "Free memory that cannot be returned: %s%s (%s of what the arenas hold)",
+            "Free memory that cannot be returned: %s%s (%s of all arenas)",
             "at least " if kept.is_cut else "",
             Size(kept.kept_bytes),
             share(kept.kept_bytes, kept.held_bytes),
@@ -78,13 +78,13 @@ def page(kept: Kept, limit: Optional[int]) -> Page:
         yield Table(columns_of(Group), [_row(row) for row in shown])
         if len(shown) < len(kept.groups):
             left = sum(row.kept_bytes for row in kept.groups[len(shown) :])
-            yield say("%s not shown, keeping %s: --limit N", plural(len(kept.groups) - len(shown), "more row"), Size(left))
+            yield say("%s (%s): --limit N", plural(len(kept.groups) - len(shown), "more row"), Size(left))
         yield ""
         yield from [words for where, words in WHERE.items() if any(row.where == where for row in shown)]
     if kept.may_be_stale and any(row.sure == EXACT for row in shown):
-        yield "some blocks may show a class from an earlier use: this allocator does not clear freed memory"
+        yield "Some blocks may show the class of an earlier use: this allocator does not clear freed memory."
     if not kept.has_owners and any(row.status == USED for row in shown):
-        yield "who holds the blocks was not looked for, nor what they are by what points to them: `gdbheapx pins`"
+        yield "Owners of the blocks were not searched: `gdbheapx pins` shows them"
 
 
 def _closing(amount: Sum) -> Any:

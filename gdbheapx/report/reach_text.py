@@ -9,7 +9,7 @@ from gdbheapx.analysis.reachability.owners import SHARED, Owned, Owners, Suspect
 from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
-from gdbheapx.kernel.blocks.graph import MAYBE, Others
+from gdbheapx.kernel.blocks.graph import MAYBE, WEAK, Others
 from gdbheapx.model import Address
 from gdbheapx.report import garbage_text, text
 from gdbheapx.units import Size, plural, say
@@ -25,7 +25,7 @@ WORDS = {
     "masked": " (with other bits set: weak)",
     "unaligned": " (at an odd address: weak)",
     "mangled": " (mangled by the C library: weak)",
-    "not-owning": " (owns nothing: a link of the runtime or of a container, or left there by an earlier use)",
+    "not-owning": " (does not keep it alive: a link of the runtime or of a container, or a stale word)",
     "mapping": "",
     "end": " (perhaps the end of the block before: weak)",
 }
@@ -80,11 +80,11 @@ def shortened(steps: Sequence[Step], depth: int) -> List[Step]:
 
 def _verdict(refs: Refs) -> str:
     if not refs.chains:
-        return "nothing points to it"
+        return "no references"
     count = "%s%s" % (plural(len(refs.chains), "pointer"), " or more" if refs.more else "")
     if refs.class_ == "maybe":
-        return "%s; maybe leaked: %s" % (count, MAYBE.get(refs.evidence, "only weak pointers lead there"))
-    return "%s; %s" % (count, "no root leads to them: it is leaked" if refs.class_ == "leaked" else "held")
+        return "%s; possibly leaked: reachable only through %s" % (count, MAYBE.get(refs.evidence, WEAK))
+    return "%s; %s" % (count, "leaked: unreachable from any root" if refs.class_ == "leaked" else "reachable")
 
 
 def _title(chain: Chain) -> str:
@@ -116,28 +116,41 @@ def owners_page(owners: Owners) -> Page:
     leaked = "unknown"
     if owners.leaked is not None:
         leaked = say("%s%s", "at most " if owners.leaked_is_upper_bound and owners.leaked.bytes else "", Size(owners.leaked.bytes))
-    yield say("%s; leaked: %s; held by several owners: %s", parts, leaked, Size(owners.shared_bytes))
+    yield say("%s; leaked: %s; shared by several owners: %s", parts, leaked, Size(owners.shared_bytes))
     yield ""
     for suspect in owners.suspects:
         yield suspicion(suspect)
         if suspect.kind == SHARED and suspect.accumulation.address is not None:
-            yield "`gdbheapx refs %s` shows what points there" % suspect.accumulation.address
+            yield "`gdbheapx refs %s` shows its references" % suspect.accumulation.address
     if owners.garbage is not None:
         yield from garbage_text.lines(owners.garbage)
     elif not owners.suspects:
         yield NOBODY
     yield from (together(row) for row in owners.together)
     yield ""
-    yield Table(columns_of(Owned), flat(owners.owners, 0))
+    yield _table(owners)
 
 
-NOBODY = "no owner retains 20 % or more"
+def _table(owners: Owners) -> Table:
+    """All owners, then the leaked blocks. Where most owners reach nearly everything, as in a runtime's modules, `reachable` says nothing."""
+    reached = [row.reached_bytes for row in owners.owners if row.reached_bytes is not None]
+    is_noise = len([size for size in reached if 10 * size >= 9 * max(reached)]) * 2 > max(4, len(reached))
+    columns = [column for column in columns_of(Owned) if column.field != "reached_bytes" or not is_noise]
+    rows: List[Any] = flat(owners.owners, 0)
+    if owners.leaked is not None and owners.leaked.bytes and owners.used is not None:
+        blocks, size_bytes = owners.leaked
+        percent = 100 * size_bytes / owners.used.bytes
+        rows.append(Owned("[leaked]", "", None, size_bytes, percent, blocks, None, None)._asdict() | {"reached_bytes": ""})
+    return Table(columns, rows)
+
+
+NOBODY = "No owner retains 20 % or more."
 """There is no suspect."""
 
 
 def together(row: Owned) -> str:
     """One of several that hold the same."""
-    return say("%s leads to %s, which others hold, too", _called(row.owner, row.signature, row.containers), Size(row.reached_bytes or 0))
+    return say("%s reaches %s that other owners hold as well", _called(row.owner, row.signature, row.containers), Size(row.reached_bytes or 0))
 
 
 def suspicion(suspect: Suspect) -> str:
@@ -145,20 +158,20 @@ def suspicion(suspect: Suspect) -> str:
     who = _called(suspect.owner, suspect.signature, suspect.containers)
     if suspect.kind == "shared":
         who = say("%s, which %s hold,", who, _several([_holder(suspect, name) for name in suspect.holders]))
-    said = say("Suspect: %s keeps %s (%.1f %%)", who, Size(suspect.retained_bytes), suspect.share_percent)
+    said = say("Suspect: %s keeps %s (%.0f %%)", who, Size(suspect.retained_bytes), suspect.share_percent)
     point = suspect.accumulation
     if not point.children:
         return say("%s%s", said, _against(suspect.others))
     where = _called(point.name, point.signature, point.containers)
     if point.steps and point.name != suspect.owner:
-        said = say("%s; it piles up below %s, which owns %s directly", said, where, plural(point.children, "block"))
+        said = say("%s; most of it hangs off %s, which directly owns %s", said, where, plural(point.children, "block"))
     else:
-        said = say("%s, through %s that it owns directly", said, plural(point.children, "block"))
+        said = say("%s through %s that it directly owns", said, plural(point.children, "block"))
     said = say("%s%s", said, _against(suspect.others))
     if not point.parts:
         return said
-    parts = ", ".join("%s (%.1f %%)" % (_typed(part.name, part.address, part.signature), part.share_percent) for part in point.parts)
-    return say("%s, most of it below %s", said, parts)
+    parts = ", ".join("%s (%.0f %%)" % (_typed(part.name, part.address, part.signature), part.share_percent) for part in point.parts)
+    return say("%s; largest parts: %s", said, parts)
 
 
 def called(suspect: Suspect) -> str:
@@ -190,10 +203,10 @@ def _against(others: Optional[Others]) -> str:
     """What makes a suspect less sure."""
     if others is None:
         return ""
-    of_nothing = "that owns nothing" if others.unowning == 1 else "that own nothing"
-    counted = [(others.stacks, "word", "of stacks"), (others.unowning, "word", of_nothing), (others.weak, "weak pointer", "")]
-    told = [("%s %s" % (plural(number, noun), what)).rstrip() for number, noun, what in counted if number]
-    return "; nothing else points into it" if not told else "; also pointed into by %s" % ", ".join(told)
+    further = others.stacks + others.unowning + others.weak
+    if not further:
+        return "; no other reference"
+    return " (%s not keep it alive)" % (plural(further, "further reference") + (" does" if further == 1 else " do"))
 
 
 def _called(name: str, signature: Optional[str], containers: Sequence[Container]) -> str:

@@ -4,6 +4,7 @@ from typing import Any, Dict, Iterator
 
 from gdbheapx.command import Style
 from gdbheapx.hints import about
+from gdbheapx.problems import NO_ALLOCATOR, NOT_IN_SNAPSHOT
 from gdbheapx.report import text
 from gdbheapx.snapshot.record import GRAPH, Record
 from gdbheapx.units import Size, say
@@ -30,15 +31,16 @@ def data(path: str, size_bytes: int, record: Record) -> Dict[str, Any]:
     }
 
 
-def lines(style: Style, told: Dict[str, Any]) -> Iterator[str]:
+def lines(style: Style, told: Dict[str, Any], record: Record) -> Iterator[str]:
     """The text."""
-    names = "with names" if told["has_names"] else "without names"
-    names += ", addresses as they were" if told["keeps_addresses"] else ""
-    yield text.said(style, say("%s: %s, %s", told["file"], Size(told["file_bytes"]), names))
-    yield "answers: %s" % ", ".join(told["answers"])
+    names = "" if told["has_names"] else ", without names"
+    names += ", original addresses" if told["keeps_addresses"] else ""
+    yield text.said(style, say("Wrote %s (%s%s).", told["file"], Size(told["file_bytes"]), names))
+    yield "Answers: %s" % ", ".join(told["answers"])
     if not told["has_graph"]:
-        yield "without the graph of all blocks, and what goes through it: refs, whatis, leaks --list"
+        yield "Without the graph of all blocks, so without refs, whatis and leaks --list."
     for name, why in told["unanswered"].items():
-        yield "%s: %s" % (name, why)
+        if record.outcomes[name].code not in (NO_ALLOCATOR, NOT_IN_SNAPSHOT):
+            yield "%s: %s" % (name, why)
     yield ""
     yield "Next: %s" % about("snapshot", told["file"], "report")

@@ -1,27 +1,40 @@
 """What settings would save, as text."""
 
+from typing import Optional
+
 from gdbheapx.allocators.effects import EXACT
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.what_if import Outcome, WhatIf
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.units import Size, cells
 
+NO_SETTING = "page-size"
+"""A kernel with other pages: nobody sets that for one process; --json has it."""
+
 
 def lines(found: WhatIf) -> Page:
     """The memory now, and with each setting."""
     if found.rss_bytes is not None:
-        yield cells("RSS now: %s; the most it was: %s", Size(found.rss_bytes), Size(found.peak_bytes))
+        yield cells("RSS now: %s, peak: %s", Size(found.rss_bytes), Size(found.peak_bytes))
     if found.ignores_environment:
-        yield cells("started with other rights than its caller's (AT_SECURE): variables are not heeded, so none is shown")
-    shown = [row for row in found.settings if row.is_advised or (row.kind == EXACT and not row.is_in_force)]
+        yield cells("The process runs with other rights than its caller (AT_SECURE) and ignores environment variables: none is shown.")
+    settings = [row for row in found.settings if row.code != NO_SETTING]
+    shown = [row for row in settings if not row.is_in_force and _is_worth(row, found.rss_bytes)]
+    shown.sort(key=lambda row: row.kind != EXACT)
     rows = [{**row._asdict(), "allocator": row.allocator or "all", "why": row.why + _measured(row)} for row in shown]
-    yield Table(columns_of(Outcome), rows, empty="no setting was measured to help against what keeps memory here")
-    in_force = [row.setting for row in found.settings if row.is_in_force]
+    yield Table(columns_of(Outcome), rows) if rows else "No setting was measured to help against this kind of memory."
+    in_force = [row.setting for row in settings if row.is_in_force]
     if in_force:
-        yield "in force, or without effect: %s" % "; ".join(in_force)
-    others = [row.setting for row in found.settings if row not in shown and not row.is_in_force]
+        yield "In force, or without effect: %s" % "; ".join(in_force)
+    others = [row.setting for row in settings if row not in shown and not row.is_in_force]
     if others:
-        yield "not shown, for none was measured to help against what keeps memory here (--json has their ends): %s" % "; ".join(others)
+        yield "Not shown, because they save less than 1 %% or were not measured to help here (--json has their figures): %s" % "; ".join(others)
+
+
+def _is_worth(row: Outcome, rss_bytes: Optional[int]) -> bool:
+    """Advised, or computed for this process; and it may save 1 % of RSS."""
+    is_known = row.is_advised or row.kind == EXACT
+    return is_known and (rss_bytes is None or row.saves_most_bytes is None or 100 * row.saves_most_bytes >= rss_bytes)
 
 
 def _measured(row: Outcome) -> str:

@@ -150,7 +150,7 @@ def test_contents(stage: Stage, way: str, kind: str) -> None:
     assert placed[0] in (("placed", PLACED), ("the same content", PLACED))  # as the first of them is called
     assert all(same["bytes"] == same["blocks"] * same["size_bytes"] for same in copies["largest"])
     text = heapx(target, "census").stdout.decode()
-    assert "Copies: 3,300 blocks" in text and "have duplicate content, 3 contents in all; removing duplicates would save" in text
+    assert "Duplicates: 3,300 blocks" in text and "share 3 distinct contents; keeping one copy of each would save" in text
 
 
 @pytest.mark.parametrize("way", ["glibc", "jemalloc"])

@@ -72,7 +72,7 @@ def test_strings_and_vectors(stage: Stage, way: str, kind: str) -> None:
     assert 0 <= string["content_bytes"] - texts <= 1000 and 0 <= vector["content_bytes"] - numbers <= 2 * 4200
     assert string["blocks"] == 4001 and 4051 <= vector["blocks"] <= 4053  # buffers of stdio have such words, and nothing in them
     text = heapx(target, "census").stdout.decode()
-    assert "vector {begin, end, capacity}: " in text and "is capacity not used" in text
+    assert "vector {begin, end, capacity}: " in text and "is unused capacity" in text
 
 
 def test_python(stage: Stage, kind: str) -> None:

@@ -212,7 +212,7 @@ def test_diff(stage: Stage, live: str, tmp_path: Path) -> None:
     named = [one for one in data["held"] if not one["whose"].startswith("[") and one["only"] != "old"]
     assert named and all(of_new[one["whose"], one["what"]] == one["new_bytes"] for one in named), "as census tells it"
     text = heapx([], "diff", *paths).stdout.decode()
-    assert "Which owner, by class" in text and re.search(r"^new: .* later$", text, re.MULTILINE)
+    assert "class of owner" in text and re.search(r"^new: .* later$", text, re.MULTILINE)
     assert "what the program has in use grew" in text and re.search(r"^  \+ .*\(.* - .*\) \+\d+ blocks  ", text, re.MULTILINE)
     assert [heapx([], "diff", *paths, "--fail-on-growth", size).code for size in ("1K", "1G")] == [3, 0]
     assert heapx([], "diff", paths[1], paths[1], "--json").data["verdict"]["code"] == "same"

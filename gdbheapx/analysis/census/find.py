@@ -93,7 +93,7 @@ class CensusRow(NamedTuple):
     sure: Annotated[str, Column("confidence", TEXT, shown=IF_ANY, goes=3)]
     """One of signature.SURE; empty where nothing is known."""
     size_bytes: Annotated[Optional[int], Column("size", BYTES, shown=IF_ANY, goes=1)]
-    """Of each, where all have the same."""
+    """Of each, where all have the same; text shows the average of the others."""
     blocks: Annotated[int, Column("blocks")]
     bytes: Annotated[int, Column("bytes", BYTES)]
     share_percent: Annotated[float, Column("%", "percent", goes=2)]
@@ -208,10 +208,11 @@ class Tally:
     ) -> None:
         """Some blocks more. `apart`: another number, another row; `content_bytes`: of them, None where it is unknown."""
         key = (*(signature if signature is not None else (None, "", "")), size_bytes, apart)
-        row = self._rows.setdefault(key, [0, 0, match.sample])
+        row = self._rows.setdefault(key, [0, 0, match.sample, match.least_bytes, match.most_bytes])
         row[0] += match.blocks
         row[1] += match.bytes
         if match.blocks:
+            row[3:] = min(row[3], match.least_bytes), max(row[4], match.most_bytes)
             self._contents[key] = add([self._contents.get(key, 0), content_bytes])
 
     def census(self, managed: Sequence[Managed], may_be_stale: bool) -> Census:
@@ -222,14 +223,14 @@ class Tally:
                 signature=name,
                 module=module,
                 sure=sure,
-                size_bytes=size,
+                size_bytes=least if size is None and name is not None and least == most else size,
                 blocks=blocks,
                 bytes=total,
                 share_percent=round(100.0 * total / whole, 1) if whole else 0.0,
                 sample=Address(sample),
                 content_bytes=self._contents[name, module, sure, size, apart],
             )
-            for (name, module, sure, size, apart), (blocks, total, sample) in self._rows.items()
+            for (name, module, sure, size, apart), (blocks, total, sample, least, most) in self._rows.items()
             if blocks
         ]
         rows.sort(key=lambda row: (-row.bytes, -row.blocks, row.signature or "", row.size_bytes or 0))

@@ -8,7 +8,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.names import NamedGraph, Names, Path, Paths, PathStep
-from gdbheapx.kernel.blocks.graph import EVIDENCE, MAYBE, NO_NODE, NO_SLOT, UNOWNING, Referrer, class_of
+from gdbheapx.kernel.blocks.graph import EVIDENCE, MAYBE, NO_NODE, NO_SLOT, UNOWNING, WEAK, Referrer, class_of
 from gdbheapx.model import Address
 
 MOST_REFERRERS = 1000
@@ -206,9 +206,9 @@ class Holder(NamedTuple):
         """In few words."""
         class_ = class_of(self.evidence)
         if self.root is None or class_ == "leaked":
-            return "leaked" if class_ == "leaked" else "maybe leaked: %s" % MAYBE.get(self.evidence, "only weak pointers lead there")
+            return "leaked" if class_ == "leaked" else "possibly leaked: only %s" % MAYBE.get(self.evidence, WEAK)
         way = self.path or (self.root if self.steps == 1 else "%s, %d steps" % (self.root, self.steps or 0))
-        return way if class_ == "held" else "%s (maybe: %s)" % (way, MAYBE.get(self.evidence, "only weak pointers lead there"))
+        return way if class_ == "held" else "%s (maybe: only %s)" % (way, MAYBE.get(self.evidence, WEAK))
 
 
 def find_holders(graph: NamedGraph, addresses: Sequence[int]) -> Dict[int, Holder]:

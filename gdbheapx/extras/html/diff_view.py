@@ -6,27 +6,28 @@ from gdbheapx.extras.html.memory_view import Part
 from gdbheapx.extras.html.render import Envelope, Whole, step
 from gdbheapx.hints import Write, alone, quoted
 from gdbheapx.snapshot import codec
-from gdbheapx.snapshot.diff import Diff, Side
+from gdbheapx.snapshot.diff import KEPT, Diff, Side
 
 OPEN_ROWS, MOST_ROWS = 15, 300
 """Of one list: seen at once, and seen at all."""
 OPEN_LISTS = 4
-"""Seen at once: parts, arenas, classes and owners."""
+"""Seen at once: leaks, classes, owners, and classes of owners."""
 FORMS = {"core": "core", "process": "running process"}
 PARTS = ("parts", "Parts of the memory", "In RAM and in swap, of a core in the file: allocators, runtimes' pools, stacks, files", "part")
 """A member of `growth`."""
-STATE = ("states", "State", "What is in use, what the allocator keeps, and its own words for parts of it", "state")
-STATES = (("used", "in use"), ("kept", "kept by the allocator"))
+STATE = ("states", "State", "Memory in use, free memory that the allocator keeps, and its own words for parts of it", "state")
+STATES = (("used", "in use"), ("kept", KEPT))
 """What a heap holds, with its look: members of `states` that belong to no allocator alone."""
 LISTS = (
-    ("arenas", "Arenas", "What each arena has in use", "arena"),
-    ("classes", "What it is", "Classes, types and shapes of what is in use", "what"),
-    ("owners", "Who keeps it", "What only this variable, thread or mapping keeps; single blocks have no name to compare them by", "owner"),
-    ("contexts", "Memory contexts", "What BIND itself counts, by the name of the context", "context"),
-    ("held", "Which owner, by class", "What the owners have, by class; blocks that no name owns alone are put together", "what"),
-    ("leaks", "Leaked or held", "What something leads to, what may be led to, and what nothing points to", "evidence"),
+    ("leaks", "Leaked or reachable", "Reachable blocks (held), blocks that may be leaked (maybe), and leaked ones", "class"),
+    ("classes", "By class", "Classes, types and shapes of blocks in use", "type"),
+    ("owners", "By owner", "Memory that this variable, thread or mapping alone keeps; single blocks have no name to compare them by", "owner"),
+    ("held", "By owner and class", "Memory of the owners by class; blocks without a single named owner are one row", "type"),
+    ("arenas", "Arenas", "Memory in use in each arena", "arena"),
+    ("contexts", "Memory contexts", "BIND's own counts, by the name of the context", "context"),
 )
-"""Members with rows of changes: heading, caption, what a row is."""
+"""Members with rows of changes: heading, caption, what a row is. Who and what grew comes before states and parts of the memory."""
+FIRST = ("leaks", "classes", "owners", "held")
 LATER = ("held", "contexts")
 """Documents of earlier releases have none, and contexts are BIND's."""
 
@@ -56,7 +57,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = a
     lists = [member for member in LISTS if member[0] not in LATER or getattr(diff, member[0]) is not None]
     names = " ".join(quoted(side.what) for side in sides.values())
     return {
-        "title": "What grew: %s" % (programs[1] or programs[0] or "two looks").rsplit("/", 1)[-1],
+        "title": "What grew: %s" % (programs[1] or programs[0] or "two readings").rsplit("/", 1)[-1],
         "made": made,
         "version": envelope.tool.version,
         "sides": [(heading, _facts(side)) for heading, side in sides.items()],
@@ -71,7 +72,11 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = a
         "bar_key": [Part(look, name, None) for look, name in STATES],
         "change_key": [Part("other", "grew", None), Part("free", "fell", None)],
         "states": _changes(diff, diff.states, *STATE),
-        "lists": [_changes(diff, diff.growth.parts, *PARTS), *(_changes(diff, getattr(diff, member[0]), *member) for member in lists)],
+        "lists": [
+            *(_changes(diff, getattr(diff, member[0]), *member) for member in lists if member[0] in FIRST),
+            _changes(diff, diff.growth.parts, *PARTS),
+            *(_changes(diff, getattr(diff, member[0]), *member) for member in lists if member[0] not in FIRST),
+        ],
         "steps": [step(advice) for advice in diff.next_steps],
         "again": Whole("gdbheapx diff %s --limit %d" % (names, 10 * MOST_ROWS)),
         "open_rows": OPEN_ROWS,

@@ -30,7 +30,7 @@ class Grower(NamedTuple):
     """At its last sample."""
     grown_bytes: Annotated[int, Column("grown", BYTES, ADD)]
     """Since its first one."""
-    sure_bytes_per_hour: Annotated[Optional[int], Column("an hour, sure", BYTES)]
+    sure_bytes_per_hour: Annotated[Optional[int], Column("at least, per hour", BYTES)]
     """Of the growth what no swing explains; None: too few samples, or too small to say anything."""
     anonymous_bytes: Annotated[int, Column("anonymous", BYTES, ADD, goes=2)]
     swapped_bytes: Annotated[Optional[int], Column("swapped", BYTES, None, IF_ANY, goes=1)]

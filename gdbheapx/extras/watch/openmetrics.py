@@ -17,9 +17,9 @@ PROCESS = {
 }
 """Name -> (which of its counters, help)."""
 SUMS = {
-    "held_bytes": "what the allocator has from the OS, in use or kept",
-    "used_bytes": "what the program has allocated and not freed",
-    "kept_bytes": "what the program has freed and the allocator keeps",
+    "held_bytes": "memory that the allocator has from the OS",
+    "used_bytes": "memory that the program has allocated and not freed",
+    "kept_bytes": "free memory that the allocator keeps",
 }
 
 

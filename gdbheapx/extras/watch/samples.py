@@ -117,7 +117,7 @@ class Sampler:
         heaps = [heap for heap in session.heaps.all() if "meter" in heap.capabilities]
         for heap in session.heaps.all():
             if heap not in heaps:
-                what = "%s has no counters that can be read while the process runs: what it holds is in none of these figures"
+                what = "%s has no counters that can be read while the process runs: its memory is in none of these figures"
                 session.problem(
                     NO_COUNTERS, None, what % heap.info.id, "`gdbheapx arenas` shows it at one moment", heap.info.owns_malloc is not False
                 )

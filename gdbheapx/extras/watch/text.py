@@ -87,7 +87,7 @@ class Text:
         for watched in self._sampler.watched:
             version = " %s" % watched.info.version if watched.info.version else ""
             guessed = estimates(watched, self._sampler.is_exact)
-            note = "; ~ is an estimate (in parentheses: of an earlier sample), and counts what thread caches hold as used" * bool(guessed)
+            note = "; ~ estimated, thread caches count as used; (..) carried over from an earlier sample" * bool(guessed)
             yield from self._wrapped("%s%s in %s%s" % (watched.info.id, version, printable(watched.info.object or "?"), note))
         if not self._sampler.watched:
             why = about("process", str(self._sampler.pid), "doctor")
@@ -139,7 +139,7 @@ class Text:
         told = "%s  snapshot %s (%s: %s)" % (clock(decision.unix_s), decision.outcome, decision.rule, decision.why)
         if decision.path is not None:
             size_ = size(decision.size_bytes, self._style.plain_bytes)
-            stopped = "" if decision.stopped_ms is None else ", the process stood still for %.0f ms" % decision.stopped_ms
+            stopped = "" if decision.stopped_ms is None else ", paused the process for %.0f ms" % decision.stopped_ms
             told += ": %s, %s%s" % (printable(decision.path), size_, stopped)
         yield from self._wrapped(told)
 
@@ -186,9 +186,10 @@ class Text:
         span = summary.last.elapsed_s - summary.first.elapsed_s
         if self._places is None:
             self._places = shown_places(summary.last)
-        missed = "; %d more %s late and left out" % (summary.missed, "was" if summary.missed == 1 else "were") if summary.missed else ""
+        missed = "; %s late and left out" % plural(summary.missed, "sample") if summary.missed else ""
         samples = plural(summary.samples, "sample")
-        yield from self._wrapped("%s %s: %s in %s%s" % (self._name, ENDS[over.why], samples, duration(span), missed))
+        why = "" if over.why in (codes.TIMES, codes.STOPPED) else " %s;" % ENDS[over.why]
+        yield from self._wrapped("%s%s watched for %s (%s)%s" % (self._name, why, duration(span), samples, missed))
         yield "%s  RSS from start to end" % sparkline(thinned(history.rss.points(), WHOLE), self._levels)
         for line in self._lines(summary):
             yield from self._wrapped(line)
@@ -196,7 +197,7 @@ class Text:
     def _lines(self, summary: Summary) -> Iterator[str]:
         guessed = any(estimates(self._sampler.watched[place], self._sampler.is_exact) for place in self._places or ())
         note = " (estimated)" * guessed
-        for name, change in (("RSS", summary.rss), ("in use" + note, summary.used), ("kept" + note, summary.kept)):
+        for name, change in (("RSS", summary.rss), ("in use" + note, summary.used), ("free" + note, summary.kept)):
             if change is not None:
                 yield growth(name, change, has_rate=not summary.steps)
         yield from peaks(summary)
@@ -223,18 +224,18 @@ ENDS = {
 
 
 VERDICTS = {
-    codes.UNKNOWN: "watched for too short a time to say whether memory grows",
+    codes.UNKNOWN: "No verdict yet: watch for at least 10 s and 5 samples",
     codes.STEADY: "RSS did not grow",
-    codes.SWINGS: "RSS goes up and down by more than it grew or fell: watch it for longer to tell growth",
+    codes.SWINGS: "RSS swings by more than it grew or fell: watch for longer",
     codes.SHRANK: "RSS fell",
     codes.IN_USE: "Growing: memory in use, and RSS with it: a leak, or a cache that still fills",
-    codes.RETURNED: "RSS grew, and at least half of that is what came back after memory was returned to the OS",
+    codes.RETURNED: "RSS grew, at least half of it memory that came back after a return to the OS",
     codes.KEPT: "Kept: RSS grew, and at least half of that is free memory that malloc keeps",
-    codes.HELD: "RSS grew, and what the allocator holds with it; how much of that is in use is unknown: try --exact",
-    codes.TOUCHED: "RSS grew by memory that the allocator held before and that came into RAM meanwhile: no growth of what it holds",
+    codes.HELD: "RSS grew with the memory that the allocator holds; the part in use is unknown: try --exact",
+    codes.TOUCHED: "RSS grew by memory that the allocator already held and the program now touched",
     codes.POOLS: "RSS grew in memory that a runtime in the process manages itself",
     codes.ELSEWHERE: "RSS grew outside malloc: `report` names the mappings, stacks and files",
-    codes.GREW: "RSS grew, and no allocator can be read here",
+    codes.GREW: "RSS grew; no allocator can be read here",
 }
 
 
@@ -266,7 +267,7 @@ def peaks(summary: Summary) -> Iterator[Said]:
         is_hidden = peak - summary.seen_peak_bytes >= max(LEAST_SWING_BYTES, peak * LEAST_HEIGHT_PERCENT // 100)
         yield say("peak RSS since it started: %s (VmHWM)%s", Size(peak), ", which no sample has seen" * is_hidden)
     if group is not None:
-        yield say("peak of its memory cgroup: %s, files and other processes included", Size(group))
+        yield say("cgroup peak: %s (includes page cache and other processes)", Size(group))
 
 
 WHOSE = {
@@ -275,7 +276,7 @@ WHOSE = {
     spikes.TOUCHED: "memory that is mapped all the time: free memory of the allocator or of a runtime's pools that is used again",
     spikes.FILES: "files, or shared memory",
     spikes.MIXED: "now of one kind, now of another",
-    None: "whose memory is unknown",
+    None: "of unknown memory",
 }
 
 
@@ -303,10 +304,10 @@ def standing(summary: Summary) -> Iterator[Said]:
     if last.held_bytes and last.used_bytes is not None and last.kept_bytes is not None:
         ram = say("")
         if summary.kept_resident_bytes is not None and summary.kept_resident_bytes < last.kept_bytes:
-            ram = say(", of which at most %s are in RAM", Size(summary.kept_resident_bytes))
-        yield say("allocators hold %s: %s in use, %s kept%s", Size(last.held_bytes), Size(last.used_bytes), Size(last.kept_bytes), ram)
+            ram = say(" (at most %s of it resident)", Size(summary.kept_resident_bytes))
+        yield say("allocators hold %s: %s in use, %s free%s", Size(last.held_bytes), Size(last.used_bytes), Size(last.kept_bytes), ram)
         if summary.is_mostly_kept:
-            yield say("most of the memory in RAM may be kept, not in use")
+            yield say("Most of the resident memory may be free, not in use")
 
 
 def of_step(step: Step) -> Said:
@@ -333,16 +334,16 @@ def of_step(step: Step) -> Said:
 
 def of_undecided(undecided_bytes: int) -> Said:
     """What no sentence on steps covers."""
-    return say("%s went out of RAM besides; whether the program freed it is unknown: --exact tells", Size(undecided_bytes))
+    return say("Another %s left RAM; whether the program freed it is unknown: try --exact", Size(undecided_bytes))
 
 
 def of_worth(worth: Worth, steps: int) -> Said:
     """Whether a timer pays."""
     sizes = (Size(worth.returned_bytes), plural(worth.steps, "step"), Size(worth.stayed_bytes))
     what = say("of %s that %s returned, %s stayed returned", *sizes)
-    half = ": half of what is returned is back after %s" % duration(worth.half_s) if worth.half_s is not None else ""
+    half = ": half of the returned memory is back after %s" % duration(worth.half_s) if worth.half_s is not None else ""
     if worth.code == "too-early":
-        return say("whether a periodic trim or purge pays is not known yet: watch for longer after one")
+        return say("There is no verdict on a periodic trim or purge until 30 s after one: watch for longer")
     if worth.code == "pays":
         return say("a periodic trim or purge pays here: %s", what)
     if worth.code == "does-not-pay":

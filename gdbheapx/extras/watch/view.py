@@ -19,7 +19,7 @@ from gdbheapx.extras.watch.table import estimates, heading
 from gdbheapx.hints import about, whole
 from gdbheapx.output import OutputFile
 from gdbheapx.report.text import printable
-from gdbheapx.units import Said, duration, plural
+from gdbheapx.units import Said, duration, number, plural
 
 LOOKS = 6
 """Kinds of lines in style.css."""
@@ -42,11 +42,11 @@ ENDS = {
     "open": "the file has no end: the watch goes on, or was killed",
 }
 WHY = {
-    "leaks": "shows what nothing points to any more",
-    "owners": "shows which variables, threads and blocks keep what is in use alive",
-    "census": "shows what is in use, by class, type and content",
-    "report": "shows whose memory it is",
-    "pins": "shows which blocks in use keep free memory from being returned",
+    "leaks": "memory nothing references any more",
+    "owners": "which variables, threads and blocks keep memory alive",
+    "census": "memory in use by class, type and content",
+    "report": "the parts of the memory",
+    "pins": "which blocks in use keep free memory from being returned",
 }
 """What is asked next, and what for."""
 OPTION = "--html"
@@ -175,7 +175,7 @@ def _first_lines(summary: Summary) -> List[Said]:
 
 def why(command: str) -> str:
     """What is asked next, and what for; where nothing else is said, it is a dry run."""
-    return WHY.get(command, "shows what a %s would return to the OS" % command.split()[0])
+    return WHY.get(command, "how much a %s would return to the OS" % command.split()[0])
 
 
 def clock(unix_s: float, span_s: float) -> str:
@@ -187,10 +187,10 @@ def _facts(seen: FinishedWatch, file: Optional[str], left_out: int, span: float)
     watching, summary = seen.watching, seen.summary
     day = "%Y-%m-%d %H:%M:%S"
     times = tuple(time.strftime(day, time.gmtime(sample.unix_s)) for sample in (summary.first, summary.last))
-    how = "it stood still for each sample (--exact)" if watching.is_exact else "it was never stopped"
-    missed = "; %d more %s late and left out" % (summary.missed, "was" if summary.missed == 1 else "were") if summary.missed else ""
+    how = "it was paused for each sample (--exact)" if watching.is_exact else "it was never stopped"
+    missed = "; %s late and left out" % plural(summary.missed, "sample") if summary.missed else ""
     told = [("Process", "%s, %d" % (watching.name, watching.pid)), ("Watched", "%s to %s UTC (%s)" % (*times, duration(span)))]
-    told += [("Samples", "%d, one every %g s%s; %s" % (summary.samples, seen.every_s, missed, how)), ("End", ENDS[seen.why])]
+    told += [("Samples", "%s, one every %g s%s; %s" % (number(summary.samples), seen.every_s, missed, how)), ("End", ENDS[seen.why])]
     for watched in watching.watched:
         told.append(
             ("Allocator", "%s %s in %s" % (watched.info.id, watched.info.version or "(version not known)", watched.info.object or "?"))
@@ -214,7 +214,7 @@ def _short(summary: Summary) -> Optional[str]:
 def _growth(summary: Summary, guessed: bool) -> List[Tuple[str, Change, bool]]:
     """(what, how it went, whether a rate says anything)."""
     note = " ~" if guessed else ""
-    rows = (("RSS", summary.rss), ("held by allocators", summary.held), ("in use" + note, summary.used), ("kept" + note, summary.kept))
+    rows = (("RSS", summary.rss), ("held by allocators", summary.held), ("in use" + note, summary.used), ("free" + note, summary.kept))
     return [(name, change, not summary.steps and text.has_trend(change)) for name, change in rows if change is not None]
 
 

@@ -133,14 +133,16 @@ def class_of(evidence: str) -> str:
 
 
 MAYBE = {
-    "inside": "only a pointer to its inside holds it",
-    "end": "only the end of a full array in the block before it points there",
-    "mapping": "only a mapping leads there that nothing points to",
-    "masked": "only a pointer with other bits set leads there",
-    "unaligned": "only a pointer at an odd address leads there",
-    "mangled": "only a pointer that the C library mangles leads there",
+    "inside": "a pointer into its middle",
+    "end": "the end of a full array in the block before",
+    "mapping": "a mapping without a reference",
+    "masked": "a tagged pointer",
+    "unaligned": "a pointer at an odd address",
+    "mangled": "a pointer that the C library mangles",
 }
-"""Why it may be in use and may be leaked, by its evidence."""
+"""The only references to a block that may be leaked, by its evidence."""
+WEAK = "weak pointers"
+"""Those of any other evidence."""
 
 
 MOST_POINTERS = 0xFFFFFFFE

@@ -122,7 +122,7 @@ def test_slabs(fill: Any) -> None:
     assert found(fill, 3) is None
     said = str(census_text.of_slabs(found(fill)))
     assert said == (
-        "This program has its own allocator: about 12 of malloc's blocks (192.0 KiB, 50 % of what is in use) are its slabs, of 16.0 KiB each"
+        "This program has its own allocator: about 12 blocks of malloc (192.0 KiB, 50 % of memory in use) are its slabs, 16.0 KiB each"
     )
 
 

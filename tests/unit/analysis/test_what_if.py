@@ -91,7 +91,7 @@ def test_a_setting_is_advised_where_it_was_measured_against_what_keeps_memory_he
     assert bare(str(best(found, ["own"]))) == "what-if shows what a setting saves: %s" % second
     assert best(found, ["own", "trim"]) is None
     page = list(map(str, what_if_text.lines(found)))
-    assert page[-1].count("; ") == 2 and page[-1].startswith("not shown") and page[-2] == "in force, or without effect: B=1"
+    assert page[-1].count("; ") == 2 and page[-1].startswith("Not shown") and page[-2] == "In force, or without effect: B=1"
 
 
 @pytest.mark.parametrize("holder, owns, count", [("libc.so.6", True, 3), ("program", True, 0), ("libc.so.6", False, 0)])
@@ -138,7 +138,7 @@ def test_a_restart_returns_what_a_call_can() -> None:
 def test_variables_that_are_not_heeded_are_not_advised() -> None:
     """Of a program that runs with other rights than its caller's."""
     page = "\n".join(map(str, what_if_text.lines(WhatIf(None, None, [], None, True))))
-    assert "variables are not heeded" in page
+    assert "ignores environment variables" in page
 
 
 def test_a_report_does_not_weigh_settings_of_large_heaps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,8 +219,8 @@ def test_what_is_in_use_need_not_be_in_ram() -> None:
     """Blocks in use that were never touched take nothing from what is kept in RAM: it is at most as much as there is anonymous memory, and
     nothing is said where that is no less than what is kept."""
     untouched = said(history(sample(at, 50, used=60, kept=40) for at in range(0, 60, 5)))
-    assert "40.0 MiB kept" in untouched and "at most" not in untouched
-    assert "40.0 MiB kept, of which at most 30.0 MiB are in RAM" in said(history(sample(at, 30, used=60, kept=40) for at in range(0, 60, 5)))
+    assert "40.0 MiB free" in untouched and "at most" not in untouched
+    assert "40.0 MiB free (at most 30.0 MiB of it resident)" in said(history(sample(at, 30, used=60, kept=40) for at in range(0, 60, 5)))
 
 
 @pytest.mark.parametrize("kept", [5, 400])
@@ -231,7 +231,7 @@ def test_a_program_that_unmaps_its_own_memory_returns_none(kept: int) -> None:
     found = history(sample(at, rss, 10, kept, virtual=size if kept > 300 else None) for at, rss, size in rows)
     assert found.steps.count == 0 and found.steps.undecided_bytes == 0
     told = said(found)
-    assert "trim" not in told and "returned" not in told and "goes up and down" in told
+    assert "trim" not in told and "returned" not in told and "RSS swings" in told
 
 
 def test_what_an_allocator_unmaps_is_returned() -> None:
@@ -245,7 +245,7 @@ def test_growth_that_is_a_swing_is_no_growth() -> None:
     bursts = {1, 20, 34, 35, 36, 37, 39}
     found = history(sample(at * 2.0, 250 if at in bursts else 20, 10, 240 if at in bursts else 10, virtual=300) for at in range(40))
     told = said(found)
-    assert "goes up and down" in told and "an hour" not in told and "leak" not in told
+    assert "RSS swings" in told and "an hour" not in told and "leak" not in told
 
 
 def test_growth_below_bursts_is_growth() -> None:
@@ -277,7 +277,7 @@ def test_falls_are_judged_alike() -> None:
     assert seen(freed).count == 0 and "returned" not in said(history(freed))
     unknown = [sample(0, 100, 40, 50), sample(2, 60, None, None), sample(4, 100, None, None), sample(6, 60, None, None)]
     assert seen(unknown).count == 0 and seen(unknown).undecided_bytes == 80 * MB
-    assert "80.0 MiB went out of RAM besides" in said(history(unknown))
+    assert "Another 80.0 MiB left RAM" in said(history(unknown))
     twice = [sample(at, 100 if at in (0, 10) else 60, 40, 60) for at in (0, 5, 10, 15, 20)]
     assert seen(twice).count == 2, "the second time as the first"
 

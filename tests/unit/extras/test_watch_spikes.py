@@ -112,7 +112,7 @@ def test_words() -> None:
     assert "peak RSS since it started: 400.0 MiB (VmHWM)" in said and "no sample has seen" not in said
     hidden = samples[-1]._replace(counters=samples[-1].counters._replace(peak_bytes=900 * MB, group_peak_bytes=1000 * MB))
     said = lines(summary([*samples[:-1], hidden]))
-    assert "900.0 MiB (VmHWM), which no sample has seen" in said and "peak of its memory cgroup: 1000.0 MiB" in said
+    assert "900.0 MiB (VmHWM), which no sample has seen" in said and "cgroup peak: 1000.0 MiB" in said
 
 
 @pytest.mark.parametrize("held, code", [(400, codes.TOUCHED), (None, codes.GREW), (80, codes.ELSEWHERE)])

@@ -176,7 +176,7 @@ def test_what_to_ask_next(tmp_path: Path) -> None:
     *_, page = read(written(tmp_path, [lines()[0], *grown]), tmp_path)
     found = pages.check(page)
     assert found.lines == ["gdbheapx -p %d %s" % (lines()[0]["pid"], command) for command in ("leaks", "owners", "census")]
-    assert "shows what nothing points to any more" in "".join(found.text)
+    assert "memory nothing references any more" in "".join(found.text)
 
 
 def test_address_space_does_not_flatten_the_rest(tmp_path: Path) -> None:

@@ -32,20 +32,20 @@ def said(answer: Leaks, limit: Optional[int] = None) -> str:
 
 def test_leaks() -> None:
     """Each class has a line; roots, habits, lost mappings and low addresses are told where there are any."""
-    assert "Leaked: nothing" in said(found()) and "Maybe" not in said(found()) and "owners" in said(found())
+    assert "Leaked: nothing" in said(found()) and "Possibly" not in said(found()) and "owners" in said(found())
     text = said(found(leaked=Sum(7, 168), roots=2, groups=[LOST, LOST], maybe=Sum(1, 8), maybe_by={"inside": Sum(1, 8)}), 1)
-    assert "168 bytes in 7 blocks" in text and ", 2 leak roots" in text
-    assert "`gdbheapx whatis 0x10 --holders`; `gdbheapx census`" in text
+    assert "168 bytes in 7 blocks" in text and "reachable from 2 leak roots" in text
+    assert "To inspect one: `gdbheapx whatis 0x10 --holders`" in text
     assert "whatis" not in "\n".join(leaks_text.lines(Style(plain_bytes=False, color=False), found(groups=[LOST]), None, None, False))
     assert "at most" not in text
     for leaked, can, wanted in ((Sum(7, 9000), True, True), (Sum(7, 8999), True, False), (Sum(7, 9000), False, False), (NOTHING, True, False)):
         lines = leaks_text.lines(Style(plain_bytes=False, color=False), found(leaked=leaked), None, None, can_look_again=can)
         assert ("`gdbheapx leaks --weak`" in "\n".join(lines)) == wanted
     text_of_some = said(found(leaked=Sum(7, 168), is_upper_bound=True))
-    assert "Leaked: at most 168 bytes" in text_of_some and "how much of it is leaked is unknown" in text_of_some
-    assert "inside 1" in text and "0x10" in text and "1 more group: --limit N" in text
+    assert "Leaked: at most 168 bytes" in text_of_some and "fewer may be leaked" in text_of_some
+    assert "only through a pointer into its middle" in text and "0x10" in text and "1 more group: --limit N" in text
     text = said(found(habits=[Habit(48, 3000, 6000)], low_addresses=True, mappings=[LostMapping(Address(0x7000), 4096, None, "")]))
-    assert "48 (3,000 blocks)" in text and "below 4 GiB" in text and "nothing points to: 1" in text
+    assert "48 bytes (3,000 blocks)" in text and "below 4 GiB" in text and "without a reference: 1 (4.0 KiB)" in text
 
 
 def owned(name: str, *children: Owned) -> Owned:
@@ -57,13 +57,13 @@ def test_owners() -> None:
     point = Accumulation(Address(0x40), None, "block 0x40 (80 bytes)", 80, 7, 900, 2)
     whole = Owners([Suspect("g_index in app", "global", 1000, 50.0, point)], [owned("g_index in app", owned("inner"))], Sum(9, 2000), Sum(1, 10), 30)
     text = "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), whole))
-    assert "Suspect: g_index in app keeps 1,000 bytes (50.0 %); it piles up below block 0x40 (80 bytes), which owns 7 blocks directly" in text.replace("1000", "1,000")
+    assert "Suspect: g_index in app keeps 1,000 bytes (50 %); most of it hangs off block 0x40 (80 bytes), which directly owns 7 blocks" in text.replace("1000", "1,000")
     flat = whole._replace(suspects=[whole.suspects[0]._replace(accumulation=point._replace(steps=0))])
-    assert "(50.0 %), through 7 blocks that it owns directly" in "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), flat))
+    assert "(50 %) through 7 blocks that it directly owns" in "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), flat))
     assert "inner" in text and "?" in text and [row.owner for row in reach_text.flat(whole.owners, 0)] == ["g_index in app", "  inner"]
-    assert "leaked: 10 bytes;" in text and "unread" not in text
+    assert "leaked: 10 bytes;" in text and "[leaked]" in text and "unread" not in text
     assert "leaked: at most 10 bytes;" in "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), whole._replace(leaked_is_upper_bound=True)))
-    assert "no owner retains 20 % or more" in "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), whole._replace(suspects=[])))
+    assert "No owner retains 20 % or more" in "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), whole._replace(suspects=[])))
 
 
 def step(number: int, root: Optional[str] = None, left_out: int = 0) -> Step:
@@ -79,7 +79,7 @@ def test_a_long_chain_keeps_its_ends() -> None:
         assert len(shown) + sum(one.left_out for one in shown) == 110
     answer = Refs(Address(0x50), 8, 64, "start", [Chain(steps, True), Chain(steps[:2], False)], False)
     lines = list(reach_text.lines(Style(plain_bytes=False, color=False), answer, 1, 4))
-    assert "+8" in lines[0] and "2 pointers; held" in lines[0] and "110 steps to a root" in lines[2]
+    assert "+8" in lines[0] and "2 pointers; reachable" in lines[0] and "110 steps to a root" in lines[2]
     assert "106 steps not shown" in "\n".join(lines) and "1 more chain: --limit N" in lines[-1]
     assert reach_text.data(answer, 1, 4)["referrers"] == 2
 
@@ -93,7 +93,8 @@ def test_refs_and_leaks_say_the_same(evidence: str) -> None:
     head = next(iter(reach_text.lines(Style(plain_bytes=False, color=False), answer, 1, 4)))
     wanted = {"none": "leaked"}.get(evidence, "held" if evidence in ("start", "tag", "base", "habit") else "maybe")
     said_of_holder = Holder(Address(0x50), evidence, "g in app", 2, None).words()
-    assert reach_text.data(answer, 1, 4)["class"] == wanted and wanted in head and ("; held" in head) == (wanted == "held")
+    words = {"held": "; reachable", "maybe": "; possibly leaked: ", "leaked": "; leaked"}
+    assert reach_text.data(answer, 1, 4)["class"] == wanted and [word for word in words.values() if word in head] == [words[wanted]]
     assert said_of_holder == {"held": "g in app, 2 steps", "leaked": "leaked"}.get(wanted, said_of_holder)
     assert wanted != "maybe" or "maybe: only" in said_of_holder
 
@@ -109,5 +110,5 @@ def test_suspects_have_the_types_that_whatis_knows() -> None:
     assert "which block 0x20 (160 bytes) and so+0x4f hold" in reach_text.suspicion(suspect)
     known = named(answer, {0x20: "etree.XMLParser", 0x30: "etree._Context", 0x60: "Session"}).suspects[0]
     assert "which etree.XMLParser 0x20 and etree._Context of so+0x4f hold" in reach_text.suspicion(known)
-    assert reach_text.suspicion(known).endswith("below block 0x50 (9 bytes) (45.0 %), Session 0x60 (25.0 %)")
-    assert "`gdbheapx refs 0x10` shows what points there" in "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), answer))
+    assert reach_text.suspicion(known).endswith("; largest parts: block 0x50 (9 bytes) (45 %), Session 0x60 (25 %)")
+    assert "`gdbheapx refs 0x10` shows its references" in "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), answer))
