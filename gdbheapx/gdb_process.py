@@ -177,7 +177,7 @@ def reason(gdb: str, status: int, started: bool, sent: Set[int]) -> "HeapxError"
     if code == INTERRUPTED:
         return Interrupted("Ctrl-C")
     if number == signal.SIGKILL:
-        hint = "if nobody killed it, memory ran out: see dmesg and the memory limit of this cgroup"
+        hint = "unless a signal killed it, memory ran out: see dmesg and the memory limit of this cgroup"
         return HeapxError("%s was killed (signal 9) before there was an answer" % gdb, hint, code=GDB_FAILED)
     if number:
         name = signal.strsignal(number) or "unknown"

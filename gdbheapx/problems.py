@@ -7,7 +7,7 @@ from typing import Dict, NamedTuple, Optional, Protocol
 class Severity(Enum):
     """What kind of thing a problem is: whether a call into the process is refused hangs on that."""
 
-    DAMAGE = "what is there breaks a rule of the allocator, or contradicts itself"
+    DAMAGE = "memory breaks a rule of the allocator, or contradicts itself"
     UNREAD = "something that is there cannot be read, or was not dumped"
     MOMENT = "a thread was in the middle of a change"
     TIME = "time ran out, or Ctrl-C or a signal came"
@@ -208,7 +208,7 @@ NOT_IN_SNAPSHOT = Code("not-in-snapshot", Severity.USAGE, "a snapshot does not c
 SHELL_ONLY = Code("shell-only", Severity.USAGE, "the command runs from a shell, not inside gdb or from the single file")
 QUERY_FAILED = Code("query-failed", Severity.USAGE, "DuckDB cannot run the SQL")
 
-NO_PROCESS = Code("no-process", Severity.ENVIRONMENT, "no process has this id, or what has it is a thread or belongs to the kernel")
+NO_PROCESS = Code("no-process", Severity.ENVIRONMENT, "no process has this id, or it is that of a thread or a kernel thread")
 NOT_PERMITTED = Code("not-permitted", Severity.ENVIRONMENT, "this user may not read or trace the process, or not read the file")
 NO_GROUP = Code("no-group", Severity.ENVIRONMENT, "no memory cgroup, pod or container has this name, or several have it")
 ALREADY_TRACED = Code("already-traced", Severity.ENVIRONMENT, "a debugger is attached to the process")
@@ -229,8 +229,8 @@ KERNEL_MISSING = Code(
 MISSING_SYMBOLS = Code("missing-symbols", Severity.ENVIRONMENT, "a debug file, symbol table, pack or build-id is missing")
 NO_SHORT_STOP = Code("no-short-stop", Severity.ENVIRONMENT, "what --short-stop or cold --for does is not possible, or not safe, here")
 NOT_PROFILED = Code("not-profiled", Severity.ENVIRONMENT, "the allocator does not sample allocations in this process")
-GDB_MISSING = Code("gdb-missing", Severity.ENVIRONMENT, "the named gdb cannot be run, or what is asked for requires a gdb")
-GDB_FAILED = Code("gdb-failed", Severity.ENVIRONMENT, "gdb crashed, was killed, exited without a result, or cannot do what is needed")
+GDB_MISSING = Code("gdb-missing", Severity.ENVIRONMENT, "the named gdb cannot be run, or the command requires a gdb")
+GDB_FAILED = Code("gdb-failed", Severity.ENVIRONMENT, "gdb crashed, was killed, exited without a result, or lacks a feature")
 NO_SCHEDULER = Code("no-scheduler", Severity.ENVIRONMENT, "the scheduler of the Dask cluster does not answer")
 CANNOT_LISTEN = Code("cannot-listen", Severity.ENVIRONMENT, "the address or port is in use, or is not this machine's")
 OUT_OF_MEMORY = Code("out-of-memory", Severity.ENVIRONMENT, "there is not enough memory for the answer")
@@ -238,7 +238,7 @@ INTERNAL = Code("internal-error", Severity.ENVIRONMENT, "a defect of gdbheapx")
 
 INTERRUPTED = Code("interrupted", Severity.TIME, "Ctrl-C, SIGTERM or SIGHUP came before there was a result")
 
-REFUSED = Code("refused", Severity.REFUSED, "a call into the process would not be safe, or would not do what is asked for")
+REFUSED = Code("refused", Severity.REFUSED, "a call into the process would not be safe, or would have no effect")
 BUSY = Code("busy", Severity.REFUSED, "threads of the process are inside the allocator, or hold its locks")
 NOT_LIVE = Code("not-live", Severity.REFUSED, "only a process of this machine can be changed, not a core, snapshot or remote process")
-NOT_CONFIRMED = Code("not-confirmed", Severity.REFUSED, "nobody confirmed the change: --yes is missing, or the answer was no")
+NOT_CONFIRMED = Code("not-confirmed", Severity.REFUSED, "the change was not confirmed: --yes is missing, or the answer was no")

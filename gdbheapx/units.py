@@ -81,7 +81,7 @@ def plural(count: int, noun: str) -> str:
 
 def named(noun: str, names: Sequence[object], most: int = 8) -> str:
     """`thread 7`, `threads 7, 8 and 3 more`: the first of them by name."""
-    more = " and %d more" % (len(names) - most) if len(names) > most else ""
+    more = " and %s more" % number(len(names) - most) if len(names) > most else ""
     return "%s%s %s%s" % (noun, "" if len(names) == 1 else "s", ", ".join(map(str, names[:most])), more)
 
 

@@ -214,18 +214,18 @@ def _say(
 ) -> None:
     unreadable = sum(process.uses is None for process in processes)
     if unreadable:
-        what = "%d of %d processes of the group cannot be read by this user: what they have is not told apart" % (
+        what = "%d of %d processes of the group cannot be read by this user, so their memory is not split" % (
             unreadable,
             len(processes),
         )
         session.problem(problems.NOT_PERMITTED, None, what, "run the same command as root")
     shallow = sum(not look.is_deep for look in looks) - unreadable
     if shallow > sum(process.pid == os.getpid() for process in processes):
-        what = "%d of %d processes were not looked into: allocators and runtimes are not told apart there" % (shallow, len(processes))
+        what = "%d of %d processes were not read, so allocators and runtimes are not split there" % (shallow, len(processes))
         session.problem(problems.NO_ANSWER, None, what, "look into more of them with --top %d" % len(processes), partial=False)
     unknown = [process for process, look in zip(processes, looks) if look.is_deep and look.used_bytes is None and _of(look, HEAPS)]
     if unknown:
-        what = "in %s it is not known what is in use: the heap changed while it was read, or is large" % _numbers(unknown)
+        what = "in %s the part in use is unknown: the heap changed while it was read, or is large" % _numbers(unknown)
         longer = "" if top is not None else "look longer with --top %d, or " % (1 + processes.index(unknown[-1]))
         hint = "%stry gdbheapx report -p %d, which stops it for a moment" % (longer, unknown[0].pid)
         session.problem(problems.NO_COUNTERS, None, what, hint, partial=False)
@@ -237,7 +237,7 @@ def _say(
 
 def _numbers(processes: Sequence[GroupProcess]) -> str:
     """`process 7`, `processes 7, 8 and 3 more`."""
-    more = " and %d more" % (len(processes) - MOST_NAMED) if len(processes) > MOST_NAMED else ""
+    more = " and %d others" % (len(processes) - MOST_NAMED) if len(processes) > MOST_NAMED else ""
     return "process%s %s%s" % ("es" * (len(processes) > 1), ", ".join(str(process.pid) for process in processes[:MOST_NAMED]), more)
 
 

@@ -17,7 +17,7 @@ from gdbheapx.session import Session
 from gdbheapx.units import plural
 
 GIVE = "give the file tree of the machine that wrote the core with --sysroot DIR"
-PROGRAM = "give it with --exe FILE: it brings the variables of what is linked into it, and names"
+PROGRAM = "pass it with --exe FILE to get its variables, symbol and class names"
 LIBRARY = "it brings symbols, where threads have their thread-local variables, and the release: " + GIVE
 DEBUG = "it brings symbols of a stripped library, and layouts as its build has them: %s"
 OTHERS = "they bring names of functions and variables, no figures: " + GIVE
@@ -40,7 +40,7 @@ def missing_files(session: Session) -> List[Check]:
             rows.append(Check("debug file", None, "%s: none here" % module.file_name, DEBUG % _debug(target, module)))
     others = [module for module in modules if module.base in absent and module.base not in homes]
     if others:
-        what = "%d more of %d objects were not found here: %s" % (len(others), len(modules) + 1, _list(others))
+        what = "%d of %d other objects were not found here: %s" % (len(others), len(modules) + 1, _list(others))
         rows.append(Check("libraries", None, what, OTHERS))
     return rows
 

@@ -186,9 +186,9 @@ def find(session: Session, owners: bool = True) -> Kept:
     session.target.let_go()
     whole, is_cut = sum(group.kept_bytes for group in groups), session.budget.expired()
     if is_cut and not groups:
-        raise session.budget.cut("it was known what is kept")
+        raise session.budget.cut("the pinned memory was known")
     if is_cut:
-        what = "%s before all blocks were looked at: what is kept is more" % session.budget.reason
+        what = "%s before all blocks were read: more is pinned" % session.budget.reason
         session.problem(session.budget.code, None, what, session.budget.next_step)
     is_unknown = any(asked.keeping is None or any(arena.kept_bytes is None for arena in asked.keeping.arenas) for asked in heaps)
     return Kept(

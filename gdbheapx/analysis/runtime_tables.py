@@ -108,7 +108,7 @@ WORDS = {
     "perl": Words(
         "Perl",
         "",
-        "malloc: heads of scalars, and what they alone point to",
+        "malloc: heads of scalars, and blocks that they alone reference",
         "malloc: other blocks in use (what several point to, modules in C, libraries)",
         "malloc: blocks in use",
     ),
@@ -213,7 +213,7 @@ def _malloc(
     used = sum(outside.values())
     rows.append(RuntimeRow(OTHER, words.other if own.keys() - {STREAMS} else words.none, used - sum(own.values())))
     kept = held_bytes - used + absent_bytes
-    rows.append(RuntimeRow(KEPT, "malloc: free, kept and overhead", max(0, kept)))
+    rows.append(RuntimeRow(KEPT, "malloc: free and overhead", max(0, kept)))
     missing = absent_bytes - min(0, kept)
     return [*rows, RuntimeRow(ABSENT, "malloc: of the blocks above, %s" % absent, -missing)] if missing else rows
 

@@ -69,7 +69,7 @@ def against(registers: Mapping[str, int], register_set: Callable[[int], bytes]) 
     if len(tiles) >= SET_HEADER.size and SET_HEADER.unpack_from(tiles)[0] > SET_HEADER.size:
         return "has matrices in its registers (SME's ZA)"
     if len(shadow) >= 8 and int.from_bytes(shadow[:8], "little") & SHADOW_STACK:
-        return "has a shadow stack (GCS), which forbids to return where nobody called"
+        return "has a shadow stack (GCS), which forbids a return without a call"
     return None
 
 

@@ -117,7 +117,7 @@ class Query:
             document = {"tables": [table._replace(columns=list(table.columns)) for table in tables.TABLES]}
             return self._write(WHOLE, [self._document(document)] if options.json else text.table_lines(tables.TABLES))
         if not options.sql:
-            raise UsageError("query: the SQL is missing", 'for example: gdbheapx --pid N query "SELECT count(*) FROM blocks"; or --tables')
+            raise UsageError("query: the SQL is missing", 'try: gdbheapx --pid N query "SELECT count(*) FROM blocks"; or --tables')
         until = engine.deadline(options.max_seconds)
         needed = engine.needed(options.sql, until)
         if needed.asked.tables and not self._invocation.has_target:

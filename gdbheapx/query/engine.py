@@ -122,7 +122,7 @@ def _bound(duckdb: Any, connection: Any, sql: str) -> Needed:
     kind = statements[0].type.name
     if kind != "SELECT":
         what = "PIVOT without the list of values (ON column IN (...))" if kind == "MULTI" else kind
-        raise UsageError("query: a SELECT is answered, and this is %s: nothing is written or set" % what, MORE)
+        raise UsageError("query: only SELECT is answered, not %s: nothing is written or set" % what, MORE)
     try:
         connection.sql(sql)
         tables = [table.name for table in TABLES if not _binds(duckdb, connection, sql, 'DROP TABLE "%s"' % table.name)]
@@ -224,7 +224,7 @@ def fill(
     try:
         waited(None, lambda: _fill(duckdb, path, _config(folder), asked, tables, rows, signed, held))
     except duckdb.Error as error:
-        raise HeapxError("cannot keep the rows of the look: %s" % one_line(error), "set TMPDIR to another folder", code=CANNOT_WRITE)
+        raise HeapxError("cannot store the rows: %s" % one_line(error), "set TMPDIR to another folder", code=CANNOT_WRITE)
     return path
 
 

@@ -117,7 +117,7 @@ TABLES = (
     ),
     Table(
         "classes",
-        "what the blocks in use are, as `census` has it",
+        "blocks in use by type, as `census` has it",
         columns_of(CensusRow),
         ("census",),
         "rows",
@@ -138,7 +138,7 @@ TABLES = (
     ),
     Table(
         "mappings",
-        "memory of the process, or of its core, by mapping and by whose it is, as `report` splits it",
+        "memory of the process, or of its core, by mapping and owner, as `report` splits it",
         (
             *_columns(ADDRESS, "start end"),
             *_columns(NUMBER, "bytes resident_bytes swapped_bytes"),
@@ -147,7 +147,7 @@ TABLES = (
     ),
     Table(
         "leaks",
-        "leaked blocks to which no other leads, by size and signature, with what hangs behind them, as `leaks` has it",
+        "leaked blocks without a reference from another one, by size and signature, with the blocks reachable from them, as `leaks` has it",
         columns_of(Group),
         ("leaks",),
         "groups",
@@ -162,7 +162,7 @@ TABLES = (
     Table(
         SITES,
         "functions that may have allocated the blocks of a row of classes (signature, module), by the program's code: candidates, no "
-        "stack, as `census --sites` has them; sizes_bytes: what their calls ask for, is_open: other sizes, too; rows without any are not "
+        "stack, as `census --sites` has them; sizes_bytes: sizes that their calls request, is_open: other sizes, too; rows without any are not "
         "here; code is read only if SQL names the table",
         (
             *_columns(TEXT, "signature module function site_module"),

@@ -85,7 +85,7 @@ def page(
 def _verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Page:
     leaked, maybe = leaks.leaked, leaks.maybe
     if leaked is None:
-        yield "Leaked: unknown, because memory that may point to blocks was not read" if low is None else say("Leaked: unknown: %s", low.words())
+        yield "Leaked: unknown, because memory that may point to blocks was not read" if low is None else say("Leaked: unknown (%s)", low.words())
     elif leaked.blocks:
         sentence = "Leaked: %s%s in %s (%s of memory in use)%s"
         roots = "" if leaks.roots in (None, leaked.blocks) else ", reachable from %s" % plural(leaks.roots or 0, "leak root")

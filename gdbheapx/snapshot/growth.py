@@ -137,12 +137,12 @@ def _side(side: str, record: Record, by_name: bool) -> Looked:
     parts = _split(rows or (), memory.measure == RESIDENT, by_name) if memory is not None else None
     if parts is None:
         why = record.outcomes.get("report", Outcome()).error or "it has no split of the memory"
-        lacking.append("%s: what is not malloc's is unknown: %s" % (side, why))
+        lacking.append("%s: memory outside malloc is unknown (%s)" % (side, why))
     unread = [allocator.id for allocator in record.head.allocators if allocator.layout is None]
     is_cut = record.outcomes.get("arenas", Outcome()).partial
     if unread or not record.head.heaps:
         why = "%s could not be read" % unread[0] if unread else "no allocator was read"
-        lacking.append("%s: what is in use is unknown: %s" % (side, why))
+        lacking.append("%s: memory in use is unknown (%s)" % (side, why))
     elif is_cut:
         lacking.append("%s: the heaps were not read whole" % side)
     is_used_known = bool(record.head.heaps) and not unread and not is_cut

@@ -19,7 +19,7 @@ MOST_FILES = 100_000
 """That a pattern may stand for."""
 PIECE_BYTES, AHEAD_BYTES = 1 << 20, 8 << 20
 """Handed on, and fetched, at once."""
-LET_IN = "check the URL, and what the protocol needs to be let in"
+LET_IN = "check the URL, and the credentials of the protocol"
 LOCAL = re.compile(r"(file|local)://")
 INSTALL = "pip install 'gdbheapx[store]', and what fsspec names for the protocol (s3fs, gcsfs, adlfs)"
 

@@ -102,7 +102,7 @@ def test_perl(stage: Stage) -> None:
     process.wait_ready()
     for kind in ("live", "core"):
         found = table(process, kind, "Perl", *(("--deep",) if kind == "live" else ()))
-        assert 24 * 200000 <= found["malloc: heads of scalars, and what they alone point to"] <= 27 * 200000
+        assert 24 * 200000 <= found["malloc: heads of scalars, and blocks that they alone reference"] <= 27 * 200000
 
 
 def steps(process: Process, kind: str) -> List[str]:

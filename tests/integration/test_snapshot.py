@@ -76,8 +76,8 @@ def bare(text: str) -> List[str]:
 def without_types(text: str) -> str:
     """The table of owners without what the blocks are: a snapshot knows more of them."""
     lines = text.split("\n")
-    head = next((line for line in lines if line.startswith("owner ") and line.rstrip().endswith("  what")), None)
-    return text if head is None else "\n".join(line[: head.index("  what")] if line not in lines[: lines.index(head)] else line for line in lines)
+    head = next((line for line in lines if line.startswith("owner ") and line.rstrip().endswith("  type")), None)
+    return text if head is None else "\n".join(line[: head.index("  type")] if line not in lines[: lines.index(head)] else line for line in lines)
 
 
 def untyped(text: str) -> str:
@@ -213,7 +213,7 @@ def test_diff(stage: Stage, live: str, tmp_path: Path) -> None:
     assert named and all(of_new[one["whose"], one["what"]] == one["new_bytes"] for one in named), "as census tells it"
     text = heapx([], "diff", *paths).stdout.decode()
     assert "class of owner" in text and re.search(r"^new: .* later$", text, re.MULTILINE)
-    assert "what the program has in use grew" in text and re.search(r"^  \+ .*\(.* - .*\) \+\d+ blocks  ", text, re.MULTILINE)
+    assert "Memory in use grew by" in text and re.search(r"^ *\+[\d.,]+ \w+ +.* -> .* +\+[\d,]+  ", text, re.MULTILINE)
     assert [heapx([], "diff", *paths, "--fail-on-growth", size).code for size in ("1K", "1G")] == [3, 0]
     assert heapx([], "diff", paths[1], paths[1], "--json").data["verdict"]["code"] == "same"
 

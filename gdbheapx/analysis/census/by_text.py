@@ -106,7 +106,7 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
     field = _field(fields, sampled, wanted)
     if field is None:
         seen = ", ".join(row.field for row in fields[:MOST_TOLD])
-        next_step = "fields with texts: %s" % seen if seen else "their first %d words lead to no text" % MOST_WORDS
+        next_step = "fields with texts: %s" % seen if seen else "their first %d words reference no text" % MOST_WORDS
         what = "no field of these objects is called %s, or has such a text" % ascii(wanted) if wanted else "these objects have no texts"
         raise HeapxError(what, next_step, code=NOT_FOUND)
     chosen = _some(ids, MOST_BLOCKS if field.startswith("+") else MOST_NAMED)

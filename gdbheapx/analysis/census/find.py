@@ -367,7 +367,7 @@ def take(
             signer.stream(cut.blocks)
         if watch is not None:
             watch(inner, ())
-        what = say("who points to what was left out: that takes about %s, and this process may use %s", *map(Size, lacking))
+        what = say("references between blocks were left out: they take about %s, and this process may use %s", *map(Size, lacking))
         session.problem(problems.SWEPT, None, what, "run it where there is more memory")
         signed = signer.found()
         asked.settle(signed)

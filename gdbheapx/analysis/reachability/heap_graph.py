@@ -199,7 +199,7 @@ def marked_again(reach: Reach, kept: Kept, again: Optional[bool]) -> Sequence[Su
     """The marks of a graph from a snapshot, with what the second look had found unless that is not wanted."""
     if again and kept.weak is None:
         raise HeapxError(
-            "the snapshot was taken without a second look for weak pointers",
+            "the snapshot was taken without the search for weak pointers",
             "omit --weak; or ask the process or its core",
             code=NOT_IN_SNAPSHOT,
         )
@@ -400,13 +400,13 @@ def tell(session: Session, numbers: GraphNumbers, outside: Regions) -> None:
     tell_undumped(session)
     if outside.unknown_threads:
         threads = "registers of %s could not be read: these stacks count as a whole" % plural(len(outside.unknown_threads), "thread")
-        session.problem(problems.REGISTERS_UNREAD, None, threads, "what only registers hold is told as leaked", partial=True)
+        session.problem(problems.REGISTERS_UNREAD, None, threads, "blocks that only registers reference count as leaked", partial=True)
 
 
 def tell_tags(session: Session, graph: Graph) -> None:
     """Notes words that are pointers if the process has had the processor ignore some of their bits: only a living process tells that."""
     if graph.tagged_words:
-        what = "%s to blocks that nothing else leads to, if the process uses tagged pointers: a %s does not tell whether it does"
+        what = "%s to blocks without another reference, if the process uses tagged pointers: a %s does not say whether it does"
         hint = "ask the process while it runs; until then `maybe` counts the blocks behind them"
         verb = "%s lead%s" % (plural(graph.tagged_words, "word"), "s" if graph.tagged_words == 1 else "")
         kind = "core" if session.target.kind == "core" else "remote process"
@@ -423,7 +423,7 @@ def tell_undumped(session: Session) -> None:
             plural(len(files), "mapped file"),
             files[0][2],
         )
-        hint = "what only they point to is told as leaked; for a core with them: echo 0x3f > /proc/PID/coredump_filter"
+        hint = "blocks that only they reference count as leaked; for a core with them: echo 0x3f > /proc/PID/coredump_filter"
         session.problem(problems.FILES_NOT_DUMPED, "0x%x" % files[0][0], what, hint, partial=False)
 
 
@@ -451,7 +451,7 @@ def tell_shared_in_swap(session: Session, nodes: Sequence[Node]) -> None:
     lacking = [(start, size_bytes) for start, size_bytes in there if size_bytes]
     if lacking:
         what = say("%s of shared memory is in swap and was not read", Size(sum(size_bytes for _, size_bytes in lacking)))
-        hint = "blocks that only it holds are told as leaked: --read-swap reads it, which can end the process; or look when less is in swap"
+        hint = "blocks that only it references count as leaked: --read-swap reads it, which can end the process; or retry when less is in swap"
         session.problem(problems.IN_SWAP, "0x%x" % lacking[0][0], what, hint)
 
 
@@ -459,5 +459,5 @@ def tell_unread(session: Session, unread_bytes: int, unread_at: int) -> None:
     """Notes memory that could not be read."""
     if unread_bytes:
         what = say("%s of used blocks, stacks or data could not be read", Size(unread_bytes))
-        hint = "blocks that only they hold are told as leaked"
+        hint = "blocks that only they reference count as leaked"
         session.problem(problems.ROOTS_UNREAD, "0x%x" % unread_at, what, hint)

@@ -47,6 +47,6 @@ def words(containers: Sequence[Container]) -> str:
     """`unordered map or set of 230,000 entries, beside a list of 4,096`; empty for none."""
     told = [one.words() for one in containers[:MOST_TOLD]]
     others = [("an " if one[0] == "u" else "a ") + one for one in told[1:]]
-    others += ["%d more" % (len(containers) - MOST_TOLD)] if len(containers) > MOST_TOLD else []
+    others += ["%d others" % (len(containers) - MOST_TOLD)] if len(containers) > MOST_TOLD else []
     beside = ", ".join(others[:-1]) + (" and " if others[1:] else "") + "".join(others[-1:])
     return ", beside ".join(part for part in ("".join(told[:1]), beside) if part)

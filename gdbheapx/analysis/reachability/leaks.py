@@ -14,13 +14,13 @@ from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Habit, Sum
 from gdbheapx.model import Address
 from gdbheapx.session import Session
-from gdbheapx.units import Size, say
+from gdbheapx.units import Size, plural, say
 
 HELD_WORD, MAYBE_WORD, LEAKED_WORD = "held", "maybe", "leaked"
 ROOT, CYCLE, BEHIND = "root", "cycle", "behind"
 Naming = Callable[["array[int]", "array[int]"], Optional[Labels]]
 """What blocks are, by their addresses and usable bytes."""
-SWEPT_HINT = "run it where there is more memory to see the roots of what is lost, and which places inside blocks are a habit"
+SWEPT_HINT = "run it where there is more memory to see leak roots and the usual offsets inside blocks"
 
 
 class Group(NamedTuple):
@@ -257,8 +257,8 @@ def sweep(session: Session, interior_holds: bool) -> Optional[Leaks]:
     heap_graph.tell_undumped(session)
     lost = [marks.evidence(numbers.blocks + place) in (FROM_MAPPING, LEAKED) for place in range(len(regions.nodes))]
     target.let_go()
-    what = say("the graph of %d blocks takes about %s, and this process may use %s: ", numbers.blocks, *map(Size, lacking))
-    what = say("%sthe classes were told by %d passes over memory", what, numbers.passes)
+    what = say("the graph of %s takes about %s, and this process may use %s: ", plural(numbers.blocks, "block"), *map(Size, lacking))
+    what = say("%sthe classes come from %d passes over memory", what, numbers.passes)
     session.problem(problems.SWEPT, None, what, SWEPT_HINT)
     return classes(sums, interior_holds)._replace(
         mappings=mapping_rows([node for node, is_lost in zip(regions.nodes, lost) if is_lost]),

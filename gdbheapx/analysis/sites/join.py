@@ -22,7 +22,7 @@ from gdbheapx.model import Address
 STORES, SIZE = "stores the address that they have at +0x%x", "asks for this size"
 INNER = "lets +0x%x point into the block itself, as theirs does"
 LINKS = "hands it to what links such nodes"
-PUSHES = "puts it before others whose address it stores at +0x%x, as theirs is"
+PUSHES = "stores its address at +0x%x of others, like those"
 BEGINS = "stores its begin in it, as at +0x%x of theirs"
 NODES = {"node of a map or set": TREE, "node of a list": LIST, "node of an unordered map or set": CHAIN}
 ALLOC = "their type's tp_alloc"

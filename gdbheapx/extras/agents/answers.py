@@ -62,11 +62,11 @@ FOLLOWING: Mapping[str, Sequence[Follow]] = {
     "census": (Follow("refs", "address", ("rows", 0, "sample"), "who holds a block of the first class"),),
     "leaks": (
         Follow("whatis", "address", ("groups", 0, "sample", 0), "what a leaked block of the first group is"),
-        Follow("refs", "address", ("groups", 0, "sample", 0), "whether other lost blocks lead to it"),
+        Follow("refs", "address", ("groups", 0, "sample", 0), "whether other lost blocks reference it"),
     ),
     "owners": (
-        Follow("owners", "of", ("owners", 0, "address"), "what the first owner holds, two levels down", {"depth": 2}),
-        Follow("owners", "of", ("owners", 0, "children", 0, "address"), "what the first block below it holds"),
+        Follow("owners", "of", ("owners", 0, "address"), "the memory of the first owner, two levels down", {"depth": 2}),
+        Follow("owners", "of", ("owners", 0, "children", 0, "address"), "the memory of the first block below it"),
         Follow("refs", "address", ("suspects", 0, "accumulation", "address"), "the ways to the block where the memory piles up"),
     ),
     "pins": (Follow("refs", "address", ("groups", 0, "sample"), "who holds a block that keeps free memory"),),
@@ -75,18 +75,18 @@ FOLLOWING: Mapping[str, Sequence[Follow]] = {
         Follow("owners", "of", ("held_by", "block"), "what this block holds"),
     ),
     "refs": (
-        Follow("whatis", "address", ("chains", 0, 0, "address"), "what the nearest holder is"),
+        Follow("whatis", "address", ("chains", 0, 0, "address"), "the type of the nearest holder"),
         Follow("owners", "of", ("address",), "what this block holds itself"),
     ),
-    "check": (Follow("whatis", "address", ("findings", 0, "address"), "what is at the first broken place"),),
+    "check": (Follow("whatis", "address", ("findings", 0, "address"), "the surroundings of the first broken place"),),
     "diff": (
         Follow("census", "like", ("classes", 0, "what"), "the class that grew most, as it is now"),
     ),
 }
 OTHERWISE: Mapping[str, Sequence[Tuple[str, str]]] = {
-    "report": (("owners", "who keeps the used memory alive"), ("census", "what the used blocks are")),
+    "report": (("owners", "who keeps the used memory alive"), ("census", "the used blocks by type")),
     "arenas": (("pins", "which used blocks keep free memory from being returned"),),
-    "leaks": (("owners", "who keeps alive what is not leaked"),),
+    "leaks": (("owners", "who keeps the other blocks alive"),),
     "check": (("report", "where the memory went"),),
     "diff": (("owners", "who keeps the used memory alive now"),),
 }
@@ -207,7 +207,7 @@ class Answers:
         try:
             look = child.begin(words, named, asks)
         except (OSError, ValueError) as error:  # more than a command line takes, a null byte, no UTF-8
-            raise UsageError("query: the SQL cannot be handed on: %s" % error, "ask a shorter SELECT, in UTF-8")
+            raise UsageError("query: cannot pass on the SQL (%s)" % error, "ask a shorter SELECT, in UTF-8")
         try:
             while not child.has_ended(look, self._max_seconds + GRACE_SECONDS):
                 if os.fstat(look.out.fileno()).st_size > documents.MOST_BYTES:

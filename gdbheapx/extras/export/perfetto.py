@@ -19,6 +19,7 @@ from gdbheapx.extras.export.pprof import MASK, Message, varint
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, NO_SLOT
 from gdbheapx.report.csv_rows import clean
 from gdbheapx.session import Session
+from gdbheapx.units import number, plural
 
 MOST_OBJECTS = 2_000_000
 """A viewer keeps all of them in memory, and in tables."""
@@ -73,7 +74,7 @@ def find_objects(session: Session, is_gathered: bool) -> Iterator[Object]:
         count = tallied.graph.nodes
         if count <= MOST_OBJECTS:
             return single(session, told, tallied)
-        what = "%d objects are more than a viewer shows (%d): those with the same owners are one" % (count, MOST_OBJECTS)
+        what = "%s objects are more than a viewer shows (%s): those with the same owners are one" % (number(count), number(MOST_OBJECTS))
         session.problem(problems.OBJECTS_GATHERED, None, what, "a part of them: `gdbheapx owners --of ADDR`", partial=False)
         return gathered(owned.stacks_of(session, told, tallied))
     return gathered(owned.find_stacks(session))
@@ -157,7 +158,7 @@ def gathered(stacks: Sequence[Stack]) -> Iterator[Object]:
     nothing: Any = Stack((), 0, 0)
     for frames, children in below.items():
         mine = own.get(frames, nothing)
-        name = frames[-1].name if mine.blocks < 2 else "%s (%d blocks)" % (frames[-1].name, mine.blocks)
+        name = frames[-1].name if mine.blocks < 2 else "%s (%s)" % (frames[-1].name, plural(mine.blocks, "block"))
         references = [("owns", numbers[child]) for child in children]
         yield Object(numbers[frames], Type(name, frames[-1].module), mine.bytes, references, VARIABLE if len(frames) == 1 else None)
 

@@ -168,7 +168,7 @@ def reason(error: BaseException) -> str:
         return "every worker that looked at it was killed or crashed (KilledWorker); run the same line again, with more memory for workers"
     if isinstance(error, ImportError):
         return "a worker cannot import gdbheapx %s (%s); install it there, then run the same line again" % (__version__, what)
-    return "its task failed on the cluster: %s: %s" % (kind, what)
+    return "its task failed on the cluster (%s: %s)" % (kind, what)
 
 
 def seen_from_anywhere(asked: GlobalOptions) -> List[str]:

@@ -252,8 +252,8 @@ def map_of(heap_map: HeapMap) -> MapView:
     live = heap_map.sums.free_resident_bytes is not None and heap_map.sums.returned_resident_bytes is not None
     texts = (
         ("used", "in use"),
-        ("pinned", "pinned: free memory beside blocks in use, on one page"),
-        ("cached", "kept by blocks in caches"),
+        ("pinned", "pinned: free memory on the pages of blocks in use"),
+        ("cached", "pinned by blocks in caches"),
         ("own", "the allocator's own"),
         ("free", "free, in RAM" if live else "free (in RAM or not: not known)"),
         ("gone", "returned, or never in RAM" if live else "returned (in RAM or not: not known)"),

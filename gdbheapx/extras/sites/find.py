@@ -26,7 +26,7 @@ def find(session: Session, rows: Sequence[CensusRow], told: Optional[LabelSet], 
     code."""
     target = session.target
     if target.kind == "live" and not (target.is_kept or target.held_by_caller or getattr(target, "held_by_gdb", True)):
-        what = "there was no room for a copy of the process, and it does not stand still for as long as it takes to read its code"
+        what = "there was no room for a copy of the process, and reading its code would pause it for too long"
         raise HeapxError(what, "allow more memory here, or ask of a core of it (gcore PID)", code=NOT_COPIED)
     return join(rows, told, world, scan(target, session.budget, world.constant(_code)))
 

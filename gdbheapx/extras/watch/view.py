@@ -275,14 +275,14 @@ def _said(name: Name) -> str:
 def _marks(steps: Sequence[Step], first_s: float, span: float) -> List[Mark]:
     """Memory was returned; half of it, nearly all of it was back."""
     marks = []
-    for number, step in enumerate(steps, 1):
+    for place, step in enumerate(steps, 1):
         events = [(0.0, "returned", "gone-mark"), (step.half_s, "half back", "back-mark"), (step.most_s, "back", "back-mark")]
         if step.half_s is not None and step.half_s == step.most_s:
             del events[1]
         for row, (after_s, what, look) in enumerate(events):
             if after_s is not None and span > 0:
                 x = min(1.0, max(0.0, (step.at_s + after_s - first_s) / span)) * WIDTH
-                marks.append(Mark(x, "%d %s" % (number, what) if len(steps) <= LABELLED else "", look, 14.0 + 16 * row))
+                marks.append(Mark(x, "%d %s" % (place, what) if len(steps) <= LABELLED else "", look, 14.0 + 16 * row))
     return marks
 
 

@@ -336,9 +336,9 @@ def flat(pairs: Sequence[Tuple[int, int]]) -> "array[int]":
 def check_pointers(count: int) -> None:
     """HeapxError if there are more than a graph has numbers for."""
     if count > MOST_POINTERS:
-        what = "%d words of memory may be pointers to blocks, and more than %d are not followed" % (count, MOST_POINTERS)
+        what = "{:,} words of memory may be pointers to blocks, and more than {:,} are not followed".format(count, MOST_POINTERS)
         raise HeapxError(
-            what, "`GDBHEAPX_MEMORY=1 gdbheapx leaks` tells what is leaked without following all of them at once", code=OUT_OF_MEMORY
+            what, "`GDBHEAPX_MEMORY=1 gdbheapx leaks` finds leaks without following all of them at once", code=OUT_OF_MEMORY
         )
 
 

@@ -105,12 +105,12 @@ def wrong(found: Followed, index: int) -> Optional[str]:
     if not problem or problem == CUT:
         return None
     if problem == CYCLE:
-        return "the list does not end: a link leads back to 0x%x" % at
+        return "the list does not end: a link points back to 0x%x" % at
     if problem == TOO_LONG:
         return "the list is longer than possible"
     if problem == BACK_LINK:
         return "corrupted double-linked list: %s" % PROBLEMS[problem]
-    return "the link leads to 0x%x, which is %s" % (at, PROBLEMS[problem])
+    return "the link points to 0x%x, which is %s" % (at, PROBLEMS[problem])
 
 
 PROTOTYPES = """

@@ -90,7 +90,7 @@ def test_leaks_in_words() -> None:
     """Nothing is not said of what was not looked at."""
     none, some, nothing = (Leaks(Sum(1, 8), Sum(0, 0), {}, leaked, 0) for leaked in (None, Sum(1, 8), Sum(0, 0)))
     seen = Coverage(200 * MIB, 8192)
-    assert next(iter(leaks_text.page(none, None, coverage=seen))) == "Leaked: unknown: looked at 8.0 KiB of 200.0 MiB (0 %)"
+    assert next(iter(leaks_text.page(none, None, coverage=seen))) == "Leaked: unknown (looked at 8.0 KiB of 200.0 MiB (0 %))"
     assert str(next(iter(leaks_text.page(some, None, coverage=seen)))).startswith("Leaked: at least 8 bytes in 1 block")
     assert next(iter(leaks_text.page(nothing, None))) == "Leaked: nothing"
     assert leaks_text.data(none, None, None, seen)["classes"]["leaked"] == {

@@ -98,4 +98,4 @@ def test_reasons_are_one_line() -> None:
     killed = type("KilledWorker", (Exception,), {})
     assert "killed or crashed (KilledWorker)" in cluster.reason(killed("x"))
     assert "cannot import gdbheapx %s" % __version__ in cluster.reason(ModuleNotFoundError("No module named 'gdbheapx'"))
-    assert cluster.reason(OSError("a\nb")) == "its task failed on the cluster: OSError: a b"
+    assert cluster.reason(OSError("a\nb")) == "its task failed on the cluster (OSError: a b)"

@@ -132,7 +132,7 @@ def test_bad_links_end_a_list(kernel: Kernel, rules: Rules) -> None:
         source = memory(heap.LP64, linked(heap.LP64, entries, 0, False, last=last))
         found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 100), rules, EVERYWHERE)
         assert ones(found) == [(2, problem, last, entries[1])]
-        assert wrong(found, 0) == "the link leads to 0x%x, which is %s" % (last, word)
+        assert wrong(found, 0) == "the link points to 0x%x, which is %s" % (last, word)
 
 
 @pytest.mark.parametrize("rules", WAYS)

@@ -85,7 +85,7 @@ class Php(Recogniser):
         found = world.once(release)
         if found is not None:
             which = found.version or "with interface %d" % found.interface
-            what = "PHP %s: its values are not told apart; gdbheapx knows those of PHP %s" % (which, RELEASES)
+            what = "PHP %s: its values have no types here; gdbheapx knows those of PHP %s" % (which, RELEASES)
             world.session.problem(problems.RUNTIME_UNREAD, None, what, "see `report` for all of PHP's memory as one", partial=False)
 
     def lengths(self, world: World) -> Iterable[Length]:

@@ -100,7 +100,7 @@ class Ruby(Recogniser):
         """It is none of those that are known."""
         found = release(world)
         if found is not None:
-            what = "Ruby %d.%d: its objects are not told apart; gdbheapx knows those of Ruby %s" % (*found, RELEASES)
+            what = "Ruby %d.%d: its objects have no types here; gdbheapx knows those of Ruby %s" % (*found, RELEASES)
             world.session.problem(problems.RUNTIME_UNREAD, None, what, "see `report` for all of Ruby's memory as one", partial=False)
 
     def _of_class(self, found: Objects, kind: int, class_: int) -> Signature:
