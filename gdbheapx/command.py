@@ -477,7 +477,7 @@ COMMON: Sequence[Any] = (
     ),
     (("--traceback",), {"action": "store_true", "help": "show the Python traceback of an internal error"}),
     (("-h", "--help"), {"action": "store_true", "help": "show the command's own options"}),
-    (("--help-all",), {"action": "store_true", "help": "show all options, and what the answer means"}),
+    (("--help-all",), {"action": "store_true", "help": "show all options, and the meaning of the answer"}),
 )
 ADVANCED = ("--max-stop", "--read-swap", "--traceback")
 """Of these, what says how a process is read."""

@@ -111,7 +111,7 @@ def of_command(declared: Command, program: str, whole: bool = False) -> str:
     lines = ["examples:", *["  %s %s" % (program, words) for words in shown], ""] if shown else []
     if not whole:
         lines += ["also:", "  all commands: %s" % _names(others), "  advanced, how a process is read: %s ..." % _names(advanced[:2])]
-        lines += ["  %s %s --help-all explains these, and what the answer means" % (program, name)]
+        lines += ["  %s %s --help-all explains these, and the meaning of the answer" % (program, name)]
     pages.epilog = "\n".join(lines).rstrip()
     return pages.format_help()
 

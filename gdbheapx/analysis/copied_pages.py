@@ -20,7 +20,7 @@ OTHER = "other"
 _HINTS = {
     COLLECTOR: "CPython's collector has run since the fork and writes to each object: %s before the fork keeps it from the "
     "parent's" % FREEZE.text,
-    COUNTS: "each use of a Python object writes its reference count, frozen or not: data that is only read stays shared in one block without "
+    COUNTS: "each use of a Python object writes its reference count, frozen or not: read-only data stays shared in one block without "
     "objects, such as bytes, an array of NumPy or a mapped file",
     PYTHON: "CPython's collector writes to each object that it visits (%s before the fork keeps it from the parent's), and each use of an "
     "object to its reference count" % FREEZE.text,

@@ -162,7 +162,7 @@ TABLES = (
     Table(
         SITES,
         "functions that may have allocated the blocks of a row of classes (signature, module), by the program's code: candidates, no "
-        "stack, as `census --sites` has them; sizes_bytes: sizes that their calls request, is_open: other sizes, too; rows without any are not "
+        "stack, as `census --sites` has them; sizes_bytes: sizes of their calls, is_open: other sizes, too; rows without any are not "
         "here; code is read only if SQL names the table",
         (
             *_columns(TEXT, "signature module function site_module"),

@@ -116,5 +116,7 @@ def html(rows: Sequence[Any], notes: Sequence[str], is_partial: bool) -> str:
 def _html_cell(name: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return "<td>%s</td>" % escape("" if value is None else str(value))
-    shown = size(value, False) if name.endswith("bytes") else "0x%x" % value if "address" in name or name == "sample" else figure(name, value)
+    shown = (
+        size(value, False) if name.endswith("bytes") else "0x%x" % value if "address" in name or name == "sample" else figure(name, value)
+    )
     return '<td style="text-align: right">%s</td>' % escape(str(shown))

@@ -85,7 +85,11 @@ def page(
 def _verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Page:
     leaked, maybe = leaks.leaked, leaks.maybe
     if leaked is None:
-        yield "Leaked: unknown, because memory that may point to blocks was not read" if low is None else say("Leaked: unknown (%s)", low.words())
+        yield (
+            "Leaked: unknown, because memory that may point to blocks was not read"
+            if low is None
+            else say("Leaked: unknown (%s)", low.words())
+        )
     elif leaked.blocks:
         sentence = "Leaked: %s%s in %s (%s of memory in use)%s"
         roots = "" if leaks.roots in (None, leaked.blocks) else ", reachable from %s" % plural(leaks.roots or 0, "leak root")
@@ -98,7 +102,9 @@ def _verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Page:
         yield "Leaked: nothing"
     if maybe.blocks:
         ways = [MAYBE.get(word, WEAK) for word, amount in leaks.maybe_by.items() if amount.blocks]
-        yield say("Possibly leaked: %s in %s, reachable only through %s", Size(maybe.bytes), plural(maybe.blocks, "block"), " or ".join(ways))
+        yield say(
+            "Possibly leaked: %s in %s, reachable only through %s", Size(maybe.bytes), plural(maybe.blocks, "block"), " or ".join(ways)
+        )
     if leaks.garbage is not None:
         yield from garbage_text.lines(leaks.garbage)
     yield say("Reachable: %s in %s", Size(leaks.held.bytes), plural(leaks.held.blocks, "block"))

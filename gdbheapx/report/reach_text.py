@@ -132,7 +132,7 @@ def owners_page(owners: Owners) -> Page:
 
 
 def _table(owners: Owners) -> Table:
-    """All owners, then the leaked blocks. Where most owners reach nearly everything, as in a runtime's modules, `reachable` says nothing."""
+    """All owners, then the leaked blocks. `reachable` is left out where most owners reach nearly everything."""
     reached = [row.reached_bytes for row in owners.owners if row.reached_bytes is not None]
     is_noise = len([size for size in reached if 10 * size >= 9 * max(reached)]) * 2 > max(4, len(reached))
     columns = [column for column in columns_of(Owned) if column.field != "reached_bytes" or not is_noise]
@@ -150,7 +150,9 @@ NOBODY = "No owner retains 20 % or more."
 
 def together(row: Owned) -> str:
     """One of several that hold the same."""
-    return say("%s reaches %s that other owners hold as well", _called(row.owner, row.signature, row.containers), Size(row.reached_bytes or 0))
+    return say(
+        "%s reaches %s that other owners hold as well", _called(row.owner, row.signature, row.containers), Size(row.reached_bytes or 0)
+    )
 
 
 def suspicion(suspect: Suspect) -> str:

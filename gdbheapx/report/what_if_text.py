@@ -28,7 +28,9 @@ def lines(found: WhatIf) -> Page:
         yield "In force, or without effect: %s" % "; ".join(in_force)
     others = [row.setting for row in settings if row not in shown and not row.is_in_force]
     if others:
-        yield "Not shown, because they save less than 1 %% or were not measured to help here (--json has their figures): %s" % "; ".join(others)
+        yield "Not shown, as they save less than 1 %% or were not measured to help here (--json has them): %s" % "; ".join(
+            others
+        )
 
 
 def _is_worth(row: Outcome, rss_bytes: Optional[int]) -> bool:

@@ -451,7 +451,7 @@ def tell_shared_in_swap(session: Session, nodes: Sequence[Node]) -> None:
     lacking = [(start, size_bytes) for start, size_bytes in there if size_bytes]
     if lacking:
         what = say("%s of shared memory is in swap and was not read", Size(sum(size_bytes for _, size_bytes in lacking)))
-        hint = "blocks that only it references count as leaked: --read-swap reads it, which can end the process; or retry when less is in swap"
+        hint = "blocks that only it references count as leaked: --read-swap reads it, and can end the process; or retry with less in swap"
         session.problem(problems.IN_SWAP, "0x%x" % lacking[0][0], what, hint)
 
 

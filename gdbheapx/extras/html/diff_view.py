@@ -21,7 +21,12 @@ STATES = (("used", "in use"), ("kept", KEPT))
 LISTS = (
     ("leaks", "Leaked or reachable", "Reachable blocks (held), blocks that may be leaked (maybe), and leaked ones", "class"),
     ("classes", "By class", "Classes, types and shapes of blocks in use", "type"),
-    ("owners", "By owner", "Memory that this variable, thread or mapping alone keeps; single blocks have no name to compare them by", "owner"),
+    (
+        "owners",
+        "By owner",
+        "Memory that one variable, thread or mapping alone keeps; single blocks have no name to compare",
+        "owner",
+    ),
     ("held", "By owner and class", "Memory of the owners by class; blocks without a single named owner are one row", "type"),
     ("arenas", "Arenas", "Memory in use in each arena", "arena"),
     ("contexts", "Memory contexts", "BIND's own counts, by the name of the context", "context"),
