@@ -29,7 +29,7 @@ LEAST_SHARE = 0.01
 RSS = "RSS"
 WITHOUT_NAMES = "it was taken with --no-names, and numbers mean nothing elsewhere"
 NO_GRAPH = owned.Made(None, "its graph was not looked at")
-IN_USE, KEPT, FREE = "in use", "kept by the allocator", "free in malloc"
+IN_USE, KEPT = "in use", "kept by the allocator"
 OBJECTS, POOLS_FREE = "in use by objects", "free in pools"
 """States of runtimes that cut up memory themselves, beside malloc's blocks: `whose` is `CPython`."""
 
@@ -430,15 +430,17 @@ def _next(code: str, states: Sequence[Change], grown: Growth) -> Sequence[Next]:
     return HELD if 2 * sum(state.diff_bytes for state in objects) >= _elsewhere(states, grown) else (*ELSEWHERE, POOLS)
 
 
-def _whole(grown: Growth) -> Said:
-    """`RSS grew by 29.6 MiB outside malloc: 21.9 MiB in one part, 7.7 MiB in another`."""
+def _whole(grown: Growth) -> List[Said]:
+    """`RSS grew 29.6 MiB: 21.9 MiB in one part, 7.7 MiB in another`; nothing where that is not known, or it did not grow."""
     rising = sorted(((part.diff_bytes or 0, part.what) for part in grown.parts if (part.diff_bytes or 0) > 0), reverse=True)
+    if not rising:
+        return []
     least = LEAST_SHARE * sum(size for size, _ in rising)
     named = [say("%s in %s", Size(size), what) for size, what in rising[:MOST_PARTS] if size >= least]
     rest = sum(size for size, _ in rising[len(named) :])
     if rest >= least:
         named.append(say("%s in others", Size(rest)))
-    what = "The core" if grown.measure == DUMPED else RSS
+    what = "the core" if grown.measure == DUMPED else RSS
     if (grown.rss_bytes or 0) > 0:
-        return say("%s grew by %s, most of it outside malloc: %s", what, Size(grown.rss_bytes), join_sentences(", ", named))
-    return say("%s did not grow, but these parts did: %s", what, join_sentences(", ", named))
+        return [say("%s grew %s: %s", what, Size(grown.rss_bytes), join_sentences(", ", named))]
+    return [say("%s did not grow as a whole, parts of it did: %s", what, join_sentences(", ", named))]
