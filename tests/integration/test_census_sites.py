@@ -325,10 +325,10 @@ def test_what_cannot_be_is_said_before_a_process_is_stopped(lasting: Lasting, li
         assert outcome.envelope["error"]["code"] == "usage" and not outcome.envelope["target"]["stops"]
 
 
-def test_sql_has_what_the_census_has(lasting: Lasting, kind: str, reads_code: None) -> None:
+def test_sql_has_what_the_census_has(lasting: Lasting, core: str, reads_code: None) -> None:
     """A row of the table for each candidate of each row; a join with the classes has the bytes."""
     pytest.importorskip("duckdb")
-    target = lasting.of(kind, classes).target(kind)
+    target = lasting.of(core, classes).target(core)
     listed = heapx(target, "census", "--sites", "--json").data["rows"]
     sql = "SELECT * FROM sites ORDER BY signature, module, address"
     found = heapx(target, "query", sql, "--json").data["rows"]

@@ -37,6 +37,7 @@ def worker(stage: Stage) -> Process:
     return process
 
 
+@pytest.mark.first
 def test_first_steps(stage: Stage, live: str, tmp_path: Path) -> None:
     """The tutorial's server hoards half of its memory, and has returned it in the end."""
     server, book = stage.builder.build(str(ROOT / "demo" / "hoarder")), Runbook("tutorial/first-steps.md", tmp_path)
