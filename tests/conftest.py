@@ -25,7 +25,7 @@ WILD = pytest.StashKey[int]()
 HERE = Path(__file__).parent
 UNIT = HERE / "unit"
 IMAGE = os.environ.get("GDBHEAPX_TEST_IMAGE", "")
-"""The release whose image of the matrix this is; empty elsewhere."""
+"""The release whose image of the matrix this is, or of this machine, where the matrix runs, too (.ci/run); else empty."""
 FOREIGN = (HERE / "real", HERE / "wild")
 STARTS_GDB = {"heapx": tool.heapx, "in_gdb": tool.in_gdb, "answers": tool.answers, "told": tool.told, "GDB": GDB}
 """A module that imports one of these starts gdb."""
@@ -64,9 +64,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
 
 
 def of_each_kind(items: List[pytest.Item]) -> Iterable[List[pytest.Item]]:
-    """Tests that differ in nothing but the kind of their target."""
+    """Tests that differ in nothing but the kind of their target, of those that every image runs."""
     found: Dict[Any, List[pytest.Item]] = {}
     for item in items:
+        if not item.get_closest_marker("image") or item.get_closest_marker("once"):
+            continue
         parameters = dict(getattr(getattr(item, "callspec", None), "params", {}))
         if parameters.pop("kind", None) is not None:
             found.setdefault((item.path, getattr(item, "originalname", ""), repr(parameters)), []).append(item)
@@ -74,7 +76,7 @@ def of_each_kind(items: List[pytest.Item]) -> Iterable[List[pytest.Item]]:
 
 
 def chosen(same: List[pytest.Item]) -> int:
-    """The one that this image runs: half of the tests on a live process, half on a core, and the oldest image those that the newest does not."""
+    """The one that runs here: half of the tests on a live process, half on a core, and in the oldest image those that do not in the newest."""
     suites = [row.suite for row in matrix.ROWS]
     return zlib.crc32(same[0].nodeid.encode()) + (suites.index(IMAGE) if IMAGE in suites else 0)
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tools import ci_table
+
 pytestmark = [pytest.mark.once, pytest.mark.first]  # the same everywhere
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,6 +59,17 @@ def test_the_second_run_counts_nothing(tmp_path: Path) -> None:
     """A plugin that the environment names is there for the first run alone: its table is that of all tests."""
     (tmp_path / "counting.py").write_text("print('counted')\n")
     assert ran(tmp_path, TESTS, PYTEST_PLUGINS="counting").stdout.count("counted") == 1
+
+
+def test_what_ci_ran_is_a_table(tmp_path: Path) -> None:
+    """A row for each suite and each image that ran tests; who passed only alone is counted apart."""
+    ran(tmp_path, TESTS)
+    for name in ("junit.xml", "junit.xml.again"):
+        (tmp_path / name).rename(tmp_path / name.replace("junit", "test"))
+    images = [{"suite": suite, "passed": count, "failed": 0, "alone": 0, "skipped": 3, "seconds": 90} for suite, count in (("bullseye", 1200), ("bookworm", 0))]
+    (tmp_path / "matrix.json").write_text(json.dumps(images))
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in ci_table.table(tmp_path).splitlines() if line.startswith("| `")]
+    assert [row[:-1] for row in rows] == [["`make test`", "1", "0", "1", "0"], ["`make matrix`: bullseye", "1,200", "0", "0", "3"]] and rows[1][-1] == "1.5"
 
 
 def test_what_unit_tests_run_is_counted(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Runs pytest with the given words; a few tests that failed run once more, with no other test beside them, and the end says which.
 
 A hundred processes that are stopped, dumped and timed on two busy processors: a test may fail for what ran beside it. One that passes
-alone is told as such, by name, and does not fail the run; one that fails twice does.
+alone is a fault all the same, of the test or of the product: it is told by name, and counted in the table of CI (tools/ci_table.py), but
+does not fail the run; one that fails twice does.
 """
 
 import json
@@ -47,7 +48,7 @@ def main(words: Sequence[str]) -> int:
         code = pytest(["-q", *[word + ".again" for word in words if word.startswith(REPORT)], *failed], cache, plain)
         twice = last_failed(cache)
         for name in failed:
-            print("%s: %s" % ("failed twice" if name in twice or code > FAILED else "failed among others, passed alone", name), flush=True)
+            print("failed twice: %s" % name if name in twice or code > FAILED else "failed among others, passed alone: %s; a fault whose reason is to be found" % name, flush=True)
         return code
 
 

@@ -351,10 +351,10 @@ def test_sql_has_what_the_census_has(lasting: Lasting, core: str, reads_code: No
 
 
 
-def test_the_page_has_what_the_census_has(lasting: Lasting, kind: str, reads_code: None, tmp_path: Path) -> None:
+def test_the_page_has_what_the_census_has(lasting: Lasting, core: str, reads_code: None, tmp_path: Path) -> None:
     """With the option alone, of each row that is shown; every block is read for it."""
     pytest.importorskip("jinja2")
-    target, path = lasting.of(kind, classes).target(kind), tmp_path / "page.html"
+    target, path = lasting.of(core, classes).target(core), tmp_path / "page.html"
     listed = heapx(target, "census", "--sites", "--json").data["rows"]
     census = heapx(target, "report", "--html", str(path), "--sites", "--json").data["page"]["census"]
     told = {row["signature"]: row["sites"] for row in listed if row["sites"]}

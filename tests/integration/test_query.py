@@ -237,7 +237,7 @@ def test_a_look_changes_nothing(stage: Stage, live: str) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("name", hostile.OF_THREADS)
+@pytest.mark.parametrize("kind, name", list(zip(("live", "core", "live"), hostile.OF_THREADS)), indirect=["kind"])
 def test_hostile_names_stay_names(stage: Stage, kind: str, name: str, tmp_path: Path) -> None:
     """Of a thread, and of the program's file: one line each and no control character in text, CSV and parquet."""
     process = hostile.start(stage, tmp_path / "record", name)

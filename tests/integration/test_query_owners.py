@@ -16,6 +16,7 @@ from gdbheapx.query import table_rows, tables
 from gdbheapx.report import csv_rows
 from gdbheapx.session import Session
 from tests.support.jemallocs import library as jemalloc
+from tests.support.jemallocs import pairs
 from tests.support.processes import Lasting, Process, Stage
 from tests.support.tool import heapx
 
@@ -63,7 +64,7 @@ def sums(target: Sequence[str], table: str, size: str = "sum(usable_bytes)", cou
     return {row["owner"]: (row["n"], row["bytes"]) for row in found}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind, way", pairs(WAYS), indirect=["kind"])
 def test_owners_of_blocks_have_the_bytes_of_owners(lasting: Lasting, kind: str, way: str) -> None:
     """To the byte, each owner that `owners` and `census --by owner` show; what is leaked has none."""
     target = lasting.of(kind, started, way).target(kind)
@@ -80,7 +81,7 @@ def test_owners_of_blocks_have_the_bytes_of_owners(lasting: Lasting, kind: str, 
     assert (rest[0][0] > 1000) == (way in ("glibc", "jemalloc"))
 
 
-@pytest.mark.parametrize("way", WAYS[1:])
+@pytest.mark.parametrize("kind, way", pairs(WAYS[1:]), indirect=["kind"])
 def test_blocks_have_owners(lasting: Lasting, kind: str, way: str) -> None:
     """Where malloc alone has blocks, those in use have the owners of held_blocks; no row is lost or made for it, and others have none."""
     target = lasting.of(kind, started, way).target(kind)
