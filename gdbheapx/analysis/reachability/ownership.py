@@ -16,6 +16,8 @@ MOST_JOINT, MOST_TOGETHER, LEAST_TOGETHER = 24, 5, 0.05
 """Blocks with most pointers of which it is counted how much they lead to; how many of them are told, and from which part of the heap on."""
 MOST_NAMED = 1 << 14
 """Of what owners own that is asked for its name, while one is looked for."""
+MOST_HEAD = 50
+"""Letters of a name that what lies below begins with: a long one lacks its middle."""
 BLOCK_NAME = re.compile(r"block (0x[0-9a-f]+)\b")
 MOST_REACHED = 20
 """Owners for which the upper bound is counted: each takes a pass over the graph."""
@@ -153,7 +155,7 @@ def find_named(tallied: Tallied, what: str) -> Optional[int]:
         if what in (name, name.split(" in ")[0]):
             return node
         if BLOCK_NAME.match(name) is None:  # a block without a name is a part of what it lies below
-            away = int(not short.startswith(name.split(" in ")[0].rstrip("]")))
+            away = int(not short.startswith(name.split(" in ")[0].strip("*]")[:MOST_HEAD]))
         below = tallied.graph.children(tallied.tree, node, MOST_OWNERS)[0] if retained[node] else ()
         for child in below:
             heapq.heappush(waiting, (away, -retained[child], child))
