@@ -1068,6 +1068,10 @@ class Objects(ABC):
         file is not here."""
         return None
 
+    def layout(self, module: Module, address: int) -> "Optional[Layout]":
+        """The type of the variable at this address, by debug information; None where that does not say."""
+        return None
+
     def class_name(self, module: Module, address: int) -> Optional[str]:
         """The C++ class whose type_info has its name at this address of the object, in the words of the source: from the object's file,
         else from what a core dumped of it. Reads no page of a process."""
@@ -1126,6 +1130,19 @@ class Threads(ABC):
     def static_blocks(self) -> Sequence[StaticBlock]:
         """Those of all objects, as far as they are known."""
         return ()
+
+
+class Layout(Protocol):
+    """A type of the program's, as far as paths need it."""
+
+    def member(self, offset: int) -> "Optional[Tuple[str, Layout]]":
+        """How what begins at this offset of such an object is called, such as `.book.bids`, and its type; None: nothing begins there."""
+
+    def target(self) -> "Optional[Layout]":
+        """What a pointer of this type, or a unique_ptr, leads to; None of any other."""
+
+    def element(self) -> "Optional[Layout]":
+        """The type of a container's elements, of a map's values; None of any other."""
 
 
 class Target(Memory, Mappings, Usage, Process, Objects, Threads):

@@ -17,6 +17,7 @@ from gdbheapx.inferior.base import (
     Function,
     Held,
     Identity,
+    Layout,
     Mapping,
     Module,
     Packages,
@@ -82,6 +83,7 @@ from gdbheapx.work import WORK, TooMuchWork
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.elf.dwarf_types import DwarfReader, Units
+    from gdbheapx.inferior.elf.members import Members
     from gdbheapx.inferior.elf.unwind import CallFrames
     from gdbheapx.inferior.live.stopper import Stopper
 
@@ -137,6 +139,7 @@ class ElfTarget(Target):
         self._statics: Dict[str, Sequence[Symbol]] = {}
         self._dynamics: Dict[str, Optional[Symbol]] = {}
         self._dwarf_units: Optional[Units] = None
+        self._members: Dict[int, Members] = {}
         self._stopper: Optional[Stopper] = None
         self._registers: Optional[Stopper] = None
         """Who has the registers of a process that runs on, as they were."""
@@ -717,6 +720,16 @@ class ElfTarget(Target):
                 by_address = {}
             self._vtables[module] = {at: Vtable(demangle.class_name(vtable.mangled), vtable.within) for at, vtable in by_address.items()}
         return self._vtables[module]
+
+    def layout(self, module: Module, address: int) -> "Optional[Layout]":
+        file = self._debug_information(module)
+        if file is None:
+            return None
+        if module.base not in self._members:
+            from gdbheapx.inferior.elf.members import Members  # few commands name members
+
+            self._members[module.base] = Members(file)
+        return self._members[module.base].variable(address - module.base)
 
     def class_name(self, module: Module, address: int) -> Optional[str]:
         from gdbheapx.inferior.elf import demangle, vtables  # few commands name classes

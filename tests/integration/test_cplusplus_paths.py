@@ -1,7 +1,7 @@
 """Paths through C++ containers, held against what the program itself writes down of its blocks.
 
 Files: analysis/census/cplusplus_paths.py, analysis/census/cplusplus_keys.py, analysis/census/cplusplus_elements.py,
-analysis/naming/paths.py.
+analysis/naming/paths.py, inferior/elf/members.py.
 """
 
 import json
@@ -15,9 +15,11 @@ import pytest
 
 from gdbheapx.analysis.census import named
 from gdbheapx.analysis.census.cplusplus_keys import hash_of, quoted
+from gdbheapx.analysis.naming.namer import PathStep, text_of
 from gdbheapx.analysis.reachability import dominance, ownership
 from gdbheapx.analysis.reachability.owners import Owners, each
-from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.inferior.source import CoreSource
+from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.session import Session
 from tests.support.hidden import STRIPPED
 from tests.support.jemallocs import library as jemalloc
@@ -38,6 +40,11 @@ VAGUE = ("[...]", "[+0x")
 KEYS = {b"u:1234": '"u:1234"', b'a"\\\n\x00': '"a\\"\\\\\\n\\u{0}"', b"\xff": '"\xff"', b"x" * 61: '"%s"...' % ("x" * 60)}
 
 
+def folded(path: str) -> str:
+    """As a text is shown that is long."""
+    return text_of([PathStep("variable", path, None)])
+
+
 class Truth:
     """What the program has recorded."""
 
@@ -51,14 +58,14 @@ class Truth:
     def path(self, words: str) -> str:
         """As it must be called: without symbols a container in a variable by its distance from where the program lies."""
         if self._has_names:
-            return words
+            return folded(words)
         name, inside, rest = re.match(r"(\w+)(?:\.\+0x([0-9a-f]+))?(.*)", words).groups()  # type: ignore[union-attr]
-        return "%s+0x%x%s" % (self._program, self._variables[name] + int(inside or "0", 16) - self._base, rest)
+        return folded("%s+0x%x%s" % (self._program, self._variables[name] + int(inside or "0", 16) - self._base, rest))
 
 
 def opened(core: Path) -> Session:
-    """A session of that core."""
-    session = Session(open_elf_target(core=str(core)))
+    """A session of that core, whose members are told as bytes from where an object begins."""
+    session = Session(ElfTarget(CoreSource(str(core)), debug_info=False))
     session.prepare()
     return session
 
@@ -157,6 +164,22 @@ def test_damaged_hash() -> None:
     assert len({hash_of(b"u:1234"), hash_of(b"u:1235"), hash_of(b"u:1234\0"), hash_of(b"u:1234567"), hash_of(b"u:12345678")}) == 5
 
 
+def test_members_are_called_as_in_the_source(stage: Stage, core: str) -> None:
+    """With debug information, a member's name stands where else its distance does, one for each; what is a container's own has none."""
+    process = stage.start("keys", "3", flags=BUILDS["symbols"])
+    session = Session(ElfTarget(CoreSource(str(process.core()))))
+    session.prepare()
+    graph = named.make(session)
+    rows = [row for row in Truth(process, 0, True).rows if row[1].startswith(("g_service", "g_other"))]
+    places = [graph.reach.graph.find(address) for address, _ in rows]
+    assert graph.paths is not None
+    found = [graph.paths.of(place[0]) if place is not None else None for place in places]
+    paths = [None if path is None else "".join(step.name for step in path.steps) for path in found]
+    whole = re.compile(r"(g_service\.|g_other->)(cache(\[\".*\]|\.<key \".*\">)(\.(name|numbers|parts.*))?|lines\[\d+\])")
+    assert len(rows) > 300 and sum(path is not None and whole.fullmatch(path) is not None for path in paths) >= LEAST * len(rows) // OBJECTS
+    assert [pair for pair in zip(rows, paths) if pair[1] is not None and "+0x" in pair[1] and "[+0x" not in pair[1]] == []
+
+
 def printed(owners: Owners) -> Set[str]:
     """Every name in the answer."""
     found = {row.owner for row in each([*owners.owners, *owners.together])}
@@ -172,6 +195,7 @@ def test_every_printed_name_is_accepted(stage: Stage, core: str, tmp_path: Path)
     names = random.Random(7).sample(sorted(printed(ownership.find(tallied, 4, 12))), 60)
     nodes = {name: ownership.find_named(tallied, name) for name in names}
     assert [name for name, node in nodes.items() if node is None or tallied.name(node) != name] == []
+    process = stage.start("keys", "8", flags=BUILDS["symbols"])
     assert heapx(process.target("live"), "snapshot", str(tmp_path / "keys.snap")).code == 0
     for target in (process.target("live"), ["--snapshot", str(tmp_path / "keys.snap")]):
         row = heapx(target, "owners", "--depth", "3", "--limit", "3", "--json").data["owners"][0]

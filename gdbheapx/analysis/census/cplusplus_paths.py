@@ -17,6 +17,8 @@ from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.naming.namer import FIELD, INDEX, KEY, PathStep, Start
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.held import Container
+from gdbheapx.analysis.reachability.symbols import module_at
+from gdbheapx.inferior.base import Layout
 from gdbheapx.model import Address
 from gdbheapx.session import Session
 
@@ -53,6 +55,16 @@ class Here(NamedTuple):
     """Of a node or an object, which has less than its block: what leads on may be left over from who had the memory before."""
     beside: Sequence[int] = ()
     """Other nodes of the same container."""
+    layout: Optional[Layout] = None
+    """Of what begins at `base`, by debug information."""
+
+    def member(self, away: int) -> Tuple[str, Optional[Layout]]:
+        """What the place so far behind `base` is called, empty if it is what begins there itself, and its type."""
+        inner = self.layout.member(away) if self.layout is not None and self.form != ELEMENT else None
+        name, layout = inner if inner is not None else ("", None)
+        if not name:
+            return self.form % away if away or self.form == ELEMENT else "", layout
+        return name if self.form == MEMBER else "->" + name[1:], layout
 
 
 class State(NamedTuple):
@@ -102,6 +114,7 @@ class ContainerNamer:
         """By block: all ways to it begin alike."""
         self._elements = Elements(world, containers, self._keys)
         self._around = functools.lru_cache(MOST_KNOWN)(containers.around)
+        self._layout = functools.lru_cache(MOST_KNOWN)(self._layout_of)
 
     def begin(self, place: int, start: int) -> Optional[int]:
         """Of the container that has the word at `place`, and begins at `start` or behind it."""
@@ -115,18 +128,24 @@ class ContainerNamer:
     def steps(self, start: Start, place: int, blocks: Sequence[int], offset: Callable[[int], Optional[int]]) -> List[PathStep]:
         """See Structures. None where no container is on the way: that is a chain of offsets."""
         known = next((number for number in range(len(blocks) - 1, -1, -1) if blocks[number] in self._states), None)
-        begun = State(Here(start.address, start.address), tuple(start.steps), False)
+        begun = State(Here(start.address, start.address, layout=self._layout(start.address)), tuple(start.steps), False)
         state = begun if known is None else self._states[blocks[known]]
         for number in range(0 if known is None else known + 1, len(blocks)):
             state = self._next(state, number, place, blocks, offset) if state is not None else None
             if len(self._states) >= MOST_STATES:
                 self._states.clear()
             self._states[blocks[number]] = state
+        if state is not None and len(state.path) == 1 and state.here.form == POINTED and state.here.layout is not None:
+            return [state.path[0]._replace(name="*" + state.path[0].name, address=Address(blocks[-1]))]
         if state is None or not state.is_named:
             return []
         container = state.here.container
         is_node = container is not None and _kind(container) in NODES and not state.here.is_table
         return [*state.path, *([self._entry(container, blocks[-1])[0]] if container is not None and is_node else [])]
+
+    def _layout_of(self, variable: int) -> Optional[Layout]:
+        module = module_at(self._world.target, variable)
+        return self._world.target.layout(module, variable) if module is not None else None
 
     def _next(
         self, state: State, number: int, place: int, blocks: Sequence[int], offset: Callable[[int], Optional[int]]
@@ -176,13 +195,17 @@ class ContainerNamer:
             away = place - here.base
             if not self._is_proven(here, place, below):
                 return None
-            steps = [PathStep(FIELD, here.form % away, Address(below))] if away or here.form != MEMBER else []
-            return (Here(below, below, POINTED, block=below), steps) if away >= 0 else None
+            name, layout = here.member(away)
+            name = name or ("" if here.form == MEMBER else here.form % away)
+            steps = [PathStep(FIELD, name, Address(below))] if name else []
+            target = layout.target() if layout is not None else None
+            return (Here(below, below, POINTED, block=below, layout=target), steps) if away >= 0 else None
         begin = _begin(found)
-        steps = [PathStep(FIELD, here.form % (begin - here.base), Address(begin))] if begin > here.base or here.form == ELEMENT else []
+        name, layout = here.member(begin - here.base)
+        steps = [PathStep(FIELD, name, Address(begin))] if name else []
         word, kind = (place - found.address) // 8, _kind(found)
         is_table = (kind == UNORDERED and word == 0) or (kind == DEQUE and word in (0, 5, 9))
-        return (Here(begin, begin, MEMBER, found, is_table), steps) if word in WAYS[kind] else None
+        return (Here(begin, begin, MEMBER, found, is_table, layout=layout), steps) if word in WAYS[kind] else None
 
     def _is_proven(self, here: Here, place: int, below: int) -> bool:
         """The word is no rest: a class's object has it, or a string, nobody else leads there, or other nodes have pointers there."""
@@ -214,7 +237,7 @@ class ContainerNamer:
         if here.is_table:
             return (here._replace(is_table=False), []) if self._is_used(container, place) else None
         if kind in (VECTOR, DEQUE):
-            return (self._of_vector if kind == VECTOR else self._of_deque)(container, block, place)
+            return self._with_element(here, (self._of_vector if kind == VECTOR else self._of_deque)(container, block, place))
         element_at, links = NODES[kind]
         if place - block in links:
             return here, []
@@ -224,9 +247,16 @@ class ContainerNamer:
         if end is not None and place < end:  # the key's own characters
             return Here(place, place), [step._replace(name=".<key %s>" % step.name[1:-1])]
         at = end if end is not None else block + element_at
+        layout = here.layout.element() if here.layout is not None and (end is not None or kind == LIST) else None
         if kind == LIST and place == at:
-            return Here(at, at), [step]
-        return Here(at, at, block=block, beside=self._beside(container)), [step]
+            return Here(at, at, layout=layout), [step]
+        return Here(at, at, block=block, beside=self._beside(container), layout=layout), [step]
+
+    @staticmethod
+    def _with_element(here: Here, moved: Moved) -> Moved:
+        if moved is None or here.layout is None or not moved[1]:
+            return moved
+        return moved[0]._replace(layout=here.layout.element()), moved[1]
 
     def _is_used(self, container: Container, place: int) -> bool:
         """Of the table of a deque, whose rest has what was there before."""

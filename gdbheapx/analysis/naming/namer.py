@@ -13,9 +13,11 @@ from gdbheapx.model import Address
 __all__ = ["ALL_WORDS", "LAST_BIT", "MODULE", "Hop", "Namer", "PathStep", "Start", "decoded", "text_of"]
 
 ALL_WORDS = OWNS_ALL
+"""Every word of a block owns what it points to."""
 LEAST_FOLDED, MOST_TURN = 5, 3
 """Turns of a path, each the same steps as the one before, that are counted rather than repeated, and how many steps a turn may have."""
-"""Every word of a block owns what it points to."""
+MOST_LETTERS, MOST_TAIL = 100, 40
+"""Of a path as text, and of its end where its middle is left out: `path_steps` has it whole."""
 LAST_BIT = LAST_OWNING_BIT
 """Of a mask of words: this one and all behind it."""
 VARIABLE, ATTRIBUTE, KEY, INDEX, FRAME, LOCAL, CLOSURE, TYPE, FIELD = (
@@ -193,8 +195,15 @@ def decoded(data: bytes) -> str:
 
 
 def text_of(steps: Sequence[PathStep]) -> str:
-    """As the language writes it; down a long list, each of whose nodes leads to the next, `.next x 480`."""
-    names, parts, at = [step.name for step in steps], [], 0
+    """As the language writes it; down a long list, each of whose nodes leads to the next, `.next x 480`. A long one lacks its middle."""
+    text = _turned([step.name for step in steps])
+    return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - MOST_TAIL - 3] + "..." + text[-MOST_TAIL:]
+
+
+def _turned(names: Sequence[str]) -> str:
+    """With turns counted."""
+    parts: List[str] = []
+    at = 0
     if len(names) < LEAST_FOLDED:
         return "".join(names)
     while at < len(names):
