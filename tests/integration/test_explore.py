@@ -85,7 +85,10 @@ def test_from_the_largest_owner_to_what_it_owns(snapshots: List[str]) -> None:
         shown = app.query_one("#tree").root.children  # type: ignore[attr-defined]
         told = [(node.data.owned.owner, node.data.owned.retained_bytes) for node in shown[: len(rows)]]
         assert told == [(row["owner"], row["retained_bytes"]) for row in rows]
-        below = [(node.data.owned.owner, node.data.owned.retained_bytes) for node in shown[0].children[:5]]
+        kinds = [isinstance(node.data, Class) for node in shown[0].children]
+        assert kinds[0] and kinds == sorted(kinds, reverse=True), "classes stand first"
+        owned = [node.data.owned for node in shown[0].children if not isinstance(node.data, Class)]
+        below = [(one.owner, one.retained_bytes) for one in owned[:5]]
         assert below == [(row["owner"], row["retained_bytes"]) for row in rows[0]["children"]] and below
 
     driven(snapshots[1], drive)

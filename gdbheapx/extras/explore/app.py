@@ -18,7 +18,7 @@ from gdbheapx.extras.explore.view import Class, Node, Shown, View
 from gdbheapx.output import OutputFile
 from gdbheapx.report import fitting
 from gdbheapx.report.text import escaped
-from gdbheapx.units import figure, size
+from gdbheapx.units import figure, plural, size
 
 SORTS = ("bytes", "blocks", "size", "name")
 TABS = ("overview", "arenas", "owners", "census", "search", "sql", "diff")
@@ -33,6 +33,18 @@ FOCUS = {
     "diff": "#changes",
 }
 """Where keys go on each tab."""
+KEYS = (
+    "1 to 7      the tabs; arrows and page keys scroll",
+    "Enter       open a row: of an owner its classes, then what it owns; of a class its owners and blocks; of a block its paths",
+    "Escape      back",
+    "p           tab 3: paths to the row's block",
+    "/           tabs 4, 5, 6: where to type",
+    "s           tab 4: sort by the next column",
+    "e           write the table that is shown as CSV",
+    "w           write the page of `report --html`",
+    "?           these keys",
+    "q           quit",
+)
 
 
 def plain(text: object) -> str:
@@ -141,6 +153,7 @@ class Explorer(App[None]):
         Binding("p", "paths", "paths"),
         Binding("s", "sort", "sort"),
         Binding("e", "export", "export"),
+        Binding("question_mark", "keys", "keys"),
         Binding("w", "page", "page"),
         Binding("q", "quit", "quit"),
     ]
@@ -185,9 +198,6 @@ class Explorer(App[None]):
 
     def on_mount(self) -> None:
         """The first screen; the others are filled when they are opened."""
-        notes = self.view.notes()
-        told = ["", "Notes:", *("  " + note for note in notes)] if notes else []
-        self.report = list(map(plain, [*self.view.text("report", "--no-deep").split("\n"), *told]))
         self._show_report(self.size.width)
         tree = self.query_one("#tree", Tree)
         for node in self.view.tops():
@@ -202,6 +212,9 @@ class Explorer(App[None]):
         self._show_report(event.size.width)
 
     def _show_report(self, width: int) -> None:
+        notes = self.view.notes()
+        told = ["", "Notes:", *("  " + note for note in notes)] if notes else []
+        self.report = list(map(plain, [*self.view.text("report", "--no-deep", width=width - 2).split("\n"), *told]))
         self.query_one("#report", Static).update("\n".join(fitted(self.report, width - 2)))
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
@@ -224,9 +237,14 @@ class Explorer(App[None]):
         (above.add if node.can_open else above.add_leaf)(Text(label), data=node)
 
     def on_tree_node_expanded(self, event: "Tree.NodeExpanded[Node]") -> None:
-        """What it owns, the first time."""
+        """Its classes, then what it owns, the first time."""
         node = event.node
         if node.data is not None and not node.children:
+            from rich.text import Text
+
+            for row in self.view.classes_below(node.data.owned.owner) if node.parent is node.tree.root else ():
+                label = "%10s  %s, %s" % (size(row.bytes, False), plain(row.signature or "not named"), plural(row.blocks, "block"))
+                node.add_leaf(Text("%s  by class" % label), data=Class(row.signature, row.size_bytes))
             below, more_bytes = self.view.below(node.data.number)
             for one in below:
                 self._add(node, one)
@@ -234,9 +252,11 @@ class Explorer(App[None]):
                 node.add_leaf("%10s  more, none of it larger: the census has it by class" % size(more_bytes, False))
 
     def on_tree_node_selected(self, event: "Tree.NodeSelected[Node]") -> None:
-        """A leaf leads to its paths."""
+        """A leaf leads to its paths, a class to its owners and blocks."""
         node = event.node.data
-        if node is not None and not node.can_open and node.owned.address is not None:
+        if isinstance(node, Class):
+            self.open_class(node)
+        elif node is not None and not node.can_open and node.owned.address is not None:
             self.open_block(node.owned.address)
 
     def _show_classes(self) -> None:
@@ -276,16 +296,20 @@ class Explorer(App[None]):
         elif isinstance(key, str):
             self.open_owner(key)
         elif isinstance(key, Class):
-            owners, blocks = self.view.owners_of(key), self.view.blocks_of(key)
-            about = "%s: who owns them, and the first of them" % key.signature
-            if key.signature is None:
-                about = "unknown: who owns all such blocks, and the first of %s bytes" % key.size_bytes
-            names = [row.owner for row in owners]
-            tables = [
-                Shown(("bytes", "blocks", "owner"), [(row.bytes, row.blocks, row.owner) for row in owners], names),
-                Shown(("address", "usable"), blocks, [address for address, _ in blocks]),
-            ]
-            self.push_screen(Below(about, tables))
+            self.open_class(key)
+
+    def open_class(self, key: Class) -> None:
+        """Who owns its blocks, and the first of them."""
+        owners, blocks = self.view.owners_of(key), self.view.blocks_of(key)
+        about = "%s: who owns them, and the first of them" % key.signature
+        if key.signature is None:
+            about = "unknown: who owns all such blocks, and the first of %s bytes" % key.size_bytes
+        names = [row.owner for row in owners]
+        tables = [
+            Shown(("bytes", "blocks", "owner"), [(row.bytes, row.blocks, row.owner) for row in owners], names),
+            Shown(("address", "usable"), blocks, [address for address, _ in blocks]),
+        ]
+        self.push_screen(Below(about, tables))
 
     def open_owner(self, name: str) -> None:
         """The tree, with the cursor on it."""
@@ -342,7 +366,8 @@ class Explorer(App[None]):
     def action_paths(self) -> None:
         """Of what the cursor is on in the tree, also where Enter opens it."""
         node = self.query_one("#tree", Tree).cursor_node
-        if self.query_one(TabbedContent).active != "owners" or node is None or node.data is None:
+        if self.query_one(TabbedContent).active != "owners" or node is None or not isinstance(node.data, Node):
+            self.notify("p shows the paths of a block, in tab 3; a class opens with Enter")
             return
         if node.data.owned.address is None or not node.data.is_block:
             self.notify("%s is where paths end" % plain(node.data.owned.owner), markup=False)
@@ -355,9 +380,18 @@ class Explorer(App[None]):
         name = {"census": "#like", "search": "#wanted", "sql": "#statement"}.get(active)
         if name is not None:
             self.query_one(name, Input).focus()
+        else:
+            self.notify("/ is for tabs 4, 5 and 6")
+
+    def action_keys(self) -> None:
+        """What each key does."""
+        self.push_screen(Below("keys", lines=KEYS))
 
     def action_sort(self) -> None:
         """The census by the next column."""
+        if self.query_one(TabbedContent).active != "census":
+            self.notify("s sorts the census, in tab 4")
+            return
         self.sort_by = (self.sort_by + 1) % len(SORTS)
         self._show_classes()
         self.notify("census by %s" % SORTS[self.sort_by])

@@ -48,7 +48,7 @@ def _explore(invocation: Invocation, shell: Shell) -> int:
         if older is not None:
             opened(older, asked).close()  # what is no file of ours is told now
             difference = lambda: changes(older, heap, asked)  # noqa: E731
-        about = "%s   1-7 tabs, Enter opens, Escape goes back, / filters, q ends" % path
+        about = "%s   1-7 tabs, Enter opens, Escape goes back, ? keys, q ends" % path
         Explorer(view, about, lambda sql: rows(heap, sql), difference, lambda page: written(path, page)).run()
     return runner.WHOLE
 

@@ -4,9 +4,10 @@ from array import array
 from typing import AbstractSet, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import command
-from gdbheapx.analysis.census import by_owner, find
+from gdbheapx.analysis.census import block, by_owner, find
 from gdbheapx.analysis.reachability import dominance, memory_budget, owners, refs
-from gdbheapx.command import Style
+from gdbheapx.analysis.reachability.names import Names
+from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import Address
 from gdbheapx.problems import NOT_IN_SNAPSHOT
@@ -16,6 +17,8 @@ from gdbheapx.snapshot.record import Taking
 
 MOST_ROWS = 200
 """Below one node, and of one class."""
+MOST_CLASSES = 12
+"""Of an owner, before what it owns directly."""
 MOST_CHAINS, MOST_STEPS = 8, 40
 AT_ONCE, MOST_SOUGHT = 1 << 16, 8
 PLAIN = Style(False, False)
@@ -81,11 +84,15 @@ class View:
             raise HeapxError("this snapshot does not have the single blocks", hint, code=NOT_IN_SNAPSHOT)
         memory_budget.check(session)
         self._session = session
-        self._texts: Dict[str, str] = {}
+        self._answers: Dict[str, Answer] = {}
         self.told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
         self.tallied = dominance.tally(session, self.told.reach, self.told.called, self.told.paths)
         self.census: find.Census = self._record("census")
-        self._marks = refs.Marks(self.told.reach, self.told.paths)
+        reach = self.told.reach
+        if reach.kept is None:  # roots are split into variables by now, and words stand in those
+            reach = reach._replace(regions=reach.regions._replace(roots=[part.root for part in self.tallied.parts]))
+        self._reach, self._called = reach, Names(session.target, reach)
+        self._marks = refs.Marks(reach, self.told.paths)
         self._held = list(by_owner.by_owner(session).rows)
         self.owners: owners.Owners = self._record("owners")
         self._signatures = {row.owner: row.signature for row in self.owners.owners}
@@ -97,17 +104,17 @@ class View:
         parsed = command.parse(words, "gdbheapx")
         return parsed.command.run(self._session, parsed.options).found()
 
-    def text(self, *words: str) -> str:
-        """What a command shows."""
+    def text(self, *words: str, width: Optional[int] = None) -> str:
+        """What a command shows; in lines of so many characters, if any."""
         asked = " ".join(words)
-        if asked not in self._texts:
-            command.load_commands(words[0])
-            parsed = command.parse(words, "gdbheapx")
-            try:
-                self._texts[asked] = "\n".join(parsed.command.run(self._session, parsed.options).text(PLAIN))
-            except HeapxError as error:
-                self._texts[asked] = error.line()
-        return self._texts[asked]
+        try:
+            if asked not in self._answers:
+                command.load_commands(words[0])
+                parsed = command.parse(words, "gdbheapx")
+                self._answers[asked] = parsed.command.run(self._session, parsed.options)
+            return "\n".join(self._answers[asked].text(Style(False, False, width, width is not None)))
+        except HeapxError as error:
+            return error.line()
 
     def suspicions(self) -> List[str]:
         """Who keeps much, and who leads to what several hold, as `owners` says it."""
@@ -121,6 +128,11 @@ class View:
     def tops(self) -> List[Node]:
         """What nobody owns, most first."""
         return self._nodes(self.tallied.tops(MOST_ROWS))
+
+    def classes_below(self, owner: str) -> List[find.CensusRow]:
+        """What an owner that nobody owns has by class, most first."""
+        rows = [row for row in self._held if row.owner == owner]
+        return sorted(rows, key=lambda row: -row.bytes)[:MOST_CLASSES]
 
     def below(self, number: int) -> Tuple[List[Node], int]:
         """What this node owns, most first; bytes of what comes after these, 0 where there is no more."""
@@ -186,9 +198,10 @@ class View:
     def block(self, address: int) -> List[str]:
         """What is there, and its paths to roots."""
         lines = self.text("whatis", "0x%x" % address, "--no-holders").split("\n")
-        answer = refs.find(self.told.reach, self.told.called, address, self._marks, self.told.paths)
+        answer = refs.find(self._reach, self._called, address, self._marks, self.told.paths)
         if answer is None:
             return lines
+        answer = refs.with_containers(answer, block.pointers(self._session, self._reach, refs.pointers(answer, MOST_CHAINS)))
         return [*lines, "", *reach_text.lines(PLAIN, answer, MOST_CHAINS, MOST_STEPS)]
 
     def search(self, text: str) -> Shown:
