@@ -12,10 +12,10 @@ from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
 from gdbheapx.analysis.sites.join import FEW, NODES, Joined
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
-from gdbheapx.report import text
+from gdbheapx.report import fitting, text
 from gdbheapx.units import Said, Size, cells, join_sentences, plural, say, share
 
-MOST_ROWS, MOST_SAME = 30, 10
+MOST_ROWS, MOST_SAME, MOST_NAME = 30, 10, 100
 SURE = "%s of the %s with a known class or structure (%s) have 1 to %d candidates"
 WORDS = {
     EXACT: "exact: confirmed by two independent facts, such as vtable and type_info",
@@ -75,7 +75,7 @@ def sites_page(joined: Joined, most: int) -> Page:
         yield say("  %s (%s):", name, Size(row.bytes))
         for one in row.sites[:MOST_SAME]:
             sizes = ", for %s bytes" % ", ".join(map(str, one.sizes)) if row.signature in NODES else ""
-            yield say("    %s%s: %s", one.named(), sizes, ", ".join(one.why))
+            yield say("    %s%s: %s", fitting.shortened(one.named(), MOST_NAME), sizes, ", ".join(one.why))
         if len(row.sites) > MOST_SAME:
             yield say("    and %s", plural(len(row.sites) - MOST_SAME, "other function"))
     if none:
