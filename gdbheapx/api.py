@@ -118,8 +118,14 @@ class Answer(Generic[Data]):
         """For notebooks: a table of the rows, or the text where they are no table."""
         from gdbheapx.report import frames
 
-        rows = self.rows
-        return frames.html(rows, [one.what for one in self.problems], self.is_partial) if frames.is_table(rows) else frames.pre(self.text())
+        rows, suspects = self.rows, getattr(self.data, "suspects", ())
+        if not frames.is_table(rows):
+            return frames.pre(self.text())
+        if suspects:
+            from gdbheapx.report import reach_text
+
+            suspects = [reach_text.suspicion(suspect) for suspect in suspects]
+        return frames.html(rows, [one.what for one in self.problems], self.is_partial, suspects)
 
     def __repr__(self) -> str:
         about = "%d rows" % len(self.rows) + (", partial" if self.is_partial else "")
@@ -147,14 +153,15 @@ class Heap:
         a command line that asks the same; `label`: what it is."""
         self._opener, self._settings, self._words, self._name = opener, settings, list(words), name
         self._names, self._short_stop, self._runs, self._path = names, short_stop, runs, path
-        self._about, self._label = about, label
+        self._about, self._label, self._allocators = about, label, ""
         self._target: Optional[Target] = None
         self._is_stopped = False
         self._told: List[Problem] = []
         """What was wrong with the stop."""
 
     def __repr__(self) -> str:
-        return "<%s of %s>" % (type(self).__name__, self._label)
+        """With its allocators, once something was asked."""
+        return "<%s of %s%s>" % (type(self).__name__, self._label, self._allocators)
 
     def __enter__(self) -> "Heap":
         return self
@@ -349,6 +356,8 @@ class Heap:
         if ended.error is not None:
             raise ended.error
         told = found[0]
+        names = ["%s %s" % (one.name, one.version) if one.version else one.name for one in told.allocators]
+        self._allocators = ", " + " + ".join(names) if names else self._allocators
         problems = [*self._told, *(one for one in told.problems if one not in self._told)]
         return Answer(told._replace(problems=problems, is_partial=told.is_partial), ended.code == runner.FINDING)
 
@@ -397,6 +406,7 @@ def open(
         from gdbheapx.inferior.live import procfs
 
         procfs.check_alive(pid)
+        made._label += " (%s)" % (procfs.thread_name(pid, pid) or "?")
     return made
 
 

@@ -98,8 +98,8 @@ def pre(text: str) -> str:
     return "<pre>%s</pre>" % escape(text)
 
 
-def html(rows: Sequence[Any], notes: Sequence[str], is_partial: bool) -> str:
-    """A table of the first rows, and what is to be said of them; all escaped."""
+def html(rows: Sequence[Any], notes: Sequence[str], is_partial: bool, heads: Sequence[str] = ()) -> str:
+    """Sentences, a table of the first rows, and what is to be said of them; all escaped."""
     shown = list(rows[:MOST_ROWS])
     kind: Any = type(shown[0]) if shown else None
     headings = {one.field: one.heading for one in columns_of(kind) if one.heading} if hasattr(kind, "_fields") else {}
@@ -110,7 +110,8 @@ def html(rows: Sequence[Any], notes: Sequence[str], is_partial: bool) -> str:
         lines.append("<tr>%s</tr>" % "".join(_html_cell(name, table[name][place]) for name in names))
     told = [plural(len(rows) - len(shown), "more row")] if len(rows) > len(shown) else []
     told += ["Partial answer, because:" if is_partial else "Notes:", *notes] if notes else []
-    return "<table>%s</table>%s" % ("".join(lines), "".join("<p>%s</p>" % escape(str(line)) for line in told))
+    above = "".join("<p>%s</p>" % escape(line) for line in heads)
+    return "%s<table>%s</table>%s" % (above, "".join(lines), "".join("<p>%s</p>" % escape(str(line)) for line in told))
 
 
 def _html_cell(name: str, value: Any) -> str:
