@@ -2,6 +2,7 @@
 
 from gdbheapx.command import Answer, Options, argument, command, count
 from gdbheapx.errors import UsageError
+from gdbheapx.hints import run
 from gdbheapx.session import Session
 
 HELP = """What a container or service uses of its memory limit.
@@ -36,7 +37,7 @@ known what is in use.
 def bill(session: Session, options: Options) -> Answer:
     """The command `bill`."""
     if session.has_target:
-        raise UsageError("bill is about a memory cgroup, not about one process", "try: gdbheapx bill PID")
+        raise UsageError("bill is about a memory cgroup, not about one process", "try: " + run("bill PID"))
     from gdbheapx.analysis.bill import bill as made
     from gdbheapx.report import bill_text
     from gdbheapx.report.text import show

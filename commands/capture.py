@@ -4,6 +4,7 @@ import argparse
 
 from gdbheapx.command import CAPTURE, Answer, Options, argument, command, count, size, some_seconds
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import run
 from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 
@@ -47,4 +48,4 @@ the snapshot is partial; 1: there is none.
 )
 def capture(session: Session, options: Options) -> Answer:
     """The command `capture`: the shell's process handles the crash."""
-    raise HeapxError("capture is started by the kernel, not inside gdb", "see: gdbheapx capture --show-pattern", code=SHELL_ONLY)
+    raise HeapxError("capture is started by the kernel, not inside gdb", "see: " + run("capture --show-pattern"), code=SHELL_ONLY)

@@ -33,15 +33,16 @@ def watch(session: Session, options: Options) -> None:
     kind, in_gdb = session.target.kind, session.in_gdb and options.for_s
     if kind == "core":
         what = "a core does not say which pages were in swap, nor which were in use"
-        raise HeapxError(what, "while it runs: --pid N cold --for 60, or --pid N snapshot FILE, which has what is in swap", code=NOT_LIVE)
+        raise HeapxError(what, "while it runs: gdbheapx -p PID cold --for 60", code=NOT_LIVE)
     if in_gdb or kind not in ("live", "snapshot"):
         what = "cold --for needs a process that runs on meanwhile" if in_gdb else "cold needs a process of this machine"
-        raise HeapxError(what, "run: gdbheapx --pid N cold --for 60", code=NOT_LIVE)
+        raise HeapxError(what, "run: gdbheapx -p %s cold --for 60" % (session.target.pid or "PID"), code=NOT_LIVE)
     if not options.for_s and (options.age or options.reads):
         raise UsageError("--age and --reads are for a watch", "add --for SECONDS")
     if options.for_s:
         if kind == "snapshot":
-            raise HeapxError("a snapshot has no process to watch", "omit --for, or ask the process: --pid N", code=NOT_LIVE)
+            how = "ask the process: gdbheapx -p %s cold --for %g" % (session.target.pid or "PID", options.for_s)
+            raise HeapxError("a snapshot has no process to watch", how, code=NOT_LIVE)
         from gdbheapx.actions import aging
 
         aging.watch(session, options)

@@ -2,6 +2,7 @@
 
 from gdbheapx.command import HTML, SHORT_STOP, SIZE_HELP, Answer, Options, argument, command, count, size
 from gdbheapx.errors import UsageError
+from gdbheapx.hints import run
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -43,9 +44,9 @@ def diff(session: Session, options: Options) -> Answer:
     from gdbheapx.units import Size, say
 
     if options.html is not None:
-        raise UsageError("diff --html is for the shell", "gdbheapx diff OLD NEW --html FILE")
+        raise UsageError("diff --html is for the shell", "run: " + run("diff %s --html diff.html", options.old))
     if options.new is None and not session.has_target:
-        raise UsageError("diff requires NEW, or a process or core to compare with", "gdbheapx diff OLD NEW, or gdbheapx --pid N diff OLD")
+        raise UsageError("diff requires NEW, or a process or core", "name it: gdbheapx diff OLD NEW, or gdbheapx -p PID diff OLD")
     take.check(options.old)
     if options.new is None:
         new, name, form = take.current(session)

@@ -2,6 +2,7 @@
 
 from gdbheapx.command import EXPLORE, Answer, Options, argument, command
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import ask, run
 from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 
@@ -29,4 +30,5 @@ back; / filters, s sorts, e exports the table as CSV, w writes the page of `repo
 )
 def explore(session: Session, options: Options) -> Answer:
     """The command `explore`: the shell's process shows it."""
-    raise HeapxError("explore runs from a shell, not inside gdb", "run: gdbheapx explore FILE", code=SHELL_ONLY)
+    how = "take a snapshot, and explore that: %s, then %s" % (ask("snapshot now.snap"), run("explore now.snap"))
+    raise HeapxError("explore runs from a shell, not inside gdb", how, code=SHELL_ONLY)

@@ -4,6 +4,7 @@ from typing import Any, List, Optional
 
 from gdbheapx.command import SQL, Answer, Options, argument, command
 from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.hints import ask
 from gdbheapx.problems import NOT_IN_SNAPSHOT, PROFILE_PART, SHELL_ONLY, USAGE
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -77,7 +78,7 @@ def export(session: Session, options: Options) -> Answer:
         return _jeprof(session, options)
     if options.format == "parquet":
         what = "parquet files are written from a shell, not inside gdb"
-        raise HeapxError(what, "run: gdbheapx --pid N export --format parquet -o FILE", code=SHELL_ONLY)
+        raise HeapxError(what, "run: " + ask("export --format parquet -o heap.parquet"), code=SHELL_ONLY)
     if options.format == "csv":
         return _csv(session, options)
     if options.format == "perfetto":
@@ -129,7 +130,7 @@ def _perfetto(session: Session, options: Options) -> Answer:
     from gdbheapx.extras.export import perfetto
 
     if options.json:
-        raise HeapxError("--json cannot be used with perfetto", "`gdbheapx owners --json` says what holds what", code=USAGE)
+        raise HeapxError("--json cannot be used with perfetto", "`%s` says what holds what" % ask("owners --json"), code=USAGE)
     if options.of not in (None, "blocks", "owners"):
         raise UsageError("perfetto has blocks, or their owners, and no %s" % options.of, "omit --of, or use --format pprof")
     if not options.output:
@@ -147,7 +148,7 @@ def _csv(session: Session, options: Options) -> Answer:
     from gdbheapx.report import csv_rows
 
     if options.json:
-        raise HeapxError("--json cannot be used with csv", "`gdbheapx chunks --json` lists all blocks as JSON", code=USAGE)
+        raise HeapxError("--json cannot be used with csv", "`%s` lists all blocks as JSON" % ask("chunks --json"), code=USAGE)
     if options.of not in (None, "blocks", "census"):
         raise UsageError("csv has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
     if not session.target.has_memory:

@@ -3,6 +3,7 @@
 import argparse
 from typing import Any, Tuple
 
+from gdbheapx import hints
 from gdbheapx.command import Answer, Options, argument, column_of, command, count
 from gdbheapx.session import Session
 
@@ -79,7 +80,7 @@ def fleet(session: Session, options: Options) -> Answer:
         first = done.rows[0].error if done.rows else "stopped before there was one"
         raise HeapxError(
             "none of the cores has an answer: %s" % first,
-            "the reason of each: gdbheapx fleet --table %s" % options.directory,
+            "the reason of each: " + hints.run("fleet --table %s", options.directory),
             code=problems.NO_ANSWER,
         )
     partial = sum(row.partial for row in done.rows)

@@ -2,6 +2,7 @@
 
 from gdbheapx.command import MCP, Answer, Options, argument, command
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import run
 from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 
@@ -29,4 +30,4 @@ later (pip install 'gdbheapx[mcp]').
 )
 def mcp(session: Session, options: Options) -> Answer:
     """The command `mcp`: the shell's process serves."""
-    raise HeapxError("mcp runs from a shell, not inside gdb", "run: gdbheapx mcp", code=SHELL_ONLY)
+    raise HeapxError("mcp runs from a shell, not inside gdb", "run: " + run("mcp"), code=SHELL_ONLY)

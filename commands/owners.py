@@ -2,6 +2,7 @@
 
 from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, address_or_name, argument, command, count
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import ask
 from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -88,7 +89,7 @@ def owners(session: Session, options: Options) -> Answer:
             owned_row = block.with_names(session, tallied, alone).owners[0]
         heap_graph.check_time(session)
     if owned_row is None:
-        hint = "`gdbheapx owners` lists the owners there are; of a class: `gdbheapx census --by owner --like NAME`"
+        hint = "`%s` lists the owners there are; of a class: `%s`" % (ask("owners"), ask("census --by owner --like NAME"))
         raise HeapxError("no used block or symbol matches %s" % name, hint, code=NOT_FOUND)
     return Answer(
         lambda: {"suspects": [], "owners": [owned_row], "shared_bytes": None},

@@ -2,6 +2,7 @@
 
 from gdbheapx.command import ACCEPT_SECCOMP_HELP, Answer, Options, argument, command
 from gdbheapx.errors import UsageError
+from gdbheapx.hints import ask
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -30,7 +31,7 @@ It refuses, with the reason, if a call could harm the process: a thread is insid
 def purge(session: Session, options: Options) -> Answer:
     """The command `purge`."""
     if options.arena is not None and not 0 <= options.arena < 4096:
-        raise UsageError("purge: arena %d not found" % options.arena, "see `gdbheapx arenas`")
+        raise UsageError("purge: arena %d not found" % options.arena, "see " + ask("arenas"))
     from gdbheapx.actions import call, foreseen
     from gdbheapx.allocators.returning import Portion
     from gdbheapx.report import acted, text

@@ -2,6 +2,7 @@
 
 from gdbheapx.command import NAMES, SHORT_STOP, SQL, Answer, Options, argument, command, count
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import ask
 from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -63,7 +64,8 @@ def query(session: Session, options: Options) -> Answer:
 
     asked = table_rows.wanted()
     if asked is None:
-        raise HeapxError("query runs from a shell, not inside gdb", 'run: gdbheapx --pid N query "SQL"', code=SHELL_ONLY)
+        how = ask("query %s", options.sql or "SELECT count(*) FROM blocks")
+        raise HeapxError("query runs from a shell, not inside gdb", "run: " + how, code=SHELL_ONLY)
     session.without_names = options.no_names
     tables = table_rows.find(session, asked)
     return Answer(lambda: {"tables": tables}, lambda style: [], read=True)

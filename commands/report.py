@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from gdbheapx.command import HTML, NAMES, Answer, Options, Style, Switch, argument, command
 from gdbheapx.errors import UsageError
+from gdbheapx.hints import ask
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads, in_stop, predict_ms
 
@@ -55,7 +56,7 @@ def ready(session: Session, options: Options) -> None:
         from gdbheapx.extras.sites import find as sites
 
         if not options.page or options.deep is False:
-            hint = "gdbheapx ... report --html FILE --sites, or report --json --page --sites"
+            hint = "write a page: %s" % ask("report --html report.html --sites")
             raise UsageError("--sites is for a page, and not for --no-deep", hint)
         sites.ready(session)
 
@@ -108,9 +109,9 @@ def report(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis.page_parts import PageParts
 
     if options.html is not None:
-        raise UsageError("report --html is for the shell", "gdbheapx --pid N report --html FILE, or --core FILE instead of --pid N")
+        raise UsageError("report --html is for the shell", "run: " + ask("report --html report.html"))
     if options.page and not options.json:
-        raise UsageError("report --page requires --json", "add --json, or write a page: gdbheapx ... report --html FILE")
+        raise UsageError("report --page requires --json", "add --json, or write a page: %s" % ask("report --html report.html"))
     session.without_names = options.no_names
     if options.sites:
         from gdbheapx.snapshot.record import Taking

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Iterator, Optional, Tuple, Union
 
 from gdbheapx.command import Answer, Options, Style, argument, command, count, some_seconds
 from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.hints import run
 from gdbheapx.problems import NOT_LIVE
 from gdbheapx.session import Session
 
@@ -71,9 +72,9 @@ def whose(of: "Union[Sampler, Machine]", which: Optional[str]) -> str:
 def serve(session: Session, options: Options) -> Answer:
     """The command `serve`."""
     if session.has_target == (options.pids is not None):
-        raise UsageError("serve requires one process or --pids, not both", "try: gdbheapx serve --pids ALL, or gdbheapx --pid N serve")
+        raise UsageError("serve requires one process or --pids, not both", "try: %s, or gdbheapx -p PID serve" % run("serve --pids ALL"))
     if session.has_target and session.target.kind != "live":
-        raise HeapxError("serve needs a process that runs on this machine: a core does not change", "give --pid N", code=NOT_LIVE)
+        raise HeapxError("serve needs a process that runs on this machine", "name it: gdbheapx -p PID serve", code=NOT_LIVE)
     if options.times == 0:
         raise UsageError("serve: --times must be more than 0", "omit it, to serve until Ctrl-C")
     from gdbheapx.extras.watch.machine import Machine

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdbheapx.command import SHORT_STOP, Answer, Options, argument, command
+from gdbheapx.command import SHORT_STOP, Answer, Options, argument, command, name_a_target
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -46,7 +46,7 @@ def snapshot(session: Session, options: Options) -> Answer:
         texts = names.strings(record.opened(options.file))
         return Answer(lambda: {"texts": texts}, lambda style: iter(texts), read=True)
     if not session.has_target:
-        raise UsageError("snapshot requires a process or a core, or --show", "give --pid N or --core FILE")
+        raise UsageError("snapshot requires a process or a core, or --show", name_a_target("snapshot now.snap"))
     from gdbheapx.snapshot import container, take
 
     made = take.take(session, not options.no_names, options.with_offsets, options.keep_addresses)

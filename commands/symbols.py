@@ -1,7 +1,8 @@
 """heapx symbols"""
 
-from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.command import Answer, Options, argument, command, name_a_target
 from gdbheapx.errors import UsageError
+from gdbheapx.hints import ask
 from gdbheapx.session import Session
 
 HELP = """Packs: layouts for hosts without debug files.
@@ -37,11 +38,11 @@ def symbols(session: Session, options: Options) -> Answer:
         from gdbheapx.report import pages
 
         if options.module is not None:
-            raise UsageError("--module is for symbols export", "gdbheapx --pid N symbols export --module NAME")
+            raise UsageError("--module is for symbols export", ask("symbols export --module NAME"))
         rows = packs.listed(session)
         return Answer(lambda: {"packs": rows}, lambda style: pages.packs(rows))
     if not session.has_target:
-        raise UsageError("symbols export requires a process or a core", "give --pid N or --core FILE")
+        raise UsageError("symbols export requires a process or a core", name_a_target("symbols export"))
     from gdbheapx.analysis import packs
     from gdbheapx.layout import pack
 

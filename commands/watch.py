@@ -83,18 +83,20 @@ def watch(session: Session, options: Options) -> Answer:
         given = [name for name in ("times", "for_s", "exact", "csv", "jsonl", "openmetrics", "snapshot_when") if getattr(options, name)]
         if session.has_target or given:
             what = "--%s" % given[0].replace("for_s", "for").replace("_", "-") if given else "a process"
-            raise UsageError("watch: --from reads a file, and %s does not go with it" % what, "try: gdbheapx watch --from FILE --html PAGE")
+            how = "try: " + run("watch --from %s", options.source)
+            raise UsageError("watch: --from reads a file, and %s does not go with it" % what, how)
         return Answer(lambda: None, lambda style: again(options, style), live=True, read=True, document=True)
     if options.pids is not None:
         given = [name for name in ("exact", "csv", "openmetrics", "html", "snapshot_when") if getattr(options, name)]
         if session.has_target or given or not options.every:
             what = "--" + given[0].replace("_", "-") if given else "a process" if session.has_target else "--every 0"
-            raise UsageError("watch: --pids and %s do not go together" % what, "try: gdbheapx watch --pids ALL --every 60 --for 1h")
+            raise UsageError("watch: --pids and %s do not go together" % what, "try: " + run("watch --pids ALL --every 60 --for 1h"))
         return Answer(lambda: None, lambda style: machine_lines(session, options, style), live=True, read=True, document=True)
     if not session.has_target:
-        raise UsageError("watch requires a process", "give --pid N, or with --from FILE what `watch --jsonl FILE` has written")
+        hint = "name it: gdbheapx -p PID watch, or read what `watch --jsonl FILE` has written: gdbheapx watch --from FILE"
+        raise UsageError("watch requires a process", hint)
     if session.target.kind != "live":
-        raise HeapxError("watch needs a process that runs on this machine: a core does not change", "give --pid N", code=NOT_LIVE)
+        raise HeapxError("watch needs a process that runs on this machine", "name it: gdbheapx -p PID watch", code=NOT_LIVE)
     if not options.every or options.times == 0:
         raise UsageError("watch: --every and --times must be more than 0", "try: watch --every 5 --times 100")
     from gdbheapx.snapshot import store

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
 import gdbheapx
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import ask
 from gdbheapx.invocation import GLOBALS
 from gdbheapx.problems import SHELL_ONLY
 
@@ -61,7 +62,7 @@ def _python() -> str:
     is_python = os.path.basename(own).startswith("python") and os.path.isabs(own) and os.path.isfile(own)
     program = own if is_python else find_program("python3")
     if program is None:
-        hint = "take it in a shell: gdbheapx --pid N snapshot FILE"
+        hint = "take it in a shell: " + ask("snapshot now.snap")
         raise HeapxError("there is no python3 to take a snapshot with", hint, code=SHELL_ONLY)
     return program
 

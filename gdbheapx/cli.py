@@ -202,9 +202,11 @@ def perform(invocation: "Invocation") -> int:
     if invocation.parsed.help is not None:
         return here(invocation)
     if not invocation.has_target and invocation.command.needs_target:
+        from gdbheapx.command import name_a_target
         from gdbheapx.problems import NO_TARGET
 
-        return wrong(rest, "%s requires a process or a core" % invocation.command.name, NO_TARGET, "give --pid N or --core FILE")
+        name = invocation.command.name
+        return wrong(rest, "%s requires a process or a core" % name, NO_TARGET, name_a_target(name))
     if asked.snapshot is not None or invocation.command.repeats:
         if not invocation.command.repeats:
             watch(invocation)

@@ -511,6 +511,11 @@ def _meant(word: str, known: Sequence[str]) -> Optional[str]:
     return "did you mean %s?" % found[0] if found else None
 
 
+def name_a_target(words: str) -> str:
+    """The hint where a command that reads a process or a core is given none."""
+    return "name one: gdbheapx -p PID %s, or gdbheapx --core FILE %s" % (words, words)
+
+
 def no_such_command(name: str) -> UsageError:
     """There is no command of this name; which is near."""
     meant = "did you mean --pid %s?" % name if name.isdigit() else _meant(name, names())

@@ -345,13 +345,14 @@ class Run:
 
     def _answer(self) -> Ended:
         if self.command.repeats and self.host.name != SHELL:
-            what, how = "%s runs from a shell, not inside gdb", "run: gdbheapx --pid N %s"
-            raise HeapxError(what % self.command.name, how % self.command.name, code=problems.SHELL_ONLY)
+            what = "%s runs from a shell, not inside gdb" % self.command.name
+            self.target = self.host.open()
+            raise HeapxError(what, "run: " + hints.ask(self.command.name), code=problems.SHELL_ONLY)
         self.target = self.host.open()
         self._set_limits()
         if self.target is None and self.command.needs_target:
             what = "%s %s requires a process or a core" % (self.host.name, self.command.name)
-            raise UsageError(what, "give --pid N or --core FILE", code=problems.NO_TARGET)
+            raise UsageError(what, command.name_a_target(self.command.name), code=problems.NO_TARGET)
         if self.command.before is not None and self.target is not None:
             self.command.before(self._new_session(), self.options)
         more_stopped_s = 0.0

@@ -3,7 +3,7 @@
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx import findings
-from gdbheapx.hints import ask, run
+from gdbheapx.hints import ask
 from gdbheapx.model import CERTAIN, GUESS, SURENESS, Finding, Step
 from gdbheapx.units import Said, Size, say, share
 
@@ -138,7 +138,7 @@ def less_sure(missing: Sequence[str], sure: str = CERTAIN) -> str:
     return SURENESS[min(SURENESS.index(sure) + len(missing), len(SURENESS) - 1)]
 
 
-GROWING_HINT = "that is normal unless it keeps growing: %s now and later, then %s" % (ask("snapshot FILE"), run("diff OLD NEW"))
+GROWING_HINT = "that is normal unless it keeps growing: %s now, later %s" % (ask("snapshot now.snap"), ask("diff now.snap"))
 """What is said where the program has most of the memory."""
 GREW_HINT = "that is normal unless it grew: %s compares it with an earlier snapshot" % ask("diff OLD")
 """The same of a core."""

@@ -12,6 +12,7 @@ from gdbheapx.allocators.plan import Plan
 from gdbheapx.allocators.returning import Predicted
 from gdbheapx.analysis.acted import Acted, Caller
 from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal
+from gdbheapx.hints import ask
 from gdbheapx.inferior.gdb.call import Control
 from gdbheapx.inferior.standing import Outcome, Standing
 from gdbheapx.units import plural
@@ -142,7 +143,7 @@ class Call:
         with self._standby.calling():
             trouble = self.control.trial(thread.lwp, harmless.address, way == "register-call")
         if trouble is not None:
-            raise Refusal("function calls do not work here: %s" % trouble, "see `gdbheapx doctor`")
+            raise Refusal("function calls do not work here: %s" % trouble, "see " + ask("doctor"))
 
     def warm(self, thread: Standing, way: str) -> None:
         """What the function sets up once is there before anything is measured."""

@@ -12,6 +12,7 @@ from gdbheapx.allocators.gates import FORKS
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import Answered, HeapContext, Instance, Instances, NotRead, Returning, Unread
 from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.layout.pack import Pack
 from gdbheapx.model import AllocatorInfo
@@ -20,7 +21,7 @@ from gdbheapx.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, OWNER_UNREAD, Note
 if TYPE_CHECKING:
     from gdbheapx.allocators.returning import Portion
 
-HOW_TO_SEE = "see `gdbheapx doctor`"
+HOW_TO_SEE = "see " + ask("doctor")
 
 
 class Owner(NamedTuple):
@@ -262,7 +263,7 @@ class Heaps:
         owner = self.one().info if able or (self.all() and not self.unread_with_capability(capability)) else None
         if self.allocator_id is None and owner is not None and owner.owns_malloc and owner.id not in [heap.info.id for heap in able]:
             what = "%s owns malloc here, and %s has no form for it" % (owner.id, command)
-            hint = "use `gdbheapx arenas` and `gdbheapx bins`"
+            hint = "use `%s` and `%s`" % (ask("arenas"), ask("bins"))
             hint += "; --allocator %s asks about the other heap" % _in_use(able).info.id if able else ""
             raise HeapxError(what, hint, code=NO_ALLOCATOR)
         return self.one_with_capability(capability)
@@ -273,7 +274,7 @@ class Heaps:
         heap = self.one_with_capability(command)
         other = self._rather(heap)
         if other is not None:
-            hint = "use `gdbheapx %s --dry-run`; --allocator %s asks about the other heap" % (other.command, heap.info.id)
+            hint = "use `%s`; --allocator %s asks about the other heap" % (ask(other.command + " --dry-run"), heap.info.id)
             raise HeapxError("%s owns malloc here" % self.one().kind, hint, code=NO_ALLOCATOR)
         from gdbheapx.allocators.returning import suited
 
@@ -339,7 +340,7 @@ class Heaps:
                 return HeapxError(why_not.what, why_not.hint, code=NO_ALLOCATOR)
         ways = [(heap, heap.returning) for heap in self.all() if returns and heap.returning is not None]
         others = [(heap.kind, way.command) for heap, way in ways if heap.info.owns_malloc is not False or not way.is_owners]
-        hint = "for %s use `gdbheapx %s`" % others[0] if others else HOW_TO_SEE
+        hint = "for %s use `%s`" % (others[0][0], ask(others[0][1])) if others else HOW_TO_SEE
         names = " or ".join(allocator.name for allocator in able)
         return HeapxError("no %s in this target: this command requires it" % names, hint, code=NO_ALLOCATOR)
 
@@ -430,7 +431,7 @@ def _unknown(target: Target) -> HeapxError:
         hint = "make the core later, when main() runs" if target.kind == "core" else "let it run until main() begins, then look again"
         return HeapxError(what, hint, code=NO_ALLOCATOR)
     if len(modules) != 1:
-        return HeapxError("no readable allocator found in this target", "see `gdbheapx doctor`", code=NO_ALLOCATOR)
+        return HeapxError("no readable allocator found in this target", "see " + ask("doctor"), code=NO_ALLOCATOR)
     return _unnamed(target, modules[0])
 
 

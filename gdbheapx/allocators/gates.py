@@ -5,6 +5,7 @@ from typing import FrozenSet, Mapping, NamedTuple, Optional, Pattern, Sequence, 
 
 from gdbheapx.allocators import fingerprints
 from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Module, Target
 
 
@@ -64,7 +65,7 @@ GOOGLE = TextFingerprint("google's tcmalloc", (b"Bytes in per-CPU cache freelist
 """In any program that has google's, since its first commit of 2020: lines of GetStats() (tcmalloc.cc, later global_stats.cc).
 gperftools' has no caches by CPU."""
 
-MUSL_HINT = "its malloc is found by its structure: `gdbheapx doctor` says what is missing"
+MUSL_HINT = "its malloc is found by its structure: `%s` says what is missing" % ask("doctor")
 MUSL_LIBRARY = TextFingerprint(
     "musl", (b"musl libc (", b"Dynamic Program Loader"), True, MUSL_HINT, re.compile(rb"\0(\d+\.\d+\.\d+)[^\0]{0,40}\0").pattern
 )

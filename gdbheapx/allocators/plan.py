@@ -7,6 +7,7 @@ from gdbheapx.allocators.records import Answered, HeapContext
 from gdbheapx.allocators.returning import Portion, Predicted, Returns
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Busy, OutOfTime, Refusal
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.standing import Standing
 from gdbheapx.model import AllocatorInfo
@@ -98,7 +99,7 @@ class Plan(Change):
     """A string for a first call that only reads, so that what the function sets up once is not counted against the second."""
     entries: Sequence[int]
     """Functions whose caller holds none of the allocator's locks when it has just entered them."""
-    damaged = ("the heap", "a call could crash the process", "see `gdbheapx arenas`")
+    damaged = ("the heap", "a call could crash the process", "see " + ask("arenas"))
     """What is damaged where something is; what a call would do then; the next step."""
 
     def __init__(
@@ -115,7 +116,7 @@ class Plan(Change):
         self.target, self.budget, self.anew, self.portion, self.module = around.target, around.budget, anew, portion, module
         function, entry = (find(one) if find is not None else self.target.module_symbol(module, one) for one in (name, "malloc"))
         if function is None:
-            raise Refusal("%s not found in %s" % (name, module.name), "see `gdbheapx doctor`")
+            raise Refusal("%s not found in %s" % (name, module.name), "see " + ask("doctor"))
         self.shown, self.address = "%s()" % function.name, function.address
         self.entries = [entry.address] if entry is not None else []
 

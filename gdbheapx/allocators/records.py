@@ -20,6 +20,7 @@ from gdbheapx.allocators import OfAllocator
 from gdbheapx.budget import Attempts, Budget
 from gdbheapx.columns import Table
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import HugePages, Module, Target
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.records import Kernel
@@ -98,7 +99,7 @@ class Instances(NamedTuple):
         for unread in self.unread:
             return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
         where = "here" if allocator_id is None else "with the id %s here" % allocator_id
-        return HeapxError("no %s %s" % (name, where), "see `gdbheapx doctor`", code=NO_ALLOCATOR)
+        return HeapxError("no %s %s" % (name, where), "see " + ask("doctor"), code=NO_ALLOCATOR)
 
 
 class HeapContext(NamedTuple):

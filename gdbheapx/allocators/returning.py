@@ -5,6 +5,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Protocol, Sequence,
 from gdbheapx.allocators.records import Page, Returning
 from gdbheapx.columns import Table
 from gdbheapx.errors import UsageError
+from gdbheapx.hints import ask
 from gdbheapx.units import Said, Size, cells
 
 
@@ -107,10 +108,10 @@ class DryRun(NamedTuple):
         worth = predicted.bytes if predicted.resident_bytes is None else predicted.resident_bytes
         end = "nothing was called"
         if self.is_refused:
-            end = "nothing was called, and `gdbheapx %s` would be refused here" % self.returning.command
+            end = "nothing was called, and `%s` would be refused here" % ask(self.returning.command)
         elif worth != 0:
-            end = "nothing was called; `gdbheapx %s` does it" if self.is_live else "on the live process, `gdbheapx %s` would do it"
-            end %= self.returning.command
+            own = ask(self.returning.command)
+            end = "nothing was called; to do it: %s" % own if self.is_live else "only the live process can return it (%s)" % what
         more = in_ram(predicted.resident_bytes, predicted.exclusive_bytes)
         return cells("%s would return %s to the OS%s; %s", what, Size(predicted.bytes), more, end)
 

@@ -20,6 +20,7 @@ from gdbheapx.analysis.split import Split, split
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, PLAIN, TEXT, Column, hidden
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import about
 from gdbheapx.inferior.base import Group, GroupMemory, GroupProcess
 from gdbheapx.problems import Severity
 from gdbheapx.session import Session
@@ -227,7 +228,7 @@ def _say(
     if unknown:
         what = "in %s the part in use is unknown: the heap changed while it was read, or is large" % _numbers(unknown)
         longer = "" if top is not None else "look longer with --top %d, or " % (1 + processes.index(unknown[-1]))
-        hint = "%stry gdbheapx report -p %d, which stops it for a moment" % (longer, unknown[0].pid)
+        hint = "%stry `%s`, which pauses it for a moment" % (longer, about("process", str(unknown[0].pid), "report"))
         session.problem(problems.NO_COUNTERS, None, what, hint, partial=False)
     changed = group.memory().current_bytes - before.current_bytes
     if abs(changed) * 100 > CHANGED_PERCENT * before.current_bytes + 100 * before.batch_bytes:

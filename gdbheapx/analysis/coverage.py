@@ -7,6 +7,7 @@ from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import Attribution, Piece, tell
 from gdbheapx.analysis.split import Split
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import MappingUse
 from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.model import Address
@@ -19,7 +20,7 @@ SMALL_BYTES = 1 << 20
 READ = frozenset((kinds.ALLOCATOR, kinds.RUNTIME))
 UNREAD = frozenset((kinds.ANONYMOUS, kinds.BRK, kinds.NAMED))
 """Kinds of anonymous memory without a reader. Stacks, bss, generated code, files and shared memory are in neither."""
-HINT = "blocks in there are missing from this answer: `gdbheapx doctor` shows which allocators were found"
+HINT = "blocks in there are missing from this answer: `%s` shows which allocators were found" % ask("doctor")
 
 
 class Coverage(NamedTuple):

@@ -12,6 +12,7 @@ from gdbheapx.analysis.reachability.refs import Holder
 from gdbheapx.analysis.reachability.symbols import module_at
 from gdbheapx.arch import Architecture
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Mapping, Module, Target, Thread
 from gdbheapx.model import Address
 from gdbheapx.problems import NOT_FOUND
@@ -106,7 +107,7 @@ def kept(told: LabelSet, address: int) -> Location:
     place = told.reach.graph.find(address)
     if place is None:
         what = "no block in use has the address 0x%x in this snapshot: without --keep-addresses they move mappings" % address
-        raise HeapxError(what, "use those that `owners` and `leaks --list` show of this file", code=NOT_FOUND)
+        raise HeapxError(what, "use those that `%s` and `%s` show of this file" % (ask("owners"), ask("leaks --list")), code=NOT_FOUND)
     node, offset = place
     mapping = told.reach.mapping(node)
     if mapping is not None:

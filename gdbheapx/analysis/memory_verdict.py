@@ -6,7 +6,7 @@ from gdbheapx import findings as codes
 from gdbheapx.analysis import next_steps
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.split import Memory, Split
-from gdbheapx.hints import ask, run
+from gdbheapx.hints import ask
 from gdbheapx.model import GUESS, SURENESS, Finding, MemoryPart
 from gdbheapx.units import Size, join_sentences, plural, say, share
 from gdbheapx.verdict import SMALL_BYTES, UNBOUNDED, Verdict, inconclusive, of_lines
@@ -53,7 +53,7 @@ _HINTS = {
     kinds.STACK: "to reduce it, use fewer threads or smaller stacks",
     kinds.BSS: "the program's own variables: run `nm --size-sort` on its file to find the largest",
 }
-_OBJECTS_HINT = "that is normal unless they keep growing: %s shows what keeps them, %s what grew" % (ask("owners"), run("diff OLD NEW"))
+_OBJECTS_HINT = "that is normal unless they keep growing: %s shows what keeps them, %s what grew" % (ask("owners"), ask("diff OLD"))
 _HUGE_STACKS_HINT = (
     "prctl(PR_SET_THP_DISABLE) before the program runs, madvise(MADV_NOHUGEPAGE) on each stack, or stacks without a whole aligned huge page"
 )

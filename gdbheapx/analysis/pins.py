@@ -12,6 +12,7 @@ from gdbheapx.analysis.reachability import memory_budget
 from gdbheapx.analysis.reachability.dominance import LEAST_SHARED, Tallied, tally
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.findings import PINNED
+from gdbheapx.hints import ask
 from gdbheapx.kernel.blocks.graph import NO_NODE
 from gdbheapx.kernel.blocks.pins import (
     BY_NOBODY,
@@ -167,7 +168,7 @@ def find(session: Session, owners: bool = True) -> Kept:
         keeping = asked.keeping
         if keeping is None:
             what = "which free memory %s cannot return is not known: there is no rule for it here" % asked.heap.info.id
-            session.problem(problems.NO_RULE, None, what, "see `arenas` and `chunks --histogram` for free memory")
+            session.problem(problems.NO_RULE, None, what, "free memory: %s; by size: %s" % (ask("arenas"), ask("arenas --sizes")))
             continue
         made = _groups(asked.heap, keeping, pinned, labelled)
         total, known = sum(row.kept_bytes for row in made), keeping.kept_bytes
@@ -374,5 +375,5 @@ def pins_finding(kept: Kept) -> Optional[Finding]:
     evidence = "%s of %s of free memory that cannot be returned; nothing but these blocks keeps %s"
     what = say("%s of free memory from being returned", group_sentence(group))
     return Finding(
-        what, say(evidence, part, Size(kept.kept_bytes), Size(group.alone_bytes)), "`gdbheapx pins` lists all such blocks", PINNED
+        what, say(evidence, part, Size(kept.kept_bytes), Size(group.alone_bytes)), "`%s` lists all such blocks" % ask("pins"), PINNED
     )

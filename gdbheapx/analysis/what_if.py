@@ -217,7 +217,7 @@ def _returned(session: Session, heap: Heap) -> List[Effect]:
     if resident is None:
         why += ": which are is not known here"
     cost = "a page fault for each page that is used again"
-    return [Effect(way.command, "gdbheapx %s" % way.command, EXACT, resident, resident, why, cost, acts_on_bytes=resident)]
+    return [Effect(way.command, ask(way.command), EXACT, resident, resident, why, cost, acts_on_bytes=resident)]
 
 
 def _others(session: Session, heap: Heap, own: Sequence[Effect], peak: Optional[int], resident: Optional[int]) -> List[Effect]:

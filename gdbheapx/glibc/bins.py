@@ -13,6 +13,7 @@ from gdbheapx.glibc.arenas import Arena, Glibc
 from gdbheapx.glibc.context import ArenaWalk, Context, Moments, anonymous_ranges, below_stacks
 from gdbheapx.glibc.layouts import NBINS, bin_range, fast_size
 from gdbheapx.glibc.records import BinRow
+from gdbheapx.hints import ask
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc.lists import BACK_LINK, BIN, CUT, FAST, UNREAD, UNREADABLE, Followed, Lists, Rules, wrong
 from gdbheapx.problems import Report
@@ -210,7 +211,7 @@ def bins(context: Context, asked: AskedBins, followed: Followed, report: Optiona
             header = headers(asked.arena, context.glibc)[index - 1]
             where = followed.ats[number] if followed.problems[number] == BACK_LINK else followed.lasts[number] or header
             code = codes.LIST_UNREAD if followed.problems[number] == UNREAD else codes.BIN_BROKEN
-            report(code, where, "bin %d of %s: %s" % (index, asked.arena.title, what), "`heapx bins` counts the chunks before it")
+            report(code, where, "bin %d of %s: %s" % (index, asked.arena.title, what), "`%s` counts the chunks before it" % ask("bins"))
         figures = (followed.counts, followed.bytes, followed.raw_bytes, followed.raw_mins, followed.raw_maxs)
         lists.append(Bin._make([index, *[column[number] for column in figures], followed.problems[number] == CUT]))
     return lists

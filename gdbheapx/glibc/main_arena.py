@@ -22,6 +22,7 @@ from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.bins import KIND_BITS, CachedChunks
 from gdbheapx.glibc.context import ArenaWalk, Context, anonymous_ranges
 from gdbheapx.glibc.layouts import align_chunk
+from gdbheapx.hints import ask
 from gdbheapx.kernel.blocks.records import NO_ARENA
 from gdbheapx.kernel.common.records import (
     ADDRESS_MASK,
@@ -76,7 +77,7 @@ def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
                 codes.BREAK_DISAGREES,
                 arena.top,
                 "main_arena: sbrk_base, top and system_mem do not agree",
-                "see `heapx tunables` and `heapx doctor`",
+                "see `%s` and `%s`" % (ask("tunables"), ask("doctor")),
             )
             end = max(end, base + walk.system_bytes) if base < end <= _mapped_end(context, base) else base + walk.system_bytes
     else:

@@ -12,6 +12,7 @@ from gdbheapx.glibc.arenas import Arena, heaps_of, read_ring
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import heap_max_bytes
 from gdbheapx.glibc.records import ArenaTotals
+from gdbheapx.hints import ask
 from gdbheapx.layout.view import View
 from gdbheapx.problems import MEMORY_UNREADABLE
 
@@ -35,7 +36,7 @@ def xml(context: Context) -> str:
     arenas = read_ring(target, glibc, context.report, context.budget)
     if not arenas:
         raise HeapxError(
-            "cannot read main_arena", "use `heapx arenas` to see what is still readable", glibc.main_arena.address, MEMORY_UNREADABLE
+            "cannot read main_arena", "use `%s` to see what is still readable" % ask("arenas"), glibc.main_arena.address, MEMORY_UNREADABLE
         )
     heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
     known = bins.each_arena(context, arenas, "malloc_info", partial(_heap, heap_max=heap_max))

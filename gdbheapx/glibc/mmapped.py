@@ -7,6 +7,7 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.context import Context, passing_by, private_mappings, reaches, tell_if_it_stays, united
 from gdbheapx.glibc.records import MmappedTotals
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.glibc.records import MmappedChunks, MmappedFound, MmappedSearch
 from gdbheapx.problems import Diagnostic
@@ -135,9 +136,9 @@ def _tell(context: Context, scanned: MmappedFound, counted: MmappedTotals, range
         context.report(codes.MAPPED_NOT_SOUGHT, context.glibc.mp.address, what, hint)
         return
     hint = (
-        "a header is damaged (`check` shows where), or in memory that was not dumped"
+        "a header is damaged (`%s` shows where), or in memory that was not dumped" % ask("check")
         if context.target.kind == "core"
-        else "a header is damaged (`check` shows where), or in swap, or one was just being made or freed: then retry"
+        else "a header is damaged (`%s` shows where), or in swap, or one was just being made or freed: then retry" % ask("check")
     )
     changing = passing_by(codes.MAPPED_CHANGING, "mapped chunks are being made or freed: their number does not match mp_")
     tell_if_it_stays(context, "mapped chunks", [Diagnostic(codes.MAPPED_MISSING, context.glibc.mp.address, what, hint)], changing)

@@ -11,6 +11,7 @@ from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.detect import debug_hint
 from gdbheapx.glibc.help import TRIM
 from gdbheapx.glibc.trim_model import Prediction
+from gdbheapx.hints import ask
 
 DONTNEED = 4
 
@@ -28,7 +29,7 @@ class Trim(Plan):
 
     system_calls = (SystemCall("madvise", (None, None, DONTNEED)), SystemCall("brk"), *FUTEX)
     """mtrim and systrim (malloc.c). sbrk does not bear that brk fails with an error: it takes the number for the new break."""
-    damaged = ("the heap", "malloc_trim would abort the process", "see `gdbheapx arenas` and `gdbheapx chunks`")
+    damaged = ("the heap", "malloc_trim would abort the process", "see `%s` and `%s`" % (ask("arenas"), ask("chunks")))
 
     def __init__(self, around: Any, anew: Any, portion: Portion, glibc: Glibc) -> None:
         super().__init__(around, anew, portion, glibc.module, "malloc_trim")

@@ -22,6 +22,7 @@ from gdbheapx.glibc.bins import KIND_BITS, FreeLists
 from gdbheapx.glibc.context import Context, passing_by, tell_if_it_stays
 from gdbheapx.glibc.layouts import TCACHE as TCACHE_STRUCT
 from gdbheapx.glibc.layouts import align_chunk, tcache_size
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Target, Thread, ThreadLocal
 from gdbheapx.kernel.glibc.lists import CUT, TCACHE, TCACHE_SIZED, UNREAD, Followed, wrong
 from gdbheapx.kernel.glibc.records import SPECIAL_TCACHE_STRUCT
@@ -264,7 +265,7 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
             problems.THREAD_LOCALS_UNREADABLE,
             None,
             "cannot read thread-local storage: chunks in thread caches count as used",
-            "see `gdbheapx doctor`",
+            "see " + ask("doctor"),
         )
     reader = _Reader(lists, pointers) if pointers is not None else None
     read: List[Cache] = []

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Dict, List, NamedTuple, Tuple
 
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.slots import SLOT_UNREADABLE, SlotTallies
 from gdbheapx.kernel.musl import records as api
@@ -38,7 +39,7 @@ OF_SLOTS: Dict[int, Tuple[Code, str]] = {
     api.HEADER_STALE: (codes.SLOT_CHANGING, "a thread is handing a block out, or freeing it, or making a group"),
 }
 CUT = (codes.GROUPS_CUT, None, "not all groups and slots were read", "allow more time: --max-seconds, --max-stop")
-HINT = "something wrote where it should not: `gdbheapx check` names the block before"
+HINT = "something wrote where it should not: `%s` names the block before" % ask("check")
 
 
 def has_stopped(target: Target, module: Module) -> bool:
@@ -95,4 +96,4 @@ def report(target: Target, rows: List[Told], count: int, report: Report) -> None
     more = count - min(len(rows), MOST_TOLD)
     if more > 0:
         what = "%d more groups or slots are damaged, or cannot be read" % more
-        report(codes.MORE_BROKEN, None, what, "`gdbheapx check` lists them")
+        report(codes.MORE_BROKEN, None, what, "`%s` lists them" % ask("check"))

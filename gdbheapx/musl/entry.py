@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence
 from gdbheapx.allocators.gates import GATES
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import HeapContext, Instances, Judged, NeverReturns, Page, Surroundings
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Target
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 GATE = GATES[__name__]
 NEVER_RETURNS = NeverReturns(
     "musl's malloc returns nothing when it is asked: it unmaps a group of slots as soon as the last block in it is freed",
-    "`gdbheapx pins` shows which blocks keep free slots; free these, or allocate what lives long before what lives short",
+    "`%s` shows which blocks keep free slots; free these, or allocate what lives long before what lives short" % ask("pins"),
 )
 
 

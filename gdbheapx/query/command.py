@@ -10,6 +10,7 @@ from gdbheapx import output, problems, worker
 from gdbheapx.budget import NAMES
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError, Interrupted, UsageError
+from gdbheapx.hints import ask
 from gdbheapx.invocation import Invocation, Shell, understand
 from gdbheapx.output import CannotWrite, OutputFile, Sink
 from gdbheapx.query.tables import VARIABLE, Asked
@@ -117,7 +118,8 @@ class Query:
             document = {"tables": [table._replace(columns=list(table.columns)) for table in tables.TABLES]}
             return self._write(WHOLE, [self._document(document)] if options.json else text.table_lines(tables.TABLES))
         if not options.sql:
-            raise UsageError("query: the SQL is missing", 'try: gdbheapx --pid N query "SELECT count(*) FROM blocks"; or --tables')
+            example = ask("query %s", "SELECT count(*) FROM blocks")
+            raise UsageError("query: the SQL is missing", "such as: %s; the tables: %s" % (example, ask("query --tables")))
         until = engine.deadline(options.max_seconds)
         needed = engine.needed(options.sql, until)
         if needed.asked.tables and not self._invocation.has_target:
@@ -242,7 +244,7 @@ def _parquet(invocation: Invocation, shell: Shell) -> int:
 
     options = invocation.options
     if options.json:
-        raise HeapxError("--json cannot be used with parquet", "`gdbheapx chunks --json` lists all blocks as JSON", code=problems.USAGE)
+        raise HeapxError("--json cannot be used with parquet", "`%s` lists all blocks as JSON" % ask("chunks --json"), code=problems.USAGE)
     if options.of not in (None, "blocks", "census"):
         raise UsageError("parquet has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
     if not options.output:

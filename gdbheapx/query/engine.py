@@ -12,6 +12,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.hints import ask
 from gdbheapx.kernel.blocks.csv import COLUMNS
 from gdbheapx.kernel.blocks.csv import SIGNATURE as SIGNED
 from gdbheapx.problems import CANNOT_WRITE, CUT, MISSING_PACKAGE, QUERY_FAILED
@@ -46,7 +47,7 @@ PLAIN = re.compile(r"(BOOLEAN|U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|
 CLOSED = {"python_enable_replacements": False, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
 """From the start; these are the rest, once the tables are there."""
 LOCKED = {"enable_external_access": False, "lock_configuration": True}
-MORE = "`gdbheapx query --tables` lists tables and columns"
+MORE = "`%s` lists tables and columns" % ask("query --tables")
 INSTALL = "pip install 'gdbheapx[query]', or duckdb"
 
 
@@ -103,7 +104,7 @@ def needed(sql: str, until: Optional[float] = None) -> Needed:
     if len(sql.encode("utf-8", "surrogatepass")) > MOST_SQL_BYTES:
         raise UsageError("query: the SQL has more than %d bytes" % MOST_SQL_BYTES, "ask a shorter SELECT: a range in place of a list")
     if not sql.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in sql):
-        raise UsageError("query: the SQL is no UTF-8", "write the bytes as chr(N), or compare with what `gdbheapx query` shows")
+        raise UsageError("query: the SQL is no UTF-8", "write the bytes as chr(N), or compare with what `%s` shows" % ask("query"))
     connection = duckdb.connect(":memory:", config={**CLOSED})
     return waited(connection, lambda: _bound(duckdb, connection, sql), until)  # type: ignore[no-any-return]
 

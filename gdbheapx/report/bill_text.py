@@ -6,6 +6,7 @@ from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.bill import ALLOCATOR, KERNEL, SOCKETS, SWAP_CACHE, UNEXPLAINED, Bill, BillGroup, BillLine, BillProcess
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.columns import Table, columns_of, sums
+from gdbheapx.hints import about
 from gdbheapx.report.text import printable
 from gdbheapx.units import Said, Size, exact_share, join_sentences, plural, say
 
@@ -121,10 +122,11 @@ def _back(bill: Bill) -> Iterator[str]:
         yield say("A trim or purge would return %s that programs have freed.", Size(bill.returnable_bytes))
     for row in sorted(bill.processes, key=lambda row: -(row.returnable_bytes or 0)):
         if (row.returnable_bytes or 0) * 100 > WORTH_PERCENT * group.current_bytes:
-            yield say("  %s of process %d (%s): gdbheapx report -p %d", Size(row.returnable_bytes), row.pid, row.name, row.pid)
+            how = about("process", str(row.pid), "report")
+            yield say("  %s of process %d (%s): %s", Size(row.returnable_bytes), row.pid, row.name, how)
     first = max(bill.processes, key=lambda row: row.private_bytes, default=None)
     if first is not None and 2 * first.private_bytes > group.current_bytes:
-        yield say("Most is private memory of process %d (%s): gdbheapx report -p %d", first.pid, first.name, first.pid)
+        yield say("Most is private memory of process %d (%s): %s", first.pid, first.name, about("process", str(first.pid), "report"))
     percent = exact_share(abs(bill.not_explained_bytes), group.current_bytes)
     text = "Not explained: %s (%s %%). The kernel counts in batches on each CPU: here up to %s."
     yield say(text, Size(bill.not_explained_bytes), percent, Size(group.batch_bytes))

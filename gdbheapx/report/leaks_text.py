@@ -8,6 +8,7 @@ from gdbheapx.analysis.reachability.leaks import Group, LeakedBlock, Leaks, Lost
 from gdbheapx.analysis.unloaded import MANY, libraries
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
+from gdbheapx.hints import ask
 from gdbheapx.kernel.blocks.graph import MAYBE, WEAK
 from gdbheapx.report import garbage_text, text
 from gdbheapx.units import DAMAGE, Size, join_sentences, mark, number, plural, say, share
@@ -68,7 +69,7 @@ def page(
     whole = leaks.held.bytes + leaks.maybe.bytes + sum(others)
     yield from _verdict(leaks, whole, coverage if coverage is not None and coverage.is_low else None)
     if can_look_again and leaks.leaked is not None and leaks.leaked.bytes and leaks.leaked.bytes * 2 >= whole:
-        yield "So much may be held by tagged, unaligned or mangled pointers: `gdbheapx leaks --weak` looks for those"
+        yield "So much may be held by tagged, unaligned or mangled pointers: %s looks for those" % ask("leaks --weak")
     shown = leaks.groups[: limit if limit is not None else MOST_GROUPS]
     if shown:
         yield ""
@@ -77,7 +78,7 @@ def page(
             yield "%s: --limit N" % plural(len(leaks.groups) - len(shown), "more group")
         yield from _unloaded(leaks)
         if has_blocks:
-            yield "To inspect one: `gdbheapx whatis %s --holders`" % shown[0].sample[0]
+            yield "To inspect one: %s" % ask("whatis %s" % shown[0].sample[0])
     yield from _mappings(leaks)
     yield from _remarks(leaks)
 
@@ -109,7 +110,7 @@ def _verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Page:
         yield from garbage_text.lines(leaks.garbage)
     yield say("Reachable: %s in %s", Size(leaks.held.bytes), plural(leaks.held.blocks, "block"))
     if leaked is not None and leaked.blocks < leaks.held.blocks and leaked.bytes * 10 < whole and whole:
-        yield "To see what holds the memory: `gdbheapx owners`"
+        yield "To see what holds the memory: %s" % ask("owners")
 
 
 def _unloaded(leaks: Leaks) -> Page:

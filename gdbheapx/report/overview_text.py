@@ -13,7 +13,7 @@ from gdbheapx.analysis.split import Memory, taken
 from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.command import Style
 from gdbheapx.findings import MOSTLY
-from gdbheapx.hints import whole
+from gdbheapx.hints import ask, whole
 from gdbheapx.model import CERTAIN, GUESS, Advice, Finding, MemoryPart
 from gdbheapx.report import books_text, census_text, garbage_text, pages, reach_text
 from gdbheapx.report.fitting import wrapped
@@ -200,8 +200,8 @@ def _inside(inside: Inside) -> Page:
     for gone in inside.lost_mappings:
         whose = "mappings of %s" % gone.name if gone.name else "anonymous mappings"
         read = " that was read" if inside.leaked_is_upper_bound else ""
-        what = "  %d of %d %s, %s, are pointed to by nothing%s: `leaks` lists them"
-        yield say(what, gone.lost, gone.mappings, whose, Size(gone.bytes), read)
+        what = "  %d of %d %s, %s, are pointed to by nothing%s; to list them: %s"
+        yield say(what, gone.lost, gone.mappings, whose, Size(gone.bytes), read, ask("leaks"))
     if inside.own_allocator is not None:
         yield say("  %s", census_text.of_slabs(inside.own_allocator))
     for row in inside.classes:

@@ -9,6 +9,7 @@ from gdbheapx.analysis.census.world import EXACT
 from gdbheapx.analysis.pins import CACHED, OWN, USED, Group, Kept, Sum
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
+from gdbheapx.hints import ask
 from gdbheapx.report import text
 from gdbheapx.units import Size, plural, say, share
 
@@ -70,7 +71,7 @@ def page(kept: Kept, limit: Optional[int]) -> Page:
         if amount.kept_bytes or amount.arenas_bytes or (amount.arenas_bytes == 0 and len(kept.sums) == 1):
             yield _closing(amount)
         if amount.returnable_bytes and amount.returnable_bytes >= (kept.kept_bytes or 0) // 8:
-            way = ": `gdbheapx %s --dry-run`" % amount.command if amount.command is not None else ""
+            way = ": %s" % ask(amount.command + " --dry-run") if amount.command is not None else ""
             yield say("%s more is free and could be returned%s", Size(amount.returnable_bytes), way)
     shown = kept.groups[: limit if limit is not None else MOST_ROWS]
     if shown:
@@ -84,7 +85,7 @@ def page(kept: Kept, limit: Optional[int]) -> Page:
     if kept.may_be_stale and any(row.sure == EXACT for row in shown):
         yield "Some blocks may show the class of an earlier use: this allocator does not clear freed memory."
     if not kept.has_owners and any(row.status == USED for row in shown):
-        yield "Owners of the blocks were not searched: `gdbheapx pins` shows them"
+        yield "Owners of the blocks were not searched: %s shows them" % ask("pins")
 
 
 def _closing(amount: Sum) -> Any:

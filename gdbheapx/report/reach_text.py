@@ -9,6 +9,7 @@ from gdbheapx.analysis.reachability.owners import SHARED, Owned, Owners, Suspect
 from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
+from gdbheapx.hints import ask
 from gdbheapx.kernel.blocks.graph import MAYBE, WEAK, Others
 from gdbheapx.model import Address
 from gdbheapx.report import garbage_text, text
@@ -121,7 +122,7 @@ def owners_page(owners: Owners) -> Page:
     for suspect in owners.suspects:
         yield suspicion(suspect)
         if suspect.kind == SHARED and suspect.accumulation.address is not None:
-            yield "`gdbheapx refs %s` shows its references" % suspect.accumulation.address
+            yield "To see its references: %s" % ask("whatis %s" % suspect.accumulation.address)
     if owners.garbage is not None:
         yield from garbage_text.lines(owners.garbage)
     elif not owners.suspects:

@@ -27,7 +27,7 @@ MOST_RATIO, FREE_BYTES = 128, 1 << 16
 STREAMS, FREE_OF_STREAM = "graph.", 1 << 24
 """Parts whose names begin so have numbers, which stay as they are in memory: of a heap of equal blocks they pack to a thousandth."""
 LEVEL = 6
-HINT = "take it again with `gdbheapx --pid N snapshot FILE` or `--core FILE`"
+HINT = "take it again: gdbheapx -p PID snapshot new.snap, or gdbheapx --core CORE snapshot new.snap"
 
 
 def is_snapshot(path: str) -> bool:
@@ -116,7 +116,7 @@ def read(path: str) -> Dict[str, Packed]:
 def _parts(file: BinaryIO, size: int, path: str) -> Dict[str, Packed]:
     reader = _Reader(file, size, path)
     if reader.take(len(MAGIC)) != MAGIC:
-        hint = "take one to another file, for this name would overwrite yours: gdbheapx --pid N snapshot NEW.snap"
+        hint = "take one to another file, for this name would overwrite yours: gdbheapx -p PID snapshot new.snap"
         raise HeapxError("%s is not a snapshot" % path, hint, code=NOT_A_SNAPSHOT)
     version = reader.take(len(VERSION))
     if version in READ_BY:

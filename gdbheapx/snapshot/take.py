@@ -79,7 +79,7 @@ def take(session: Session, has_names: bool, with_offsets: bool, keeps_addresses:
     for place, words in enumerate(BY_ONE_LOOK):
         if words == COLD and store.shared(cold.PAGES) is None:
             what = "nothing of the process was in swap" if is_live else "a %s does not say what was in swap" % target.kind
-            outcomes.append(Outcome(error=what, hint="ask the process: gdbheapx --pid N cold --for 60", code=NOT_IN_SNAPSHOT))
+            outcomes.append(Outcome(error=what, hint="ask the process: gdbheapx -p PID cold --for 60", code=NOT_IN_SNAPSHOT))
         elif is_live and place and session.heaps.all() and store.shared("reach") is None:
             hint = "take the snapshot from a core, or where there is more memory"
             outcomes.append(Outcome(error="there was no room to look at every block at once", hint=hint, code=OUT_OF_MEMORY))

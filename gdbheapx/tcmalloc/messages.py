@@ -98,19 +98,19 @@ def _free_spans(facts: TcFacts, size: int, can_purge: bool) -> Finding:
     if is_off:
         what = "tcmalloc never returns unused pages: TCMALLOC_RELEASE_RATE is 0"
     aggressive = "; %s at the next start returns each as it is freed" % AGGRESSIVE_DECOMMIT.text
-    hint = ("gdbheapx purge returns them now" if can_purge else "a purge returns them") + ("" if facts.is_aggressive else aggressive)
+    hint = ("`%s` returns them now" % ask("purge") if can_purge else "a purge returns them") + ("" if facts.is_aggressive else aggressive)
     return Finding(what, say("%s of free spans", Size(size)), hint, codes.PURGING_OFF if is_off else codes.UNUSED_PAGES, size_bytes=size)
 
 
 def _central(row: TcArena) -> Finding:
     what = "free objects share spans with objects in use: a span is returned only when all of it is free"
-    hint = "gdbheapx pins shows which blocks keep them"
+    hint = "which blocks keep them: %s" % ask("pins")
     return Finding(
         what, say("%s of free objects in spans", Size(row.central_bytes)), hint, codes.FREE_REGIONS, size_bytes=row.central_bytes
     )
 
 
 def _caches(size: int) -> Finding:
-    hint = "gdbheapx tcache shows each thread's; %s limits all of them together" % CACHE_BYTES.variable
+    hint = "%s limits all of them together; each thread's: %s" % (CACHE_BYTES.variable, ask("tcache"))
     what = "thread caches and transfer caches hold freed objects"
     return Finding(what, say("%s in caches", Size(size)), hint, codes.THREAD_CACHES, size_bytes=size)

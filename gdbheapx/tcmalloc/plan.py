@@ -7,6 +7,7 @@ from gdbheapx.allocators.records import HeapContext
 from gdbheapx.allocators.returning import DryRun, Portion, Predicted
 from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.errors import Refusal
+from gdbheapx.hints import ask
 from gdbheapx.problems import Report
 from gdbheapx.tcmalloc import caches
 from gdbheapx.tcmalloc.detect import Tcmalloc, numbers_of
@@ -42,7 +43,7 @@ class Purge(Plan):
     """The call, which takes the page heap's lock alone and asks the system for one range at a time."""
 
     system_calls = (SystemCall("madvise", (None, None, 4)), *FUTEX, *map(SystemCall, ("sched_yield", "nanosleep", "clock_nanosleep")))
-    damaged = ("tcmalloc's heap", "a call could crash the process", "see `gdbheapx check`")
+    damaged = ("tcmalloc's heap", "a call could crash the process", "see " + ask("check"))
 
     def __init__(self, around: HeapContext, anew: Callable[[Report], Any], portion: Portion, tcmalloc: Tcmalloc) -> None:
         super().__init__(around, anew, portion, tcmalloc.module, FUNCTION)

@@ -155,7 +155,7 @@ def test_text(made: Made) -> None:
     assert outcome.code == 0, outcome.stderr
     assert "in use by 3 processes; limit 256.0 MiB" in text and "not explained" in text and "trim or purge" in text
     assert "The kernel can reclaim up to" in text and "`kubectl top` shows" in text
-    assert "gdbheapx report -p %d" % made.process.pid in text
+    assert "gdbheapx -p %d report" % made.process.pid in text
 
 
 def test_it_is_quick(made: Made) -> None:

@@ -132,10 +132,10 @@ def test_what_is_asked_for_is_not_there(stage: Stage, core: str) -> None:
     """One line each: an unknown name and a free address are no answer, a word that is no address is wrong usage."""
     target = owning(stage).target(core)
     for command, word, code, said in (
-        ("owners --of", "nonsense", 1, "`gdbheapx owners` lists the owners"),
+        ("owners --of", "nonsense", 1,  " owners` lists the owners"),
         ("owners --of", "4096", 1, "0x1000"),
         ("owners --of", "0x0g", 2, "is not an address"),
-        ("refs", "0x1000", 1, "`gdbheapx whatis 0x1000` says what is there"),
+        ("refs", "0x1000", 1, " whatis 0x1000` says what is there"),
         ("refs", "no_such_name", 1, "is called no_such_name"),
         ("refs", "0x1ffffffffffffffff", 2, "is not an address"),
         ("refs 4096 --depth", "-1", 2, "-1 is not a number of 0 or more"),

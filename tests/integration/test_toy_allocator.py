@@ -186,12 +186,12 @@ def check_returning(target: Dict[str, Any], what_follows: str) -> None:
     code, text = ask(target, "purge --dry-run --arena 0")
     assert code == 2 and "--arena is not for tiny" in text
     code, text = ask(target, "trim --dry-run --allocator tiny")
-    assert code == 1 and "for tiny use `gdbheapx purge`" in text
+    assert code == 1 and "for tiny use `gdbheapx" in text and " purge`" in text
 
 
 def test_it_returns_memory(hoarding: Process, tmp_path: Path) -> None:
     """A plan in its own module is all that it needs to be purged: what was predicted is returned, through every check of a call."""
-    check_returning({"pid": hoarding.pid}, "`gdbheapx purge` does it")
+    check_returning({"pid": hoarding.pid}, "purge")
     register = 'python from gdbheapx import allocators; allocators.REGISTRY = (*allocators.REGISTRY, "tests.support.toy_allocator")'
     path = tmp_path / "answer"
     outcome = in_gdb(hoarding.target("live"), [register, "heapx purge --yes --json -o %s" % path], env={"PYTHONPATH": str(ROOT)})
@@ -203,7 +203,7 @@ def test_it_returns_memory(hoarding: Process, tmp_path: Path) -> None:
 
 def test_it_would_return_memory(hoarding: Process) -> None:
     """On a core it is predicted; the process is spoken of."""
-    check_returning({"core": str(hoarding.core())}, "on the live process, `gdbheapx purge` would do it")
+    check_returning({"core": str(hoarding.core())}, "only the live process can return it")
 
 
 def test_what_its_plan_refuses_is_said(hoarding: Process, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +214,7 @@ def test_what_its_plan_refuses_is_said(hoarding: Process, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Plan, "check", check)
     code, text = ask({"pid": hoarding.pid}, "purge --dry-run")
-    assert code == 0 and "`gdbheapx purge` would be refused here" in text and "the moon is full" in text
+    assert code == 0 and " purge` would be refused here" in text and "the moon is full" in text
 
 
 def test_its_folder_of_the_kernel_reads_the_same(process: Process, with_its_folder: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:

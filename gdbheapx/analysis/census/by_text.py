@@ -12,6 +12,7 @@ from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.signatures import STRING
 from gdbheapx.model import Address
@@ -89,7 +90,7 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
         what, next_step = "no text can be read: a snapshot has no memory", "ask the process or its core: --pid N or --core FILE"
         raise HeapxError(what, next_step, code=NO_ANSWER)
     if like is None:
-        what, next_step = "--by-text groups objects of a class: it needs --like", "`census` lists the classes: census --like Task --by-text"
+        what, next_step = "--by-text groups objects of a class: it needs --like", "such as: %s" % ask("census --like Task --by-text")
         raise HeapxError(what, next_step, code=USAGE)
     looked = find.take(session, world, contents=False, owning=False)
     if not session.target.can_read_on or looked.told is None:
@@ -98,7 +99,7 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
     session.budget.progress.stage = "reading texts"
     objects, ids = _Objects(session.target, world, looked.told), _ids(looked.told, like)
     if not ids:
-        raise HeapxError("no class has %s in its name" % ascii(like), "`census` lists them", code=NOT_FOUND)
+        raise HeapxError("no class has %s in its name" % ascii(like), "they are listed by: %s" % ask("census"), code=NOT_FOUND)
     total = sum(size for _, size in looked.told.reach.graph.blocks(ids))
     most = max(1, min(SAMPLED, SAMPLED_BYTES * len(ids) // max(1, total)))
     sampled = [objects.texts(block) for block in _blocks(looked.told, _some(ids, most))]

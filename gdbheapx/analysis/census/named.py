@@ -10,6 +10,7 @@ from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.names import NamedGraph, Names
 from gdbheapx.analysis.reachability.refs import Holder
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import ask
 from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 
@@ -77,5 +78,5 @@ def find_address(session: Session, place: Union[int, str]) -> int:
     node = ownership.find_named(tallied, place)
     address = tallied.address(node) if node is not None else None
     if address is None:
-        raise HeapxError("no block or variable is called %s" % place, "`gdbheapx owners` lists the names there are", code=NOT_FOUND)
+        raise HeapxError("no block or variable is called %s" % place, "`%s` lists the names there are" % ask("owners"), code=NOT_FOUND)
     return address

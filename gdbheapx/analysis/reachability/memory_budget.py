@@ -4,6 +4,7 @@ from typing import Optional, Tuple
 
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import ask
 from gdbheapx.own_memory import allowed_bytes
 from gdbheapx.problems import OUT_OF_MEMORY
 from gdbheapx.session import Session
@@ -51,7 +52,7 @@ def check_least(session: Session, each_bytes: int, indexed: bool = False) -> Non
     if needed > max(allowed, LITTLE_BYTES):
         what = say("this takes about %s of memory, even without a graph, and this process may use %s", Size(needed), Size(allowed))
         raise HeapxError(
-            what, "run it where there is more memory; `gdbheapx arenas` and `chunks --histogram` take little", code=OUT_OF_MEMORY
+            what, "run it where there is more memory; `%s` takes little" % ask("chunks --histogram"), code=OUT_OF_MEMORY
         )
 
 
@@ -69,4 +70,4 @@ def check(session: Session) -> None:
     lacking = fits(session, OWNERS_BYTES)
     if lacking is not None:
         what = say("this takes about %s of memory, and this process may use %s", *map(Size, lacking))
-        raise HeapxError(what, "run it where there is more memory; `gdbheapx leaks` takes little", code=OUT_OF_MEMORY)
+        raise HeapxError(what, "run it where there is more memory; `%s` takes little" % ask("leaks"), code=OUT_OF_MEMORY)

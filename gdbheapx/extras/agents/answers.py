@@ -104,7 +104,7 @@ class Answers:
         fixed = asked.core or asked.snapshot or asked.pid
         self.fixed, self.older = None if fixed is None else str(fixed), older
         if older is not None and self._check(older) == take.PROCESS:
-            raise UsageError("--older %s is a process" % older, "give a snapshot or a core: gdbheapx --pid %s snapshot FILE" % older)
+            raise UsageError("--older %s is a process" % older, "take a snapshot: %s" % hints.about("process", older, "snapshot old.snap"))
 
     def ask(self, tool: str, arguments: Mapping[str, Any], *words: str, limit: int = LIMIT, target: Optional[str] = None) -> Dict[str, Any]:
         """The answer of a command with these words. HeapxError where there is none."""

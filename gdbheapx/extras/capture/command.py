@@ -35,6 +35,7 @@ from gdbheapx.extras.capture.decision import (
     tell,
 )
 from gdbheapx.extras.capture.folder import SHARE, Folder
+from gdbheapx.hints import run
 from gdbheapx.invocation import DUMPED, Invocation, Shell, understand
 from gdbheapx.own_memory import goes_first
 from gdbheapx.problems import NO_ANSWER, PROCESS_ENDED, Code, Severity
@@ -75,9 +76,9 @@ def make(invocation: Invocation, shell: Shell, dumps: Dumps) -> int:
         if options.listen is not None:
             return listen(invocation, shell, dumps)
         if options.pid is None:
-            raise UsageError("capture requires the process id that the kernel gives (%P)", "see gdbheapx capture --show-pattern")
+            raise UsageError("capture requires the process id that the kernel gives (%P)", "see " + run("capture --show-pattern"))
         if os.isatty(0):
-            raise UsageError("capture reads the core that the kernel writes to standard input", "see gdbheapx capture --show-pattern")
+            raise UsageError("capture reads the core that the kernel writes to standard input", "see " + run("capture --show-pattern"))
         return handle(invocation, shell, dumps)
     except HeapxError as error:
         return shell.failed(error, False)

@@ -14,6 +14,7 @@ from typing import Dict, Optional, Sequence
 from gdbheapx.descriptors import open_standard
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.capture import decision as decisions
+from gdbheapx.hints import run
 from gdbheapx.problems import BUSY, CANNOT_WRITE, NO_PROCESS, UNSAFE_PATH
 
 DEFAULT_FOLDER = "/var/lib/gdbheapx"
@@ -121,7 +122,7 @@ def take(path: str, status: Dict[str, str], seconds: float) -> Turn:
     """Wait for a turn for the process with this /proc/PID/status, at its user's expense. HeapxError where there is none."""
     uid = status.get("Uid", "").split()[:1]
     if not uid:
-        raise HeapxError("there is no process that crashes", "see gdbheapx capture --show-pattern", code=NO_PROCESS)
+        raise HeapxError("there is no process that crashes", "see " + run("capture --show-pattern"), code=NO_PROCESS)
     return Turn(path, int(uid[0]), seconds)
 
 

@@ -7,6 +7,7 @@ from gdbheapx import api, child_python, runner
 from gdbheapx.command import Answer, Options
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.extras.explore.view import Shown, View
+from gdbheapx.hints import ask, run
 from gdbheapx.invocation import Invocation, Shell
 from gdbheapx.problems import MISSING_PACKAGE, NO_TARGET, SHELL_ONLY
 from gdbheapx.session import Session
@@ -29,13 +30,13 @@ def make(invocation: Invocation, shell: Shell) -> int:
 def _explore(invocation: Invocation, shell: Shell) -> int:
     asked, options = invocation.asked, invocation.options
     if asked.pid is not None:
-        hint = "take a snapshot, and explore that: gdbheapx --pid %d snapshot FILE" % asked.pid
+        hint = "take a snapshot, and explore that: %s, then %s" % (ask("snapshot now.snap"), run("explore now.snap"))
         raise UsageError("explore looks at files: a process would stand still for it", hint)
     path = options.file or asked.core or asked.snapshot
     if path is None:
-        raise UsageError("explore requires a core or a snapshot", "gdbheapx explore FILE", code=NO_TARGET)
+        raise UsageError("explore requires a core or a snapshot", "name one: gdbheapx explore FILE", code=NO_TARGET)
     if not (os.isatty(0) and os.isatty(1)):
-        raise HeapxError("explore requires a terminal", "in scripts: gdbheapx report, owners, census, refs", code=SHELL_ONLY)
+        raise HeapxError("explore requires a terminal", "in scripts: %s" % ask("report --json"), code=SHELL_ONLY)
     try:
         from gdbheapx.extras.explore.app import Explorer
     except ImportError as error:

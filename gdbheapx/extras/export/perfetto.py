@@ -16,6 +16,7 @@ from gdbheapx.analysis.census import find, owned
 from gdbheapx.analysis.census.owned import Frame, Stack
 from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget, regions
 from gdbheapx.extras.export.pprof import MASK, Message, varint
+from gdbheapx.hints import ask
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, NO_SLOT
 from gdbheapx.report.csv_rows import clean
 from gdbheapx.session import Session
@@ -75,7 +76,7 @@ def find_objects(session: Session, is_gathered: bool) -> Iterator[Object]:
         if count <= MOST_OBJECTS:
             return single(session, told, tallied)
         what = "%s objects are more than a viewer shows (%s): those with the same owners are one" % (number(count), number(MOST_OBJECTS))
-        session.problem(problems.OBJECTS_GATHERED, None, what, "a part of them: `gdbheapx owners --of ADDR`", partial=False)
+        session.problem(problems.OBJECTS_GATHERED, None, what, "a part of them: %s" % ask("owners --of ADDR"), partial=False)
         return gathered(owned.stacks_of(session, told, tallied))
     return gathered(owned.find_stacks(session))
 

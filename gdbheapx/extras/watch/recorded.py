@@ -17,7 +17,7 @@ from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import FILE_UNREADABLE, WRONG_FILE
 from gdbheapx.snapshot import codec
 
-HINT = "give a file that `gdbheapx --pid N watch --jsonl FILE` has written"
+HINT = "give a file that `gdbheapx -p PID watch --jsonl FILE` has written"
 START = b'{"kind": "start"'
 """How the line of a start begins, as table.py writes it."""
 MOST_LINE_BYTES = 1 << 20

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional
 from gdbheapx.allocators.metering import Figure, Meter, Reading, nothing
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, StopOver
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import InContainer, ProcessCounters, ProcessPages
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import NO_COUNTERS, NOT_LIVE
@@ -109,7 +110,7 @@ class Sampler:
         target = session.target
         counting = target.counters()
         if counting is None or target.pid is None:
-            raise HeapxError("watch needs a process that runs on this machine", "give --pid N", code=NOT_LIVE)
+            raise HeapxError("watch needs a process that runs on this machine", "name it: gdbheapx -p PID watch", code=NOT_LIVE)
         self.pid: int = target.pid
         self._counting = counting
         self.name = counting.name() or "?"
@@ -119,7 +120,7 @@ class Sampler:
             if heap not in heaps:
                 what = "%s has no counters that can be read while the process runs: its memory is in none of these figures"
                 session.problem(
-                    NO_COUNTERS, None, what % heap.info.id, "`gdbheapx arenas` shows it at one moment", heap.info.owns_malloc is not False
+                    NO_COUNTERS, None, what % heap.info.id, "at one moment: " + ask("arenas"), heap.info.owns_malloc is not False
                 )
         self._meters: List[Meter] = [heap.capabilities["meter"]() for heap in heaps]
         self.watched = [Watched(meter.info, meter.figures, session.heaps.dry_run(heap)) for meter, heap in zip(self._meters, heaps)]

@@ -63,7 +63,7 @@ def next_steps(code: Optional[str]) -> List[Step]:
     steps = {
         codes.ABORTED_IN_MALLOC: [Step(ask("check"), "shows which rules of malloc are broken, and where")],
         codes.ARENAS_LEFT: [Step(ask("arenas"), "shows what is free in each arena, and which have no thread"), tunables],
-        codes.UNMERGED: [Step(ask("bins"), "shows what is in fastbins, arena by arena"), Step(ask("arenas"), "shows what is free in each arena")],
+        codes.UNMERGED: [Step(ask("bins"), "shows what is in fastbins, by arena"), Step(ask("arenas"), "shows what is free in each arena")],
         codes.FREED_AND_HELD: [trim, tunables],
         codes.FREE_BETWEEN: [Step(ask("arenas"), "shows for each arena what is free, and what of that a trim would return")],
         codes.PART_HELD: [trim],
@@ -500,7 +500,7 @@ def _trim_hint(sums: Figures) -> Optional[Said]:
     if 2 * sums.hugetlb_bytes > (sums.taken_bytes or 0):
         return say("no trim returns pages of hugetlbfs; malloc_trim(0) would return %s of other pages", Size(total))
     if sums.is_core:
-        unknown = "; on the live process `gdbheapx trim --dry-run` shows how much of that is in RAM" if total else ""
+        unknown = "; how much of that was in RAM is not in the core" if total else ""
         return say("malloc_trim(0) would have returned %s%s", Size(total), unknown)
     if resident is not None and 20 * resident < total:
         return say("a trim gains nothing: %s of free pages are back with the OS already", Size(total - resident))
@@ -534,7 +534,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
                     Size(case.free),
                     Size(sums.reclaimable_bytes),
                 ),
-                "`gdbheapx pins` shows which used chunks keep it; a trim does not return it",
+                "`%s` shows which used chunks keep it; a trim does not return it" % ask("pins"),
                 codes.SMALL_PIECES,
                 size_bytes=case.between,
             )

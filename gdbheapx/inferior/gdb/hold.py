@@ -12,6 +12,7 @@ from typing import Dict, List, Optional, Tuple
 
 from gdbheapx.budget import NEVER
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import about
 from gdbheapx.inferior.base import Module
 from gdbheapx.inferior.gdb import inferior as gdb_inferior
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
@@ -113,7 +114,7 @@ class Hold:
                 )
             raise HeapxError(
                 "gdb cannot attach to process %d: %s" % (self.pid, error.message),
-                "see `gdbheapx --pid %d doctor`" % self.pid,
+                "see " + about("process", str(self.pid), "doctor"),
                 code=GDB_FAILED,
             )
         self.attached = True

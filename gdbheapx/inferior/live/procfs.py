@@ -6,6 +6,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import RegularFile, TargetPath
+from gdbheapx.hints import about
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.elf.file import Header, parse_auxv, parse_header
 from gdbheapx.problems import ALREADY_TRACED, NO_PROCESS, NOT_PERMITTED, PROC_UNUSABLE, PROCESS_ENDED
@@ -197,7 +198,8 @@ def check_alive(pid: int) -> None:
             code=NO_PROCESS,
         )
     if int(fields.get("Tgid", pid)) != pid:
-        raise HeapxError("%d is a thread of process %s" % (pid, fields["Tgid"]), "use --pid %s" % fields["Tgid"], code=NO_PROCESS)
+        whole = fields["Tgid"]
+        raise HeapxError("%d is a thread of process %s" % (pid, whole), "use " + about("process", whole, "report"), code=NO_PROCESS)
     holder = tracer(pid)
     if holder and holder.pid != os.getpid():
         raise HeapxError(

@@ -47,10 +47,10 @@ def _profiled(state: JemallocConditions) -> Finding:
     if state.prof_active is False:
         hint = "%s with true starts it; what was allocated until then stays out of the profile" % state.names.call('"prof.active"')
         return Finding("heap profiling is on, but sampling is off", "opt.prof is true, prof.active is false", hint, codes.PROFILING)
-    hint = "the profile shows which callers allocated the memory in use: gdbheapx profile -o FILE"
+    hint = "which callers allocated the memory in use: %s" % ask("profile -o heap.prof")
     if state.prof_asked is False:
         what, evidence = "heap profiling was switched on after the start", "opt.prof_active is false, prof.active is true"
-        hint = "what was allocated before is not in the profile; gdbheapx profile -o FILE says how much of the memory in use it covers"
+        hint = "what was allocated before is not in the profile; how much it covers: %s" % ask("profile -o heap.prof")
         return Finding(what, evidence, hint, codes.PROFILING)
     return Finding("heap profiling is on", "opt.prof is true", hint, codes.PROFILING)
 
@@ -64,7 +64,7 @@ def _unheeded(state: JemallocConditions) -> List[Finding]:
         lines.append(Finding(what, evidence, "this build reads %s" % state.names.conf_variable, codes.OPTIONS_UNREAD))
     if state.refused:
         evidence = ", ".join("%s (%s)" % (one.option, one.why) for one in state.refused)
-        hint = "gdbheapx tunables shows the options in force"
+        hint = "the options in force: %s" % ask("tunables")
         lines.append(Finding("options were set that are not in force", evidence, hint, codes.OPTIONS_REFUSED))
     return lines
 
@@ -103,15 +103,15 @@ def _blind(version: Optional[str], tickers: TickerReport, state: JemallocConditi
         words = ("1 thread is", "its", "it never returns") if blind == 1 else ("%d threads are" % blind, "their", "they never return")
         what = "%s blind: %s first call to jemalloc was free(), and because of a bug in jemalloc %s %s unused pages"
         where = [arena for arena in tickers.arenas if arena.blind_threads]
-        hint = "these arenas are still purged; gdbheapx tickers names the blind threads and shows who purges"
+        hint = "these arenas are still purged; the blind threads, and who purges: %s" % ask("tickers")
         if any(arena.verdict not in ("purged", "at-once") for arena in where):
             around = state.names.call('"background_thread"') + " with true" if state.background_asked else BACKGROUND.value
-            hint = "gdbheapx tickers names the threads; fixed in jemalloc 5.3.0; workaround: " + around
+            hint = "fixed in jemalloc 5.3.0; workaround: %s; the threads: %s" % (around, ask("tickers"))
         lines.append(Finding(what % (*words[:2], release, words[2]), _held_by_blind(where), hint, codes.BLIND_THREADS))
     if unknown:
         what = "cannot determine the state of %s, and jemalloc %s has the bug that makes threads blind"
         known = what % (plural(unknown, "thread"), release)
-        lines.append(Finding(known, "gdbheapx tickers shows why", None, codes.THREADS_NOT_JUDGED))
+        lines.append(Finding(known, "the reason: %s" % ask("tickers"), None, codes.THREADS_NOT_JUDGED))
     return lines
 
 
@@ -239,7 +239,7 @@ def next_steps(
     if code in (codes.UNUSED_PAGES, codes.PART_HELD) and found.worth_purging:
         why = "shows for each arena how long unused pages may stay, when it last returned some, and which threads can do it"
         steps.append(Step(ask("decay"), why))
-        outside = "; from outside: gdbheapx purge" if found.can_purge else ""
+        outside = "; from outside: %s" % ask("purge") if found.can_purge else ""
         call = Step(names.call(PURGE), say("in the program returns %s to the OS now%s", Size(found.purgeable_bytes), outside))
         steps.append(programs.purge_hint(modules) or call)
         steps += _against_hoarding(tickers, state)
@@ -253,7 +253,7 @@ def next_steps(
     if code == codes.IN_USE and state.has_prof and not state.prof:
         steps.append(Step(names.setting("prof:true"), "at the next start records which code allocates"))
     if state.prof and state.prof_active is not False:
-        steps.append(Step(ask("profile -o FILE"), "writes which code allocated the memory in use, for jeprof"))
+        steps.append(Step(ask("profile -o heap.prof"), "writes which code allocated the memory in use, for jeprof"))
     elif state.prof and code == codes.IN_USE:
         steps.append(Step(names.call('"prof.active"'), "with true in the program: records which code allocates from then on"))
     if 10 * (found.cached_bytes or 0) > found.held_bytes:

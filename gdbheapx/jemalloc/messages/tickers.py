@@ -4,6 +4,7 @@ from typing import Any, Container, Dict, List, NamedTuple, Optional, Sequence, T
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import Table, columns_of
+from gdbheapx.hints import ask
 from gdbheapx.jemalloc.purging.outlook import AT_ONCE, QUIET
 from gdbheapx.jemalloc.purging.tickers import BLIND, VERDICTS
 from gdbheapx.jemalloc.records import DecayRow, TickerArena, TickerReport, TickerThread
@@ -166,7 +167,7 @@ def cured(threads: Sequence[Any], stopped_ms: Optional[float]) -> Page:
     if not threads:
         yield "no thread is blind: nothing was written"
     if any(row.cured for row in threads):
-        yield "what they keep is returned as they work, within the decay time; `gdbheapx purge` returns it now"
+        yield "what they keep is returned as they work, within the decay time; `%s` returns it now" % ask("purge")
     if stopped_ms is not None:
         yield "the process was stopped for %.1f ms in total, and is running again" % stopped_ms
     yield ""

@@ -9,6 +9,7 @@ from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.measured import NO_HUGE, NO_OBLIVIOUS
 from gdbheapx.allocators.records import Part, Surroundings
 from gdbheapx.columns import add
+from gdbheapx.hints import ask
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocFacts, PublicNames
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Said, Size, join_sentences, say, share
@@ -449,7 +450,7 @@ def purge_hint(found: Figures) -> Said:
     """What a purge of all arenas would give."""
     here, where = found.unused_here_bytes, "the core" if found.is_core else "RAM now"
     in_ram = "" if here is None else say(", %s of it in %s", Size(here), where)
-    who = "gdbheapx purge" if found.can_purge else "a purge"
+    who = "`%s`" % ask("purge") if found.can_purge else "a purge"
     return say("%s would return %s to the OS%s", who, Size(found.told_unused_bytes), in_ram)
 
 

@@ -7,6 +7,7 @@ from gdbheapx.allocators.records import HeapContext
 from gdbheapx.allocators.returning import DryRun, Portion, Predicted
 from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.errors import HeapxError, Refusal
+from gdbheapx.hints import ask
 from gdbheapx.inferior.standing import Standing
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.detection import layouts
@@ -64,7 +65,7 @@ def dry_run(
     allocator."""
     purged = [row for row in rows if arena in (None, row.index)]
     if not purged:
-        raise HeapxError("arena %s not found" % arena, "see `gdbheapx arenas`", code=NOT_FOUND)
+        raise HeapxError("arena %s not found" % arena, "see " + ask("arenas"), code=NOT_FOUND)
     shown = [row for row in purged if row.reclaimable_bytes or row.reclaimable_bytes is None]
     table = Table(_COLUMNS, shown) if shown else None
     made = DryRun(PURGE, unused(purged, page_bytes), [{key: getattr(row, key) for key in KEYS} for row in purged], table, is_live)
@@ -89,7 +90,7 @@ def check_hooks(context: Context, arenas: Sequence[Arena], only: Optional[int]) 
         base = arena.read().get("base")
         hooks = context.view("base_s", base).get("ehooks.ptr", "extent_hooks") if base else None
         if not own or not hooks:
-            raise Refusal("cannot determine whether arena %d uses custom extent hooks" % arena.index, "see `gdbheapx doctor`")
+            raise Refusal("cannot determine whether arena %d uses custom extent hooks" % arena.index, "see " + ask("doctor"))
         if hooks not in own:
             raise Refusal(
                 "arena %d uses custom extent hooks; their side effects are unknown" % arena.index, "purge another arena with --arena I"
@@ -126,7 +127,7 @@ class Purge(OfJemalloc, Plan):
     """CTL_RO_NL_GEN (ctl.c): takes no lock and bears null for what it would fill, which others, such as arenas.narenas up to 5.2.1, do
     not."""
     arguments = (0, 0, 0, 0)
-    damaged = ("jemalloc's heap", "a call could crash the process", "see `gdbheapx arenas`")
+    damaged = ("jemalloc's heap", "a call could crash the process", "see " + ask("arenas"))
 
     def __init__(self, around: HeapContext, anew: Open, portion: Portion, jemalloc: Jemalloc) -> None:
         self.of(jemalloc)
@@ -158,7 +159,7 @@ class Purge(OfJemalloc, Plan):
         predicted = self._unused(heap)
         in_time(self.budget)
         if self.portion.arena not in (None, *(row.index for row in heap.arenas())):
-            raise Refusal("arena %s not found" % self.portion.arena, "see `gdbheapx arenas`", code=NOT_FOUND)
+            raise Refusal("arena %s not found" % self.portion.arena, "see " + ask("arenas"), code=NOT_FOUND)
         return predicted
 
     def kept(self) -> Optional[Mapping[str, Optional[int]]]:
@@ -196,7 +197,7 @@ class Cure(OfJemalloc, CurePlan):
 
     def __init__(self, around: HeapContext, anew: Open, jemalloc: Jemalloc) -> None:
         if not layouts.has_ticker_bug(jemalloc.types, jemalloc.version):
-            raise Refusal("jemalloc %s does not have this bug: no thread can be blind" % jemalloc.version_name, "see `gdbheapx decay`")
+            raise Refusal("jemalloc %s does not have this bug: no thread can be blind" % jemalloc.version_name, "see " + ask("decay"))
         self.of(jemalloc)
         self.target, self.anew = around.target, anew
 
@@ -210,10 +211,10 @@ class Cure(OfJemalloc, CurePlan):
         if only is not None:
             pairs = [(tsd, judgement) for tsd, judgement in pairs if tsd.lwp == only]
             if not pairs:
-                raise Refusal("thread %d not found" % only, "see `gdbheapx tickers`", code=NOT_FOUND)
+                raise Refusal("thread %d not found" % only, "see " + ask("tickers"), code=NOT_FOUND)
             judgement = pairs[0][1]
             if judgement.verdict != BLIND:
-                raise Refusal("thread %d is not blind (%s: %s)" % (only, judgement.verdict, judgement.why), "see `gdbheapx tickers`")
+                raise Refusal("thread %d is not blind (%s: %s)" % (only, judgement.verdict, judgement.why), "see " + ask("tickers"))
         blind = [tsd for tsd, judgement in pairs if judgement.verdict == BLIND]
         return [Suspect(tsd.lwp, tsd.address + place.offset if tsd.address is not None else None) for tsd in blind]
 

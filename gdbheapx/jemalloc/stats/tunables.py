@@ -3,6 +3,7 @@
 import re
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Union
 
+from gdbheapx.hints import ask
 from gdbheapx.jemalloc.context import Context
 from gdbheapx.jemalloc.purging import background
 from gdbheapx.jemalloc.records import RefusedOption
@@ -204,7 +205,7 @@ MEANINGS = {
     "junk": "memory is filled on allocation or free: slow, and touches every page",
     "zero": "new memory is zeroed",
     "abort_conf": "an invalid option aborts the program",
-    "prof": "allocations are sampled for heap profiles: `gdbheapx profile`",
+    "prof": "allocations are sampled for heap profiles: `%s`" % ask("profile -o heap.prof"),
     "prof_active": "sampling is on",
     "lg_prof_sample": "log2 of the mean number of bytes between samples",
     "prof_accum": "profiles include everything that was ever allocated",
@@ -221,7 +222,7 @@ def _meaning(name: str, value: Any, now: Any) -> str:
     force = value if now is None else now
     remark = _REMARKS.get((name, force), "") if isinstance(force, (bool, int)) else ""
     if name in ("dirty_decay_ms", "muzzy_decay_ms") and now is not None and now != value:
-        remark += ("; " if remark else "") + "changed for arenas made since then: `gdbheapx decay` shows the value of each arena"
+        remark += ("; " if remark else "") + ("changed for arenas made since then: `%s` shows the value of each arena" % ask("decay"))
     return text + ("; " if text and remark else "") + remark
 
 

@@ -3,6 +3,7 @@
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
+from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Thread
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
@@ -229,7 +230,7 @@ def _compare(context: Context, records: Sequence[Tsd]) -> None:
 def _from_lists(context: Context, reader: _Reader, threads: Sequence[Thread], listed: Sequence[Arena]) -> Tsds:
     """Without thread-local storage: initialised threads from tsd_nominal_tsds, or from the tcaches on the arenas' lists."""
     ring = nominal_list(context)
-    hint = "see `gdbheapx doctor`"
+    hint = "see " + ask("doctor")
     if ring is not None:
         addresses = ring.elements
         context.report(

@@ -13,7 +13,7 @@ from gdbheapx.verdict import SMALL_BYTES, Verdict, of_lines
 NO_CALL = "musl has no malloc_trim and no setting: it unmaps a group of slots as soon as the last block in it is freed"
 STOPPED = "musl stopped the process: the heap is damaged, or a stack guard was overwritten"
 STOPPED_HOW = "it stands on the instruction by which musl's checks raise SIGSEGV"
-STOPPED_HINT = "`gdbheapx check` shows damage; where there is none, a pointer was freed twice, or was never malloc's"
+STOPPED_HINT = "`%s` shows damage; where there is none, a pointer was freed twice, or was never malloc's" % ask("check")
 MUCH_OVERHEAD = 4
 """It is told from this part (1/MUCH_OVERHEAD) of what is held on."""
 
@@ -83,7 +83,7 @@ def _findings(row: MuslArena, told_bytes: int) -> List[Finding]:
         Finding(
             what,
             known,
-            "fewer, larger blocks have less of it; `gdbheapx bins` shows slack by size class",
+            "fewer, larger blocks have less of it; `%s` shows slack by size class" % ask("bins"),
             findings.METADATA,
             size_bytes=overhead,
         )

@@ -232,7 +232,7 @@ def test_steps_of_a_leak() -> None:
         name: " ".join(jemalloc_findings.next_steps("in-use", figures(), tickers([], []), conditions, []))
         for name, conditions in {"on": state(prof=True), "off": state(), "never": state(has_prof=False)}.items()
     }
-    assert "profile -o FILE" in steps["on"] and "prof:true" in steps["off"] and "prof" not in steps["never"]
+    assert "profile -o heap.prof" in steps["on"] and "prof:true" in steps["off"] and "prof" not in steps["never"]
 
 
 def test_programs_that_can_purge_themselves() -> None:

@@ -89,7 +89,7 @@ def on_glibc(**fields: Any) -> Callable[[], Iterable[Finding]]:
 
 GLIBC = {
     "small": Case(on_glibc(system_bytes=MB // 2, used_bytes=0, free_bytes=0), [codes.SMALL_HEAP], ["512.0 KiB requested"]),
-    "leak": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB), [codes.IN_USE], ["90.0 MiB of 100.0 MiB (90 %) are allocated by the program", "gdbheapx diff"]),
+    "leak": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB), [codes.IN_USE], ["90.0 MiB of 100.0 MiB (90 %) are allocated by the program", "`diff now.snap`"]),
     "hoarding": Case(on_glibc(), [codes.FREED_AND_HELD], ["50.0 MiB of 100.0 MiB (50 %) are free memory that malloc keeps", "malloc_trim(0) would return 40.0 MiB to the OS"]),
     "fragmented": Case(on_glibc(reclaimable_bytes=15 * MB, top_bytes=5 * MB), [codes.FREE_BETWEEN], ["50.0 MiB of 100.0 MiB (50 %) are free between blocks in use", "would return 15.0 MiB"]),
     "half in RAM": Case(
@@ -119,7 +119,7 @@ GLIBC = {
     "a core that lacks free pages": Case(
         on_glibc(is_core=True, reclaimable_taken_bytes=0, taken_bytes=60 * MB), [codes.IN_USE], ["50.0 MiB of 60.0 MiB (83 %)", "40.0 MiB more are free and not in the core"]
     ),
-    "a core": Case(on_glibc(is_core=True), [codes.FREED_AND_HELD], ["would have returned 40.0 MiB; on the live process"]),
+    "a core": Case(on_glibc(is_core=True), [codes.FREED_AND_HELD], ["would have returned 40.0 MiB; how much of that was in RAM"]),
     "arenas left behind": Case(
         on_glibc(system_bytes=204 * MB, used_bytes=MB, free_bytes=203 * MB, fast_bytes=175 * MB, fast_chunks=1600000, reclaimable_bytes=9 * MB, reclaimable_resident_bytes=9 * MB, left_arenas=15, left_bytes=190 * MB, arenas=16),
         [codes.ARENAS_LEFT, codes.FASTBINS, codes.MANY_ARENAS],
@@ -383,7 +383,7 @@ JEMALLOC = {
     ),
     "fragmented everywhere": Case(on_jemalloc(used_bytes=10 * MB, free_regions_bytes=30 * MB), [codes.FREE_REGIONS], ["spread over all sizes; no purge"]),
     "mixed": Case(on_jemalloc(used_bytes=70 * MB, dirty_bytes=30 * MB), [codes.PART_HELD], ["a purge would return 30.0 MiB"]),
-    "mixed, where it may be purged": Case(on_jemalloc(used_bytes=70 * MB, dirty_bytes=30 * MB, can_purge=True), [codes.PART_HELD], ["gdbheapx purge would return 30.0 MiB"]),
+    "mixed, where it may be purged": Case(on_jemalloc(used_bytes=70 * MB, dirty_bytes=30 * MB, can_purge=True), [codes.PART_HELD], ["`purge` would return 30.0 MiB"]),
     "free regions beside": Case(
         on_jemalloc([slabs(64, 30 * MB)], used_bytes=30 * MB, free_regions_bytes=30 * MB, dirty_bytes=40 * MB), [codes.PART_HELD, codes.FREE_REGIONS], ["30.0 MiB (30 %)"]
     ),
@@ -399,7 +399,7 @@ JEMALLOC = {
     "metadata": Case(on_jemalloc(used_bytes=60 * MB, metadata_bytes=40 * MB), [codes.PART_HELD, codes.METADATA], ["40.0 MiB (40 %)", "(narenas)"]),
     "no statistics": Case(told([], [], conditions(has_stats=False), metadata_bytes=None), [codes.NO_STATISTICS], ["--disable-stats (Rust: switch on the feature `stats`)"]),
     "metadata unknown": Case(told([], [], metadata_bytes=None), [codes.METADATA_UNKNOWN], ["cannot read the counters"]),
-    "profiling": Case(told([], [], conditions(prof=True)), [codes.PROFILING], ["profile -o FILE"]),
+    "profiling": Case(told([], [], conditions(prof=True)), [codes.PROFILING], ["profile -o heap.prof"]),
     "damaged": Case(told([], [], rows=[jemalloc_arena(1, unparsed_bytes=MB)]), [codes.DAMAGED], ["1.0 MiB of extents"]),
     "one not judged": Case(told(["unknown"], []), [codes.THREADS_NOT_JUDGED], ["the state of 1 thread, and jemalloc 5.2.1"]),
     "two not judged": Case(told(["unknown"] * 2, []), [codes.THREADS_NOT_JUDGED], ["the state of 2 threads"]),
@@ -437,7 +437,7 @@ JEMALLOC = {
     ),
     "sampling is off": Case(told([], [], conditions(prof=True, prof_active=False)), [codes.PROFILING], ["sampling is off", 'mallctl("prof.active") with true starts it']),
     "sampling began late": Case(
-        told([], [], conditions(prof=True, prof_asked=False, prof_active=True)), [codes.PROFILING], ["switched on after the start", "says how much of the memory in use it covers"]
+        told([], [], conditions(prof=True, prof_asked=False, prof_active=True)), [codes.PROFILING], ["switched on after the start", "how much it covers: profile"]
     ),
     "a variable that this build does not read": Case(
         told([], [], conditions(names=PublicNames("_rjem_", "_RJEM_MALLOC_CONF"), unread_variables=["MALLOC_CONF"])),
@@ -512,7 +512,7 @@ JEMALLOC = {
     ),
     "steps, fragmented": Case(steps(codes.FREE_REGIONS), ["bins"]),
     "steps, leak": Case(steps(codes.IN_USE), ["chunks --histogram", "chunks --status used --sort size", "MALLOC_CONF=prof:true"]),
-    "steps, a leak that is profiled": Case(steps(codes.IN_USE, state=conditions(prof=True)), ["chunks --histogram", "chunks --status used --sort size", "profile -o FILE"]),
+    "steps, a leak that is profiled": Case(steps(codes.IN_USE, state=conditions(prof=True)), ["chunks --histogram", "chunks --status used --sort size", "profile -o heap.prof"]),
 }
 
 # ---------------------------------------------------------------------------------------------------- memory
@@ -676,7 +676,7 @@ def check_whole(text: str) -> None:
     """Nothing is left to be filled in, nothing unknown was put in, and it ends as a line does here: without a full stop."""
     assert text and text == text.strip() and "  " not in text, text
     assert not re.search(r"%[sdrx(]|%\.\d|\{\w*\}|\bNone\b|\bTrue\b|\bFalse\b|<[\w.]+ object|nan\b", text), text
-    assert re.search(r"[\w)%\]'\"]$", text), text
+    assert re.search(r"[\w)%\]'\"`]$", text), text
     assert text.count("(") == text.count(")"), text
 
 

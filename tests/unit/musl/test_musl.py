@@ -10,6 +10,7 @@ import pytest
 from gdbheapx import verdict
 from gdbheapx.allocators.records import Surroundings, heap_context
 from gdbheapx.budget import Budget
+from gdbheapx.hints import bare
 from gdbheapx.inferior.base import Module, Thread
 from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.common.twin.kernel import PythonKernel
@@ -224,7 +225,7 @@ def test_verdicts(parts: Tuple[int, int, int], kind: str, code: str) -> None:
     judged = judge(facts(*parts), Surroundings(1, [], None, taken_bytes={"musl": sum(parts)}))
     assert (judged.verdict.kind, judged.verdict.code) == (kind, code)
     steps = {"in-use": ["chunks", "chunks"], "free-regions": ["pins"], "part-held": ["chunks", "pins"]}
-    assert [step.split()[0] for step in judged.next_steps] == steps.get(code, [])
+    assert [bare(step).split()[0] for step in judged.next_steps] == steps.get(code, [])
 
 
 def test_large_blocks_that_were_never_written_to_decide_nothing() -> None:

@@ -11,6 +11,7 @@ from gdbheapx.analysis.reachability.leaks import Group, Leaks, LostMapping
 from gdbheapx.analysis.reachability.owners import SHARED, Accumulation, Division, HoldingBlock, Owned, Owners, Suspect, named
 from gdbheapx.analysis.reachability.refs import Chain, Holder, Refs, Step
 from gdbheapx.command import Style
+from gdbheapx.hints import ask
 from gdbheapx.kernel.blocks.graph import EVIDENCE, Habit, Sum
 from gdbheapx.model import Address
 from gdbheapx.report import leaks_text, reach_text
@@ -35,12 +36,12 @@ def test_leaks() -> None:
     assert "Leaked: nothing" in said(found()) and "Possibly" not in said(found()) and "owners" in said(found())
     text = said(found(leaked=Sum(7, 168), roots=2, groups=[LOST, LOST], maybe=Sum(1, 8), maybe_by={"inside": Sum(1, 8)}), 1)
     assert "168 bytes in 7 blocks" in text and "reachable from 2 leak roots" in text
-    assert "To inspect one: `gdbheapx whatis 0x10 --holders`" in text
+    assert "To inspect one: " + ask("whatis 0x10") in text
     assert "whatis" not in "\n".join(leaks_text.lines(Style(plain_bytes=False, color=False), found(groups=[LOST]), None, None, False))
     assert "at most" not in text
     for leaked, can, wanted in ((Sum(7, 9000), True, True), (Sum(7, 8999), True, False), (Sum(7, 9000), False, False), (NOTHING, True, False)):
         lines = leaks_text.lines(Style(plain_bytes=False, color=False), found(leaked=leaked), None, None, can_look_again=can)
-        assert ("`gdbheapx leaks --weak`" in "\n".join(lines)) == wanted
+        assert (ask("leaks --weak") in "\n".join(lines)) == wanted
     text_of_some = said(found(leaked=Sum(7, 168), is_upper_bound=True))
     assert "Leaked: at most 168 bytes" in text_of_some and "fewer may be leaked" in text_of_some
     assert "only through a pointer into its middle" in text and "0x10" in text and "1 more group: --limit N" in text
@@ -111,4 +112,5 @@ def test_suspects_have_the_types_that_whatis_knows() -> None:
     known = named(answer, {0x20: "etree.XMLParser", 0x30: "etree._Context", 0x60: "Session"}).suspects[0]
     assert "which etree.XMLParser 0x20 and etree._Context of so+0x4f hold" in reach_text.suspicion(known)
     assert reach_text.suspicion(known).endswith("; largest parts: block 0x50 (9 bytes) (45 %), Session 0x60 (25 %)")
-    assert "`gdbheapx refs 0x10` shows its references" in "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), answer))
+    assert ask("whatis 0x10") in "
+".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), answer))

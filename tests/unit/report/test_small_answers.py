@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Optional
 
 from gdbheapx.analysis.packs import PackRow
 from gdbheapx.glibc.malloc_info import Mallinfo2, NativeStats, StatsArena
+from gdbheapx.hints import ask
 from gdbheapx.jemalloc.messages.tickers import cured
 from gdbheapx.report import pages
 
@@ -49,7 +50,7 @@ def test_cured_threads_are_named() -> None:
     assert lines == [
         "cured     thread 7 (worker): its ticker was set",
         "NOT cured thread 8: it ended",
-        "what they keep is returned as they work, within the decay time; `gdbheapx purge` returns it now",
+        "what they keep is returned as they work, within the decay time; `%s` returns it now" % ask("purge"),
         "the process was stopped for 3.2 ms in total, and is running again",
         "",
     ]

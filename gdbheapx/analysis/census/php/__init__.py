@@ -10,6 +10,7 @@ from gdbheapx.analysis.census.php.paths import ARRAY_NAME, REFERENCE_NAME, STRIN
 from gdbheapx.analysis.census.php.values import ARRAY, OBJECT, POINTER, REFERENCE, STRING, TEXT, TYPE_AND_MARKS, Globals, Values
 from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Length, Recogniser, Signature, World
 from gdbheapx.analysis.naming.namer import Namer
+from gdbheapx.hints import ask
 from gdbheapx.kernel.blocks.signatures import AT_MOST, EQUAL, FIELD, IN_SET, NOT_EQUAL, USABLE, Condition, NumberSet, SignatureRow
 
 CHUNK_BYTES = 2 << 20
@@ -86,7 +87,7 @@ class Php(Recogniser):
         if found is not None:
             which = found.version or "with interface %d" % found.interface
             what = "PHP %s: its values have no types here; gdbheapx knows those of PHP %s" % (which, RELEASES)
-            world.session.problem(problems.RUNTIME_UNREAD, None, what, "see `report` for all of PHP's memory as one", partial=False)
+            world.session.problem(problems.RUNTIME_UNREAD, None, what, "all of PHP's memory as one: %s" % ask("report"), partial=False)
 
     def lengths(self, world: World) -> Iterable[Length]:
         """Of strings, with their heads and a zero."""

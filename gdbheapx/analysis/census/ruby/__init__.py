@@ -26,6 +26,7 @@ from gdbheapx.analysis.census.world import (
     used_blocks,
 )
 from gdbheapx.analysis.naming.namer import Namer
+from gdbheapx.hints import ask
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, NOT_EQUAL, Condition, NumberSet, SignatureRow
 from gdbheapx.ranges import union
@@ -101,7 +102,7 @@ class Ruby(Recogniser):
         found = release(world)
         if found is not None:
             what = "Ruby %d.%d: its objects have no types here; gdbheapx knows those of Ruby %s" % (*found, RELEASES)
-            world.session.problem(problems.RUNTIME_UNREAD, None, what, "see `report` for all of Ruby's memory as one", partial=False)
+            world.session.problem(problems.RUNTIME_UNREAD, None, what, "all of Ruby's memory as one: %s" % ask("report"), partial=False)
 
     def _of_class(self, found: Objects, kind: int, class_: int) -> Signature:
         """By its class's name; an object whose class has none, by its type."""
