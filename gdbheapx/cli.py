@@ -125,7 +125,7 @@ def dispatch(words: List[str]) -> int:
     try:
         asked, rest = split(words)
     except Wrong as error:
-        return wrong(words, str(error))
+        return wrong(words, str(error), None, error.hint, error.choices)
     if os.environ.pop(STANDS_BY, None):
         from gdbheapx.extras.watch.standby import stand_by
 
@@ -140,7 +140,7 @@ def dispatch(words: List[str]) -> int:
         try:
             asked, rest = with_target(asked, rest)
         except Wrong as error:
-            return wrong(words, str(error))
+            return wrong(words, str(error), None, error.hint, error.choices)
     has_target = asked.pid is not None or asked.core is not None or asked.snapshot is not None
     if rest[:1] in HELP or not (rest or has_target):
         return show_help(rest, bool(rest))
@@ -312,11 +312,17 @@ def end(words: Sequence[str], error: "HeapxError") -> int:
     return error.exit_code
 
 
-def wrong(words: Sequence[str], line: str, code: Optional["Code"] = None, hint: str = "try: gdbheapx --help") -> int:
-    """Wrong usage: exit code 2."""
+def wrong(
+    words: Sequence[str], line: str, code: Optional["Code"] = None, hint: Optional[str] = None, choices: Sequence[str] = ()
+) -> int:
+    """Wrong usage: exit code 2. `choices`: lines below it."""
     from gdbheapx.errors import UsageError
+    from gdbheapx.report.text import escaped
 
-    return end(words, UsageError(line, hint, code=code))
+    ended = end(words, UsageError(line, hint or "try: gdbheapx --help", code=code))
+    for choice in choices:
+        fail(escaped(choice))
+    return ended
 
 
 def not_in_single(words: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Named
 
 from gdbheapx.catalogue import ALIASES, file_of
 from gdbheapx.errors import UsageError
-from gdbheapx.hints import Write, alone
+from gdbheapx.hints import Write, about, alone, quoted, run
 from gdbheapx.session import Session
 from gdbheapx.stops import READ_STOP_S, Reads
 
@@ -503,11 +503,15 @@ def name_in(words: Sequence[str]) -> str:
     return words[0] if words and not words[0].startswith("-") else DEFAULT
 
 
+MOST_SHORT, NEAR = 3, 0.75
+"""A beginning of a name that is longer than this was meant for it, or a word with so much of it."""
+
+
 def _meant(word: str, known: Sequence[str]) -> Optional[str]:
     """A question about the nearest of them; None where none is near."""
     from difflib import get_close_matches
 
-    found = get_close_matches(word, known, 1)
+    found = [one for one in known if len(word) > MOST_SHORT and one.startswith(word)][:1] or get_close_matches(word, known, 1, NEAR)
     return "did you mean %s?" % found[0] if found else None
 
 
@@ -516,9 +520,14 @@ def name_a_target(words: str) -> str:
     return "name one: gdbheapx -p PID %s, or gdbheapx --core FILE %s" % (words, words)
 
 
+def words_without(words: Sequence[str], unknown: Sequence[str]) -> List[str]:
+    """The words that were understood."""
+    return [quoted(word) for word in words if word not in unknown]
+
+
 def no_such_command(name: str) -> UsageError:
     """There is no command of this name; which is near."""
-    meant = "did you mean --pid %s?" % name if name.isdigit() else _meant(name, names())
+    meant = "did you mean: %s" % about("process", name, DEFAULT) if name.isdigit() else _meant(name, names())
     return UsageError("no such command: %s" % name, meant or "the commands are: %s" % ", ".join(names()))
 
 
@@ -542,7 +551,9 @@ def parse(words: Sequence[str], program: str, evaluate: Optional[Evaluate] = Non
         options, unknown = parser.parse_known_args(rest)
         if unknown:
             flags = [flag for action in parser._actions for flag in action.option_strings]
-            hint = _meant(unknown[0].partition("=")[0], flags) or "try: %s %s --help" % (program, name)
+            hint = _meant(unknown[0].partition("=")[0], flags) or "try: " + run(name + " --help")
+            if unknown[0].isdigit() and command.needs_target:
+                hint = "to ask process %s: %s" % (unknown[0], about("process", unknown[0], " ".join([name, *words_without(rest, unknown)])))
             raise UsageError("%s: unrecognized arguments: %s" % (name, " ".join(unknown)), hint)
         if evaluate is not None:
             _evaluate(command, options, evaluate)

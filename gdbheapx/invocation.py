@@ -81,7 +81,11 @@ class GlobalOptions(NamedTuple):
 
 
 class Wrong(Exception):
-    """Wrong usage, in one line."""
+    """Wrong usage, in one line; with the next step, and lines that name what there is to choose from."""
+
+    def __init__(self, line: str, hint: Optional[str] = None, choices: Sequence[str] = ()) -> None:
+        super().__init__(line)
+        self.hint, self.choices = hint, choices
 
 
 def split(words: Sequence[str]) -> Tuple[GlobalOptions, List[str]]:
@@ -175,13 +179,20 @@ def processes_called(name: str) -> List[int]:
     if not name or name.startswith("-"):
         return []
     named = dict(running())
-    return sorted(pid for pid in named if name in named[pid]) or sorted(pid for pid in named if _first_word(pid) == name)
+    found = sorted(pid for pid in named if name in named[pid])
+    if found:
+        return found
+    typed = {pid: [os.path.basename(word) for word in command_line(pid)] for pid in named}
+    return sorted(pid for pid in typed if typed[pid][:1] == [name]) or sorted(
+        pid for pid in typed if name in typed[pid] and "gdbheapx" not in typed[pid]  # what runs this very command line names it, too
+    )
 
 
-def _first_word(pid: int) -> str:
+def command_line(pid: int) -> List[str]:
+    """The words that a process was started with."""
     from gdbheapx.apart import read_text
 
-    return os.path.basename(os.fsdecode(read_text("/proc/%d/cmdline" % pid).partition(b"\0")[0]))
+    return os.fsdecode(read_text("/proc/%d/cmdline" % pid).rstrip(b"\0")).split("\0")
 
 
 def nothing_called(name: str) -> UsageError:
@@ -201,7 +212,7 @@ def nothing_called(name: str) -> UsageError:
     meant = ["the command %s" % one for one in near(file.replace("_", "-") for file in command_files())]
     for one in near(pids):
         few = pids[one][:MOST_PIDS]
-        meant.append("the process %s (--pid %s)" % (one, " or ".join(map(str, few)) + (" or ..." if len(pids[one]) > len(few) else "")))
+        meant.append("the process %s (-p %s)" % (one, " or ".join(map(str, few)) + (" or ..." if len(pids[one]) > len(few) else "")))
     hint = "did you mean %s?" % ", or ".join(meant) if meant else "gdbheapx --help lists the commands"
     return UsageError("no command, no running process and no file is called %s" % name, hint)
 
@@ -210,12 +221,11 @@ def process_called(name: str) -> int:
     """The one process whose program has this name. Wrong where there is none, or several."""
     found = processes_called(name)
     if len(found) != 1:
-        which = "no process is called %s" % name if not found else "%d processes are called %s: %s" % (
-            len(found),
-            name,
-            ", ".join(map(str, found[:MOST_PIDS])) + (", ..." if len(found) > MOST_PIDS else ""),
-        )
-        raise Wrong("--pid requires a process id, or a name that one process has: %s" % which)
+        if not found:
+            raise Wrong("no process is called %s" % name)
+        shown = ["%8d  %s" % (pid, " ".join(command_line(pid))) for pid in found[:MOST_PIDS]]
+        more = ["%d more" % (len(found) - MOST_PIDS)] if len(found) > MOST_PIDS else []
+        raise Wrong("%s matches %d processes" % (name, len(found)), "give one by its number: gdbheapx -p %d" % found[0], [*shown, *more])
     return found[0]
 
 

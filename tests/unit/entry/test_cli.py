@@ -98,8 +98,10 @@ def test_a_process_by_its_name(tmp_path: Path) -> None:
     while any(Path("/proc/%d/comm" % one.pid).read_text() != program.name + "\n" for one in running):  # Popen is back before exec is done
         time.sleep(0.01)
     try:
-        with pytest.raises(invocation.Wrong, match="2 processes are called %s: %d, %d" % (program.name, *sorted(one.pid for one in running))):
+        with pytest.raises(invocation.Wrong, match="%s matches 2 processes" % program.name) as several:
             invocation.split(["-p", program.name, "report"])
+        assert [line.split() for line in several.value.choices] == [[str(one.pid), str(program), "60"] for one in sorted(running, key=lambda one: one.pid)]
+        assert invocation.processes_called(str(running[0].pid) + ".py") == []
         running[1].kill()
         running[1].wait()
         asked, rest = invocation.split(["-p", program.name, "report"])
@@ -107,13 +109,13 @@ def test_a_process_by_its_name(tmp_path: Path) -> None:
         assert invocation.split(["--pid=%s" % program.name])[0].pid == running[0].pid
         assert invocation.with_target(invocation.split([])[0], [program.name])[0].pid == running[0].pid
         nearly = invocation.nothing_called(program.name[:-1])
-        assert nearly.hint == "did you mean the process %s (--pid %d)?" % (program.name, running[0].pid)
+        assert nearly.hint == "did you mean the process %s (-p %d)?" % (program.name, running[0].pid)
     finally:
         for one in running:
             one.kill()
             one.wait()
     for name in (program.name, "", "-x", "0"):
-        with pytest.raises(invocation.Wrong, match="--pid requires a process id"):
+        with pytest.raises(invocation.Wrong, match="no process is called|requires a process id"):
             invocation.split(["-p", name, "report"])
 
 
