@@ -10,7 +10,7 @@ from gdbheapx.allocators.measured import saved_percent
 from gdbheapx.allocators.records import heap_sum
 from gdbheapx.allocators.returning import ALL
 from gdbheapx.columns import BYTES, TEXT, Column, hidden
-from gdbheapx.hints import ask
+from gdbheapx.hints import ask, words_of
 from gdbheapx.inferior.base import MappingUse
 from gdbheapx.model import Step
 from gdbheapx.ranges import union
@@ -202,7 +202,8 @@ def best(found: WhatIf, refused: Collection[str] = ()) -> Optional[Step]:
 
 def _said(one: Outcome, rss: int) -> Said:
     if one.measured_percent is None:
-        return say("%s saves %s of %s (cost: %s)", one.setting, Size(one.saves_least_bytes), Size(rss), one.cost)
+        setting = "`%s`" % one.setting if words_of(one.setting) is not None else one.setting
+        return say("%s saves %s of %s (cost: %s)", setting, Size(one.saves_least_bytes), Size(rss), one.cost)
     text = "%s acts on %s of %s, and saved up to %s %% where it was measured (cost: %s)"
     return say(text, one.setting, Size(one.acts_on_bytes), Size(rss), str(one.measured_percent), one.cost)
 
