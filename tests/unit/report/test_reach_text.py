@@ -112,5 +112,4 @@ def test_suspects_have_the_types_that_whatis_knows() -> None:
     known = named(answer, {0x20: "etree.XMLParser", 0x30: "etree._Context", 0x60: "Session"}).suspects[0]
     assert "which etree.XMLParser 0x20 and etree._Context of so+0x4f hold" in reach_text.suspicion(known)
     assert reach_text.suspicion(known).endswith("; largest parts: block 0x50 (9 bytes) (45 %), Session 0x60 (25 %)")
-    assert ask("whatis 0x10") in "
-".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), answer))
+    assert ask("whatis 0x10") in "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), answer))
