@@ -86,6 +86,14 @@ def test_the_end_fits_a_small_terminal() -> None:
     assert len(whole) >= len(many.next_steps), "a file has them all"
 
 
+def test_what_the_head_leaves_out_of_the_verdict_is_in_the_details() -> None:
+    """Its figures and what follows from it, once each, beside what else stands out."""
+    found = seen(recorded("go-1.26-cgo-linux-6.18.smaps", modules=["/srv/service"], sections=[".gopclntab"]))
+    first = found.verdict.lines[0]._replace(details="3 of 4 are free", hint="free them")
+    lines = list(show(Style(False, False), overview_text.lines(found._replace(verdict=found.verdict._replace(lines=[first])))))
+    assert lines.count("  3 of 4 are free") == lines.count("  free them") == 1 and first.evidence not in "\n".join(lines)
+
+
 def test_json_keeps_its_keys_and_has_the_new_ones() -> None:
     """Every part has every key."""
     data: Dict[str, Any] = json.jsonable(seen(recorded("java-17-linux-6.18.smaps", modules=["/usr/lib/jvm/lib/server/libjvm.so"])))
