@@ -16,6 +16,8 @@ Every block in use is `held` (a pointer to its start leads there from a global v
 storage), `maybe` (only weaker evidence does, such as a pointer to its middle) or `leaked` (nothing does). Leaked blocks are
 shown as the roots of what is lost: blocks that no other lost block leads to, with what hangs behind them; every byte counts
 once. What only the kernel (epoll) or another process holds cannot be seen.
+
+In gdb's batch mode `heapx --exit leaks --fail-on-leak 1M` ends gdb with the exit code; without --exit gdb ends with 0.
 """
 
 

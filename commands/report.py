@@ -80,7 +80,7 @@ def settle(session: Session, options: Options) -> None:
             "--deep",
             "--no-deep",
             action=Switch,
-            help="read every used block: what it is, and what holds it (default: cores with up to 2 GiB of heap, small processes)",
+            help="read every used block: what it is, and what holds it (default: cores up to 2 GiB, small processes)",
         ),
         argument("--brief", action="store_true", help="the head alone: at most 12 lines of 80 columns"),
         argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),

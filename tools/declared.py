@@ -72,11 +72,12 @@ def shell() -> List[Option]:
     """The options of the command line, from the help, which is what a user sees."""
     from gdbheapx.help_pages import GLOBAL
     from gdbheapx.invocation import FLAGS as without
-    from gdbheapx.invocation import VALUES
+    from gdbheapx.invocation import SHORT, VALUES
 
     options = []
     for match in re.finditer(r"^  (--\S+)(?: (\S+))?  +(.*(?:\n {10,}.*)*)", GLOBAL, re.MULTILINE):
-        options.append(Option((match[1],), match[2] or "", (), " ".join(match[3].split())))
+        short = tuple(word for word, long in SHORT.items() if long == match[1])
+        options.append(Option((match[1], *short), match[2] or "", (), " ".join(match[3].split())))
     declared = {**VALUES, **dict.fromkeys(without, "")}
     assert {one.flags[0]: one.value for one in options} == declared, "help_pages.GLOBAL and invocation.VALUES differ"
     return options

@@ -10,7 +10,10 @@ import shtab
 from tools import declared, generated
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = {"bash": ROOT / "share" / "bash-completion" / "completions" / "gdbheapx", "zsh": ROOT / "share" / "zsh" / "site-functions" / "_gdbheapx"}
+FILES = {
+    "bash": ROOT / "share" / "bash-completion" / "completions" / "gdbheapx",
+    "zsh": ROOT / "share" / "zsh" / "site-functions" / "_gdbheapx",
+}
 """Where each shell looks for it, below a prefix such as /usr or a venv."""
 PATHS = {**dict.fromkeys(("FILE", "CORE", "OLD", "NEW", "PATH|none"), shtab.FILE), "DIR": shtab.DIRECTORY}
 """What a value is completed with, by its name in the help."""
@@ -23,18 +26,36 @@ _gdbheapx_pids() {
     name=${file#/proc/}
     case $name in "$1"*) echo "$name" ;; esac
   done
-}""",
-    "zsh": "# Made by `make docs`; do not edit.",
+  [[ $1 != [0-9]* ]] && _gdbheapx_names "$1"
 }
+_gdbheapx_names() {
+  local file name
+  for file in /proc/[0-9]*/comm; do
+    { read -r name < "$file"; } 2>/dev/null || continue
+    case $name in *[!a-zA-Z0-9_.+-]*) ;; "$1"*) echo "$name" ;; esac
+  done | sort -u
+}
+_gdbheapx() {
+  local line
+  _shtab_gdbheapx
+  [[ $COMP_CWORD = 1 && ${COMP_WORDS[1]} != -* ]] || return 0
+  compopt -o nosort 2>/dev/null
+  [[ -z ${COMP_WORDS[1]} ]] || while IFS= read -r line; do COMPREPLY+=("$line"); done < <(_gdbheapx_pids "${COMP_WORDS[1]}")
+  while IFS= read -r line; do COMPREPLY+=("$line"); done < <(compgen -f -- "${COMP_WORDS[1]}")
+}""",
+    "zsh": "# Made by `make docs`; do not edit.\n_gdbheapx_first() { _shtab_gdbheapx_commands; _pids; _files }",
+}
+LAST = {
+    "bash": ("-F _shtab_gdbheapx gdbheapx", "-F _gdbheapx gdbheapx"),
+    "zsh": ("': :_shtab_gdbheapx_commands'", "': :_gdbheapx_first'"),
+}
+"""The first word may be a target, too: after commands come processes and files."""
 WORDS = (
     ("gdbinit", "print the path of the file that gdb's `source` takes"),
     ("help", "show the commands, or the help of one"),
 )
 """What is typed as a command, but is none of those that are declared."""
-EXTRA = (
-    declared.Option(("--version",), "", (), "print the version"),
-    declared.Option(("-h", "--help"), "", (), "show the commands"),
-)
+EXTRA = (declared.Option(("--version",), "", (), "print the version"),)
 
 
 def add(parser: argparse.ArgumentParser, options: Iterable[declared.Option], taken: Tuple[str, ...] = ()) -> None:
@@ -61,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line as shtab reads it: global options stand before the command or behind it."""
     shell, common = declared.shell(), declared.common()
     top = argparse.ArgumentParser(prog="gdbheapx", description="where the memory of a process or core went", add_help=False)
-    add(top, [*shell, *EXTRA])
+    add(top, [*shell, *common, *EXTRA])
     commands = top.add_subparsers(dest="command")
     names = []  # type: List[str]
     for one in declared.commands():
@@ -79,7 +100,7 @@ def parser() -> argparse.ArgumentParser:
 
 def made() -> Dict[Path, str]:
     """Each file with its text."""
-    return {path: shtab.complete(parser(), shell=shell, preamble=PREAMBLE) for shell, path in FILES.items()}
+    return {path: shtab.complete(parser(), shell=shell, preamble=PREAMBLE).replace(*LAST[shell]) for shell, path in FILES.items()}
 
 
 if __name__ == "__main__":

@@ -13,12 +13,12 @@ from tools import declared, generated
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "share" / "man" / "man1" / "gdbheapx.1"
 TEMPLATE = "manual.1.j2"
-WIDTH = 76
+WIDTH = 72
 EXAMPLES = (
     ("gdbheapx 4242", "Where the memory of process 4242 is: the verdict, and the next command."),
     ("gdbheapx core.4242 leaks", "Blocks in a core that nothing references any more."),
     ("gdbheapx -p 4242 owners", "Which variables and threads keep memory alive."),
-    ("gdbheapx -p 4242 trim --dry-run", "What a trim would return; runs nothing in the process."),
+    ("gdbheapx -p 4242 release --dry-run", "What would be returned to the system; runs nothing in the process."),
     ("gdbheapx -p 4242 snapshot before.snap", "One reading as a small file, for `--snapshot` and `diff`."),
     ("gdbheapx --core core.4242 arenas --json", "The arenas as one JSON document."),
 )

@@ -69,7 +69,7 @@ def test_bash_completes_commands() -> None:
     """Every command is offered, before and after global options."""
     command.load_commands()
     assert set(command.names()) <= set(known_capabilities("gdbheapx", ""))
-    assert known_capabilities("gdbheapx", "malloc-") == ["malloc-info", "malloc-stats"]
+    assert known_capabilities("gdbheapx", "tun") == ["tunables"] and known_capabilities("gdbheapx", "tcac") == []
     assert known_capabilities("gdbheapx", "--core", "/tmp/core", "--sysroot", "/", "tun") == ["tunables"]
 
 
@@ -89,7 +89,12 @@ def test_bash_completes_values() -> None:
     assert known_capabilities("gdbheapx", "--core", "pyproject") == ["pyproject.toml"]
     assert known_capabilities("gdbheapx", "diff", "pyproject.t") == ["pyproject.toml"]
     assert known_capabilities("gdbheapx", "--sysroot", "comman") == ["commands"]
-    assert str(os.getpid()) in known_capabilities("gdbheapx", "--pid", str(os.getpid())[:-1])
+    for before in (["--pid"], ["-p"], []):
+        assert str(os.getpid()) in known_capabilities("gdbheapx", *before, str(os.getpid())[:-1])
+    name = Path("/proc/self/comm").read_text().strip()
+    assert name in known_capabilities("gdbheapx", name[:-1]) and "pyproject.toml" in known_capabilities("gdbheapx", "pyproj")
+    for before in ([], ["arenas"]):
+        assert known_capabilities("gdbheapx", *before, "--color", "") == ["auto", "always", "never"]
 
 
 def test_bash_finds_each_declared_choice() -> None:
