@@ -1,5 +1,6 @@
 """What `census` shows."""
 
+import re
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
@@ -196,6 +197,8 @@ def page(census: Census, limit: Optional[int]) -> Page:
     yield ""
     by_name = any(row.signature is not None for row in shown)
     yield Table(columns_of(CensusRow), [_row(row, by_name) for row in shown])
+    builds = {match[1]: row.module for row in shown for match in [CLASS.search(row.signature or "")] if match and row.module}
+    yield from ("%s: build-id %s" % (module, build) for build, module in sorted(builds.items(), key=lambda pair: pair[1]))
     if len(shown) < len(census.rows):
         yield "%s: --limit N" % plural(len(census.rows) - len(shown), "more row")
     unused = [row for row in shown if row.content_bytes is not None and 100 * (row.bytes - row.content_bytes) >= census.bytes]
@@ -243,6 +246,8 @@ def _row(row: CensusRow, by_name: bool) -> Dict[str, Any]:
         made["signature"] = "not named"
     elif row.signature is None and row.sample is not None:
         made["module"] = row.module or "not known"
+    elif row.signature is not None and row.module:
+        made["signature"] = CLASS.sub("class %s+" % row.module.replace("\\", "\\\\"), row.signature)
     if row.size_bytes is None and row.blocks and by_name:
         made["size_bytes"] = cells("~%s", Size(row.bytes // row.blocks))
     return made

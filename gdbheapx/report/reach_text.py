@@ -13,7 +13,7 @@ from gdbheapx.hints import ask
 from gdbheapx.kernel.blocks.graph import MAYBE, WEAK, Others
 from gdbheapx.model import Address
 from gdbheapx.report import garbage_text, text
-from gdbheapx.units import Size, plural, say
+from gdbheapx.units import WARNING, Size, mark, plural, say
 
 MOST_NAMED = 2
 """Of those who hold a suspect."""
@@ -120,7 +120,7 @@ def owners_page(owners: Owners) -> Page:
     yield say("%s; leaked: %s; shared by several owners: %s", parts, leaked, Size(owners.shared_bytes))
     yield ""
     for suspect in owners.suspects:
-        yield suspicion(suspect)
+        yield mark(suspicion(suspect), WARNING)
         if suspect.kind == SHARED and suspect.accumulation.address is not None:
             yield "To see its references: %s" % ask("whatis %s" % suspect.accumulation.address)
     if owners.garbage is not None:

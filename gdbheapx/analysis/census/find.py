@@ -1,5 +1,6 @@
 """The census: every used block by what it is, in one read of memory. Its rows by what blocks are, by whose they are, or by size."""
 
+import re
 from array import array
 from typing import Annotated, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -82,6 +83,7 @@ Watch = Callable[[Sequence[Inner], Sequence[Tuple[int, int]]], None]
 LARGE_BYTES = 64 << 10
 """Some pages of such a block may never have been touched."""
 SIGNATURE, MODULE, SIZE = "signature", "module", "size"
+UNNAMED_CLASS = re.compile(r"class \S+(\+0x[0-9a-f]+)")
 
 
 class CensusRow(NamedTuple):
@@ -614,8 +616,13 @@ def is_like(row: CensusRow, like: Optional[str]) -> bool:
 
 
 def has_in_name(signature: Optional[str], like: Optional[str]) -> bool:
-    """See is_like."""
-    return like is None or like.lower() in (signature or "not named").lower()
+    """See is_like. A class without a name is found by what text calls it (`class gwsvc+0x6c98`), too."""
+    if like is None:
+        return True
+    shown = UNNAMED_CLASS.fullmatch(like)
+    return like.lower() in (signature or "not named").lower() or bool(
+        shown and signature and re.fullmatch(r"CLASS@[0-9a-f]+" + re.escape(shown[1]), signature)
+    )
 
 
 def merged(rows: Iterable[CensusRow]) -> List[CensusRow]:

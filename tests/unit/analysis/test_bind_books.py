@@ -331,7 +331,7 @@ def test_text() -> None:
     assert told is not None
     text = list(map(escaped, show(Style(False, False), books_text.page(told))))
     cells = [line.split() for line in text]
-    assert ["cache", "2", "6,000", "1,200", "6,200", "17.6", "KiB", "1.0", "GiB", "20"] in cells
+    assert ["cache", "2", "6,000", "B", "1,200", "B", "6,200", "B", "17.6", "KiB", "1.0", "GiB", "20"] in cells
     assert cells[1][:2] == ["contexts", "in"]
     assert any(line.startswith("zonemgr\\x1b[2J") for line in text)
     assert "  (no name): 2 tasks, 3 events waiting" in text and "  zo\\nne: 1 task" in text

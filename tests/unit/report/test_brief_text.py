@@ -112,7 +112,7 @@ def test_a_suspect_that_was_not_sought_is_not_denied() -> None:
     """No suspect where all blocks were looked at is an answer; where they were not, it is none."""
     kept = [brief(looked=looked, suspect=False) for looked in (True, False)]
     of_looked, of_others = ("\n".join(shown(made, target("live"))) for made in kept)
-    assert "no owner retains" in of_looked and "not looked for" in of_others
+    assert "No owner retains" in of_looked and "not looked for" in of_others
     assert may_have_suspect(kept[1]) and not may_have_suspect(kept[0])
 
 

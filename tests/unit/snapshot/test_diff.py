@@ -177,7 +177,7 @@ def test_what_one_of_them_lacks_is_not_known() -> None:
         and "; new: " in text
     )
     found = diff(looked(10, 0, {}, rss=5), looked(10, 0, {}, rss=7), ("a", "b"))
-    assert "unknown (" not in "\n".join(diff_text.lines(Style(plain_bytes=False, color=False), found._replace(leaks=[], held=[], missing=[]), None))
+    assert "By " not in "\n".join(diff_text.lines(Style(plain_bytes=False, color=False), found._replace(leaks=[], held=[], missing=[]), None))
     assert found.states[0][:5] == ("RSS", "", 2, 5, 7)
 
 
