@@ -145,7 +145,8 @@ def find_named(tallied: Tallied, what: str) -> Optional[int]:
         return _at(tallied, int(block.group(1), 16))
     retained, short = tallied.tree.retained_bytes, what.split(" in ")[0].replace(".<key ", "[")  # which lies below `["key"]`
     roots = range(tallied.reach.roots_from, tallied.reach.roots_from + len(tallied.parts))
-    waiting = [(0, -retained[node], node) for node in (*roots, *(node for node, _ in tallied.tops(MOST_OWNERS)))]
+    tops = [node for node, _ in tallied.tops(MOST_OWNERS)]
+    waiting: List[Tuple[int, int, int]] = [(0, -retained[node], node) for node in (*roots, *tops)]
     heapq.heapify(waiting)
     for _ in range(len(waiting) + MOST_NAMED):
         if not waiting:

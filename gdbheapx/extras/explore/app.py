@@ -236,7 +236,7 @@ class Explorer(App[None]):
 
         (above.add if node.can_open else above.add_leaf)(Text(label), data=node)
 
-    def on_tree_node_expanded(self, event: "Tree.NodeExpanded[Node]") -> None:
+    def on_tree_node_expanded(self, event: "Tree.NodeExpanded[Any]") -> None:
         """Its classes, then what it owns, the first time."""
         node = event.node
         if node.data is not None and not node.children:
@@ -251,7 +251,7 @@ class Explorer(App[None]):
             if more_bytes:
                 node.add_leaf("%10s  more, none of it larger: the census has it by class" % size(more_bytes, False))
 
-    def on_tree_node_selected(self, event: "Tree.NodeSelected[Node]") -> None:
+    def on_tree_node_selected(self, event: "Tree.NodeSelected[Any]") -> None:
         """A leaf leads to its paths, a class to its owners and blocks."""
         node = event.node.data
         if isinstance(node, Class):
