@@ -1068,6 +1068,10 @@ class Objects(ABC):
         file is not here."""
         return None
 
+    def source_name(self, symbol: Optional[str]) -> Optional[str]:
+        """The name of a function as the source has it; None for None."""
+        return symbol
+
     def layout(self, module: Module, address: int) -> "Optional[Layout]":
         """The type of the variable at this address, by debug information; None where that does not say."""
         return None

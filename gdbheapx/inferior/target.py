@@ -721,6 +721,11 @@ class ElfTarget(Target):
             self._vtables[module] = {at: Vtable(demangle.class_name(vtable.mangled), vtable.within) for at, vtable in by_address.items()}
         return self._vtables[module]
 
+    def source_name(self, symbol: Optional[str]) -> Optional[str]:
+        from gdbheapx.inferior.elf.demangle import variable_name  # few commands name functions of C++
+
+        return variable_name(symbol) if symbol is not None else None
+
     def layout(self, module: Module, address: int) -> "Optional[Layout]":
         file = self._debug_information(module)
         if file is None:

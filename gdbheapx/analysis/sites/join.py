@@ -285,15 +285,13 @@ def asked_for(usable: int, in_classes: bool, surplus: int = SLACK_BYTES) -> rang
 
 def _functions(sites: Iterable[Site], why: Why) -> List[Candidate]:
     """Each once."""
-    from gdbheapx.inferior.elf.demangle import variable_name  # it reads any symbol's name
-
     calls: Dict[int, List[Site]] = {}
     for site in sites:
         calls.setdefault(site.start, []).append(site)
     return [
         Candidate(
             module=some[0].module.file_name,
-            function=variable_name(some[0].function) if some[0].function is not None else None,
+            function=some[0].function,
             address=Address(start),
             offset=start - some[0].module.base,
             calls=len({site.address for site in some}),

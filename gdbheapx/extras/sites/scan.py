@@ -221,7 +221,7 @@ class Scanner:
                     Site(
                         module=object_.module,
                         start=base + start,
-                        function=object_.names.get(start),
+                        function=self._target.source_name(object_.names.get(start)),
                         address=base + call.at,
                         size_bytes=call.size.plus if is_known else None,
                         link=self._link(object_, flow, call),
