@@ -15,8 +15,8 @@ from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.inferior.base import Target
 from gdbheapx.invocation import GlobalOptions, prepare_core
 from gdbheapx.model import AllocatorInfo, HistogramRow, Problem, ThreadCache
+from gdbheapx.place import IN_GDB
 from gdbheapx.problems import NO_TARGET, SHELL_ONLY
-from gdbheapx.runner import IN_GDB
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 

@@ -89,7 +89,7 @@ def on_glibc(**fields: Any) -> Callable[[], Iterable[Finding]]:
 
 GLIBC = {
     "small": Case(on_glibc(system_bytes=MB // 2, used_bytes=0, free_bytes=0), [codes.SMALL_HEAP], ["512.0 KiB requested"]),
-    "leak": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB), [codes.IN_USE], ["90.0 MiB of 100.0 MiB (90 %) are allocated by the program", "`diff now.snap`"]),
+    "leak": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB), [codes.IN_USE], ["90.0 MiB of 100.0 MiB (90 %) are allocated by the program", "later gdbheapx diff now.snap"]),
     "hoarding": Case(on_glibc(), [codes.FREED_AND_HELD], ["50.0 MiB of 100.0 MiB (50 %) are free memory that malloc keeps", "malloc_trim(0) would return 40.0 MiB to the OS"]),
     "fragmented": Case(on_glibc(reclaimable_bytes=15 * MB, top_bytes=5 * MB), [codes.FREE_BETWEEN], ["50.0 MiB of 100.0 MiB (50 %) are free between blocks in use", "would return 15.0 MiB"]),
     "half in RAM": Case(
@@ -383,7 +383,7 @@ JEMALLOC = {
     ),
     "fragmented everywhere": Case(on_jemalloc(used_bytes=10 * MB, free_regions_bytes=30 * MB), [codes.FREE_REGIONS], ["spread over all sizes; no purge"]),
     "mixed": Case(on_jemalloc(used_bytes=70 * MB, dirty_bytes=30 * MB), [codes.PART_HELD], ["a purge would return 30.0 MiB"]),
-    "mixed, where it may be purged": Case(on_jemalloc(used_bytes=70 * MB, dirty_bytes=30 * MB, can_purge=True), [codes.PART_HELD], ["`purge` would return 30.0 MiB"]),
+    "mixed, where it may be purged": Case(on_jemalloc(used_bytes=70 * MB, dirty_bytes=30 * MB, can_purge=True), [codes.PART_HELD], ["`gdbheapx purge` would return 30.0 MiB"]),
     "free regions beside": Case(
         on_jemalloc([slabs(64, 30 * MB)], used_bytes=30 * MB, free_regions_bytes=30 * MB, dirty_bytes=40 * MB), [codes.PART_HELD, codes.FREE_REGIONS], ["30.0 MiB (30 %)"]
     ),
@@ -437,7 +437,7 @@ JEMALLOC = {
     ),
     "sampling is off": Case(told([], [], conditions(prof=True, prof_active=False)), [codes.PROFILING], ["sampling is off", 'mallctl("prof.active") with true starts it']),
     "sampling began late": Case(
-        told([], [], conditions(prof=True, prof_asked=False, prof_active=True)), [codes.PROFILING], ["switched on after the start", "how much it covers: profile"]
+        told([], [], conditions(prof=True, prof_asked=False, prof_active=True)), [codes.PROFILING], ["switched on after the start", "how much it covers: gdbheapx profile"]
     ),
     "a variable that this build does not read": Case(
         told([], [], conditions(names=PublicNames("_rjem_", "_RJEM_MALLOC_CONF"), unread_variables=["MALLOC_CONF"])),
