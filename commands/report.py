@@ -70,7 +70,7 @@ def settle(session: Session, options: Options) -> None:
     now = session.target.counters().read()
     is_copied = in_stop(Reads.CENSUS, session.kernel.name, process) == Reads.COPY
     is_short = predict_ms(Reads.COPY, session.kernel.name, process._replace(crowding=1.0)) <= MOST_PAUSE_MS
-    options.deep = True if is_copied and is_short and now is not None and not now.swapped_bytes else None
+    options.unasked = is_copied and is_short and now is not None and not now.swapped_bytes
 
 
 @command(
@@ -92,7 +92,7 @@ def settle(session: Session, options: Options) -> None:
         ),
         *NAMES,
     ],
-    reads=lambda options: Reads.CENSUS if options.deep or options.sites else Reads.REPORT,
+    reads=lambda options: Reads.CENSUS if options.deep or options.sites or getattr(options, "unasked", False) else Reads.REPORT,
     renders=lambda options: HTML if options.html is not None else None,
     help=HELP,
     examples=("-p 4711 report", "-p 4711 report --deep", "--core core.4711 report --html page.html"),
@@ -112,7 +112,7 @@ def report(session: Session, options: Options) -> Answer:
         raise UsageError("report --html is for the shell", "run: " + ask("report --html report.html"))
     if options.page and not options.json:
         raise UsageError("report --page requires --json", "add --json, or write a page: %s" % ask("report --html report.html"))
-    session.without_names = options.no_names
+    session.without_names, session.is_copied_whole = options.no_names, getattr(options, "unasked", False)
     if options.sites:
         from gdbheapx.snapshot.record import Taking
 

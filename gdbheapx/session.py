@@ -74,6 +74,8 @@ class Session:
         """Where the answer is read: for who shows it, not for models."""
         self.without_names = self.without_keys = False
         """No answer has paths to the program's own objects; or only such as have no keys, which are data."""
+        self.is_copied_whole = False
+        """All memory of a small process was copied, so that its blocks are looked at as a core's are."""
         self.is_rehearsal = False
         """Its answer is thrown away: nothing is written."""
         self.constants = self.attempts.constants

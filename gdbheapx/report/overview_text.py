@@ -89,9 +89,12 @@ def last_lines(style: Style, overview: Overview, lines_between: int) -> Page:
     verdict = [mark("Verdict", HEADING), *list(_verdict(overview.verdict))[:1], ""] if lines_between > FAR else []
     advice = overview.next_steps or [Advice(*step) for step in overview.next]
     steps: List[str] = [mark("Next steps", HEADING), *(say("  %s", step.sentence) for step in advice)]
-    if style.wraps and style.width is not None:
-        while len(steps) > 2 and sum(len(wrapped(whole(str(line), style.command_line), style.width)) for line in [*verdict, *steps]) > LAST_LINES:
-            steps.pop()
+
+    def count() -> int:
+        return sum(len(wrapped(whole(str(line), style.command_line), style.width)) for line in [*verdict, *steps])
+
+    while style.wraps and style.width is not None and len(steps) > 2 and count() > LAST_LINES:
+        steps.pop()
     yield ""
     yield from verdict
     yield from steps
