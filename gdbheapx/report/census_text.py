@@ -18,6 +18,7 @@ from gdbheapx.units import Said, Size, cells, join_sentences, plural, say, share
 
 MOST_ROWS, MOST_SAME, MOST_NAME = 30, 10, 100
 CLASS = re.compile(r"CLASS@([0-9a-f]{16,})\+")
+"""A class without a name, by its build and offset: text has its module in place of the build-id, which stands below the table once."""
 SURE = "%s of the %s with a known class or structure (%s) have 1 to %d candidates"
 WORDS = {
     EXACT: "exact: confirmed by two independent facts, such as vtable and type_info",
