@@ -201,8 +201,8 @@ class Heap:
         return self._ask("chunks", "--histogram")
 
     def blocks(self, status: Optional[str] = None) -> Answer[Blocks]:
-        """Every block of malloc's as columns (arrays), or those with this status (`used`, `free`, ..., as in `chunks`). A snapshot has those in
-        use. Objects in a runtime's own pools (CPython's) are in census() and in `held_blocks` of query()."""
+        """Every block of malloc's as columns (arrays), or those with this status (`used`, `free`, ..., as in `chunks`). A snapshot has
+        those in use. Objects in a runtime's own pools (CPython's) are in census() and in `held_blocks` of query()."""
         from gdbheapx.analysis import blocks as model
 
         def run(session: Session, options: command.Options) -> command.Answer:

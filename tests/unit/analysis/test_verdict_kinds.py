@@ -1,6 +1,6 @@
 """Every kind of verdict is one of a closed set, has its old name beside it, and contradicts nothing of the same answer.
 
-Files: gdbheapx/verdict.py, gdbheapx/analysis/inside.py.
+Files: verdict.py, analysis/inside.py.
 """
 
 import inspect
