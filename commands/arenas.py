@@ -1,6 +1,6 @@
 """heapx arenas"""
 
-from typing import Annotated, Any, List, Sequence, Tuple
+from typing import Annotated, Any, Callable, Dict, List, Sequence, Tuple
 
 from gdbheapx.command import Answer, Options, Style, argument, command
 from gdbheapx.model import AllocatorInfo, ThreadCache
@@ -28,16 +28,13 @@ READS = {"bins": Reads.LISTS, "caches": Reads.LISTS, "sizes": Reads.BLOCKS}
         argument("--sizes", dest="part", action="store_const", const="sizes", help="every chunk, counted by size class and status"),
     ],
     reads=lambda options: READS.get(options.part, Reads.TOTALS),
-    needs=("gdbheapx.report.listing",),
     help=HELP,
     examples=("-p 4711 arenas", "-p 4711 arenas --sizes"),
     snapshot=True,
 )
 def arenas(session: Session, options: Options) -> Answer:
     """The command `arenas`."""
-    from gdbheapx.report import listing
-
-    parts = {"bins": bins, "caches": caches, "sizes": listing.sizes}
+    parts: Dict[str, Callable[[Session], Answer]] = {"bins": bins, "caches": caches, "sizes": sizes}
     return parts.get(options.part, totals)(session)
 
 
@@ -102,3 +99,10 @@ def caches(session: Session) -> Answer:
 
     found = [row for _, rows in heaps for row in rows]
     return Answer(lambda: {"threads": found}, text, read=True, record=lambda: found)
+
+
+def sizes(session: Session) -> Answer:
+    """--sizes"""
+    from gdbheapx.report import listing
+
+    return listing.sizes(session)

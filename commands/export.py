@@ -116,7 +116,8 @@ def _jeprof(session: Session, options: Options) -> Answer:
     heap = session.heaps.one_with_capability("profile")
     sampled, maps = heap.capabilities["profile"](), session.target.maps_text()
     if sampled.shortfall is not None:
-        session.problem(PROFILE_PART, None, *sampled.shortfall, partial=False)
+        what, why = sampled.shortfall
+        session.problem(PROFILE_PART, None, what, why, partial=False)
 
     def data() -> Any:
         text = "\n".join(sampled.lines(maps)) + "\n"

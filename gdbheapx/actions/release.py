@@ -67,6 +67,6 @@ def run(session: Session, options: Options) -> List[Part]:
             refused.append(error)
     if not parts:
         raise refused[0]
-    for error in refused:
-        session.problem(CALL_REFUSED, None, error.message, error.hint, partial=False)
+    for refusal in refused:
+        session.problem(CALL_REFUSED, None, refusal.message, refusal.hint, partial=False)
     return parts
