@@ -80,7 +80,7 @@ def test_what_lies_behind_a_heap(stage: Stage, live: str, huge: bool, scan: bool
         assert sums["free_returned_huge_bytes"] == (behind if huge else 0)
     verdict = found["verdict"]
     line = next(line for line in verdict["lines"] if line["code"] == "given-back-in-ram")
-    assert line["what"].startswith("huge pages:") == huge, line
+    assert line["evidence"].endswith("huge pages") == huge, line
     assert verdict["kind_1_0"] == ("huge-pages" if huge else "hoarding")
     check_parts(found, process)
 

@@ -135,7 +135,7 @@ def test_the_how_to_shows_what_is_printed(stage: Stage, live: str) -> None:
     verdict = shown[shown.index("\nVerdict") : shown.index("\nWhat jemalloc holds")].split("\n")
     steps = shown[shown.index("\nNext") : shown.index("\n```\n\n")].split("\n")
     expected = [masked(line) for line in verdict + steps if line.strip()]
-    assert len(expected) == 10
+    assert len(expected) == 11
     assert not [line for line in expected if line not in printed], printed
 
 
