@@ -33,7 +33,7 @@ def blocks(session: Session) -> int:
 
 
 def is_small(session: Session, asked: bool = False) -> bool:
-    """A core, or a small process that was copied, with a heap of which the graph takes a second or two: it is looked at without being asked.
+    """A core, or a copy of a small process, with a heap of which the graph takes a second or two: it is looked at without being asked.
     `asked`: of any process."""
     if session.target.kind != "core" and not (asked or session.is_copied_whole):
         return False
