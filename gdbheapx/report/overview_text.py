@@ -1,6 +1,6 @@
 """The page that `report` prints."""
 
-from typing import Any, Dict, Iterator, List, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from gdbheapx import allocators
 from gdbheapx.allocators.records import Page
