@@ -206,7 +206,7 @@ def command(
         if not help:
             raise ValueError("command %s needs help" % name)
         what = (lambda options: reads) if isinstance(reads, Reads) else reads
-        known = (
+        known: Any = (
             tuple(arguments),
             run,
             help,
