@@ -93,13 +93,13 @@ def _part(part: Part) -> Row:
 
 def _line(change: Change) -> Row:
     whose = " of %s" % change.whose if change.whose else ""
-    sizes = [
+    old, new = (
         cells("at most %s" if change.at_most == side else "%s", Size(size))
         for side, size in (("old", change.old_bytes), ("new", change.new_bytes))
-    ]
+    )
     contents = ", %s" % change.contents if change.contents else ""
     what = say("%s%s%s%s", change.what, whose, _only(change.only), contents)
-    return _row(change.diff_bytes, *sizes, change.diff_count, what)
+    return _row(change.diff_bytes, old, new, change.diff_count, what)
 
 
 def _row(diff_bytes: int, old: Any, new: Any, count: Optional[int], what: Said) -> Row:

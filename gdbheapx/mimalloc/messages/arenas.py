@@ -10,7 +10,7 @@ from gdbheapx.units import Said, Size, cells
 
 def page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
     """One line per owner, the sums, and what stands beside them."""
-    yield Table(columns_of(MimallocArena), rows, {**totals, "index": "total"}, "no pages")
+    yield Table(columns_of(MimallocArena), rows, {**totals, "index": "total"})
     if totals.get("remote_free_bytes"):
         what = "freed by others: %s wait for their owners, which collect them only when they allocate; %s of it are whole pages"
         yield cells(what, Size(totals["remote_free_bytes"]), Size(totals["uncollected_bytes"]))
