@@ -9,6 +9,8 @@ from gdbheapx.model import Advice, AllocatorInfo, MemoryPart
 from gdbheapx.verdict import HELD_BY_PROGRAM, Verdict
 
 MOST_PARTS = 3
+LEAST_PERCENT = 5
+"""Of all memory: who keeps less explains nothing of it."""
 
 
 class Brief(NamedTuple):
@@ -40,6 +42,12 @@ def shorten(overview: Overview) -> Brief:
         suspect=overview.inside.suspect if overview.inside is not None else None,
         next=next((step for step in steps if step.command is not None), next(iter(steps), None)),
     )
+
+
+def is_large(brief: Brief) -> bool:
+    """Return True if the suspect keeps enough to be named in the head."""
+    least = LEAST_PERCENT * brief.memory.total_bytes if brief.memory is not None else 0
+    return brief.suspect is not None and 100 * brief.suspect.retained_bytes >= least
 
 
 def may_have_suspect(brief: Brief) -> bool:

@@ -3,7 +3,7 @@
 from typing import List, NamedTuple, Optional, Sequence, Union
 
 from gdbheapx import findings, problems, verdict
-from gdbheapx.analysis import coverage, page_parts, pins, runtime_tables
+from gdbheapx.analysis import coverage, next_steps, page_parts, pins, runtime_tables
 from gdbheapx.analysis.census import block, find, owned, slabs
 from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.naming import cycles
@@ -12,7 +12,7 @@ from gdbheapx.analysis.reachability import dominance, leaks, memory_budget, owne
 from gdbheapx.analysis.reachability.garbage import Garbage
 from gdbheapx.analysis.reachability.heap_graph import is_leak_unknown, lacks_holders
 from gdbheapx.analysis.runtime_tables import RuntimeTable, Watch
-from gdbheapx.analysis.split import Split
+from gdbheapx.analysis.split import Split, taken
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import ask
 from gdbheapx.kernel.blocks.graph import Sum
@@ -160,6 +160,14 @@ def with_objects(judged: Verdict, program: Optional[str], tables: Optional[Seque
     first = judged.lines[0]
     details = say("its objects have %s of it in use, %s are free; %s", Size(used), Size(free), first.details)
     return judged._replace(lines=[first._replace(details=details), *judged.lines[1:]])
+
+
+def is_mostly_seen(split: Optional[Split]) -> bool:
+    """Return True if a third of what the kernel cannot take back lies in blocks that this tool sees, so that their owners explain the memory."""
+    if split is None:
+        return True
+    blocks = sum(taken(part) for part in split.parts if part.allocator is not None or next_steps.is_seen(part.program))
+    return 3 * blocks >= split.memory.total_bytes - sum(part.droppable_bytes or 0 for part in split.parts)
 
 
 class Runtimes:

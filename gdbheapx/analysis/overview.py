@@ -112,6 +112,8 @@ def overview(
     looked_at = coverage.of_split(session, memory)
     if looked_at is not None and looked_at.is_low:
         main = main._replace(sure=verdict.less_sure(["what has no reader"], main.sure))
+    if not inside.is_mostly_seen(memory):
+        session.is_copied_whole = False
     known_runtimes = inside.Runtimes(session, memory, deep)
     heap_sums = [heap_sum(fact.info.id, fact.sizes, fact.arenas, fact.totals) for fact in facts]
     books = bind_books.find(session, sum(heap.used_bytes for heap in heap_sums))

@@ -3,7 +3,7 @@
 from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional
 
 from gdbheapx import hints
-from gdbheapx.analysis.brief import Brief, may_have_suspect
+from gdbheapx.analysis.brief import Brief, is_large, may_have_suspect
 from gdbheapx.analysis.split import taken
 from gdbheapx.command import Style
 from gdbheapx.model import CERTAIN, AllocatorInfo
@@ -75,10 +75,10 @@ def _rows(brief: Brief, target: Mapping[str, Any], whole: Callable[[str], str]) 
     yield Row("Allocator", ", ".join(map(_allocator, brief.allocators)) or "none that gdbheapx can read", 1)
     yield _memory(brief)
     yield Row("Verdict", mark(sentence(brief.verdict), HEADING), MOST_LINES)
-    if brief.suspect is not None:
+    if brief.suspect is not None and is_large(brief):
         figures = say(", %s (%.0f %%)", Size(brief.suspect.retained_bytes), brief.suspect.share_percent)
         yield Row("Suspect", mark(reach_text.called(brief.suspect), HEADING), 2, figures)
-    elif brief.was_looked:
+    elif brief.was_looked and brief.suspect is None:
         yield Row("Suspect", reach_text.NOBODY, 1)
     elif may_have_suspect(brief):
         yield Row("Suspect", "not looked for: %s" % whole(hints.ask("report --deep")), 0)
