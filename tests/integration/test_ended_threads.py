@@ -40,4 +40,4 @@ def test_threads_that_nobody_joined_are_no_cache(stage: Stage, way: str) -> None
     ((function, threads),) = [(start["function"], start["threads"]) for start in ended["starts"]]
     assert threads == 12 and (function.startswith("unjoined") and "+0x" in function if way == "stripped" else function.startswith("end_soon in "))
     assert [finding["code"] for finding in data["findings"] if finding["code"] == "never-joined"]
-    assert [part["mappings"] for name, part in parts.items() if "kept for reuse" in name] in ([3], [1])
+    assert [part["mappings"] for name, part in parts.items() if "cached for reuse" in name] in ([3], [1])

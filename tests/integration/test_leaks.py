@@ -218,7 +218,7 @@ def test_where_nobody_retains_much(stage: Stage, kind: str) -> None:
     assert data["suspects"] == [] and {row["owner"] for row in data["together"]} == {"by_number in crossed", "by_age in crossed"}
     assert all(row["reached_bytes"] >= 20_000 * 200 > row["retained_bytes"] for row in data["together"])
     for words in (("owners",), ("report", "--deep")):
-        assert "%s leads to " % data["together"][0]["owner"] in heapx(target, *words).stdout.decode()
+        assert "%s reaches " % data["together"][0]["owner"] in heapx(target, *words).stdout.decode()
 
 
 @pytest.mark.parametrize("kind", ["live", "core"])

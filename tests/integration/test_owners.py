@@ -50,7 +50,7 @@ def test_every_kind_of_memory(owners: Process, kind: str) -> None:
     assert made["stacks"] <= of(parts, "stack", "thread stacks") <= made["stacks"] + 4 * PAGE_SLACK
     assert made["coroutine"] <= of(parts, "stack", "coroutines") <= made["coroutine"] + PAGE_SLACK
     assert of(parts, "allocator") >= made["malloc"]
-    ended = [part for part in parts if part["kind"] == "stack" and "exited threads, kept" in part["name"]]
+    ended = [part for part in parts if part["kind"] == "stack" and "exited threads, cached" in part["name"]]
     assert [part["mappings"] for part in ended] == [made["ended"]], "known by what glibc left in them"
     breaks = made["brk"] if kind == "core" else 0  # no core tells where the break was
     assert made["plain"] + breaks <= of(parts, "anonymous") <= made["plain"] + breaks + 4 * PAGE_SLACK
