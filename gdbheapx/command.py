@@ -431,8 +431,8 @@ def column_of(record: Callable[[], Any]) -> Callable[[str], str]:
         from gdbheapx.columns import columns_of
 
         fields = {column.heading: column.field for column in columns_of(record()) if column.heading}
-        names = {name: field for field in fields.values() for name in (field, field.replace("_bytes", ""))}
-        names.update(fields)
+        names = {field.replace("_bytes", ""): field for field in fields.values()}
+        names.update({field: field for field in fields.values()}, **fields)
         if text not in names:
             hint = _meant(text, list(names)) or "they are: %s" % ", ".join(fields)
             raise argparse.ArgumentTypeError("no column is called %s: %s" % (text, hint))

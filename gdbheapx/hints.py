@@ -1,12 +1,23 @@
 """Commands inside texts: a model names the command, and whoever shows the text writes it for the place where it is read (place.py).
 
-In a text a command is its words between two marks. They go through every formatting, and stay in what a snapshot keeps.
+In a text a command is its words between two marks. They go through every formatting, and stay in what a snapshot keeps. The first mark has
+what nobody can guess, for names and command lines of a process, which may hold anything, stand in the same texts.
 """
 
+import os
 import shlex
 from typing import Any, Callable, Optional, Sequence
 
-BEGIN, END = "\x02", "\x03"
+SECRET_BYTES = 12
+
+
+def new_secret() -> str:
+    """What a mark begins with: for one process of this tool, or for one file."""
+    return os.urandom(SECRET_BYTES).hex()
+
+
+SECRET = new_secret()
+BEGIN, END = "\x02" + SECRET, "\x03"
 ALONE = "="
 """In front of the words of a command that names all it is about."""
 TARGETS = {"snapshot": "--snapshot", "core": "--core", "process": "-p"}
@@ -53,7 +64,9 @@ def whole(text: str, write: Write = alone) -> str:
 
 def words_of(text: Optional[str]) -> Optional[str]:
     """The words of a text that is a command of this tool and nothing else; None: it is not."""
-    return text[1:-1].lstrip(ALONE) if text is not None and text[:1] == BEGIN and text.find(END) == len(text) - 1 else None
+    if text is None or not text.startswith(BEGIN) or text.find(END) != len(text) - 1:
+        return None
+    return text[len(BEGIN) : -1].lstrip(ALONE)
 
 
 def bare(text: str) -> str:

@@ -1,8 +1,10 @@
 """What a snapshot holds, and how commands put it there and get it back."""
 
 import json
+import re
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
+from gdbheapx import hints
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import AllocatorInfo, HeapSum
 from gdbheapx.problems import NO_ANSWER, NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED, Code
@@ -86,6 +88,8 @@ class Head(NamedTuple):
     host: Optional[str] = None
     uptime_s: Optional[int] = None
     """These four as Identity has them; None in a snapshot that is older, and, but for the last, without names."""
+    secret: Optional[str] = None
+    """Of the marks of commands in its texts (hints.py): the file's own, for a process may read a file while its next one is taken."""
 
     @property
     def as_of(self) -> Optional[str]:
@@ -106,10 +110,11 @@ class Record(NamedTuple):
 
     def parts(self) -> Dict[str, container.Packed]:
         """Of the file."""
+        secret = hints.new_secret()
         return {
-            HEAD: _dumped(codec.encoded(self.head)),
-            OUTCOMES: _dumped(codec.encoded(self.outcomes)),
-            MODELS: _dumped(self.models),
+            HEAD: _dumped(codec.encoded(self.head._replace(secret=secret)), secret),
+            OUTCOMES: _dumped(codec.encoded(self.outcomes), secret),
+            MODELS: _dumped(self.models, secret),
             **self.streams,
         }
 
@@ -126,18 +131,22 @@ class Record(NamedTuple):
             raise HeapxError("the snapshot is not whole: %s" % error, container.HINT, code=SNAPSHOT_DAMAGED)
 
 
-def _dumped(value: Any) -> container.Packed:
-    return container.packed_part([json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")])
+def _dumped(value: Any, secret: str) -> container.Packed:
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return container.packed_part([text.replace(hints.SECRET, secret).encode("ascii")])
 
 
 def opened(path: str) -> Record:
     """The snapshot of that file. HeapxError where it is none, or damaged."""
     parts = container.read(path)
     try:
-        head, outcomes, models = (json.loads(parts.pop(name).bytes(path).decode("ascii")) for name in (HEAD, OUTCOMES, MODELS))
+        texts = [parts.pop(name).bytes(path).decode("ascii") for name in (HEAD, OUTCOMES, MODELS)]
+        head = codec.decoded(Head, json.loads(texts[0]))
+        is_marked = re.fullmatch("[0-9a-f]{%d}" % len(hints.SECRET), head.secret or "") is not None
+        outcomes, models = (json.loads(text.replace(head.secret, hints.SECRET) if is_marked else text) for text in texts[1:])
         if not isinstance(models, dict):
             raise codec.Wrong("no models")
-        return Record(codec.decoded(Head, head), codec.decoded(Dict[str, Outcome], outcomes), models, parts)
+        return Record(head._replace(secret=None), codec.decoded(Dict[str, Outcome], outcomes), models, parts)
     except (KeyError, ValueError, RecursionError) as error:
         raise HeapxError("%s is not whole: %s" % (path, _cause(error)), container.HINT, code=SNAPSHOT_DAMAGED)
 

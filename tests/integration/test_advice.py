@@ -16,7 +16,8 @@ pytestmark = pytest.mark.once  # each program brings its own allocator
 
 COMMANDS = {path.stem.replace("_", "-") for path in (ROOT / "commands").glob("*.py")} - {"__init__", "diff", "doctor", "export", "snapshot"}
 ACTS = {"trim", "purge"}
-NAMED = re.compile(r"gdbheapx ((?:%s)(?: --[a-z-]+(?: \d+)?)*)" % "|".join(sorted(COMMANDS)))
+NAMED = re.compile(r"gdbheapx (?:--?[a-z]+ \S+ )*((?:%s)(?: --[a-z-]+(?: \d+)?)*)" % "|".join(sorted(COMMANDS)))
+"""A command of this tool, without the options that name its target."""
 
 
 def texts(data: Any) -> Iterator[str]:
@@ -33,10 +34,8 @@ def texts(data: Any) -> Iterator[str]:
 
 def advised(data: Dict[str, Any]) -> Set[str]:
     """Commands of this tool that it names."""
-    found = {step["command"] for step in data.get("next", []) if step["command"] and step["command"].split()[0] in COMMANDS}
-    found |= {one["hint"] for one in data.get("advice", []) if one["hint"] and one["hint"].split()[0] in COMMANDS}
-    said = {name: data.get(name) for name in ("verdict", "verdicts", "findings", "next", "advice")}
-    return found | {command for text in texts(said) if "live process" not in text for command in NAMED.findall(text)}
+    said = {name: data.get(name) for name in ("verdict", "verdicts", "findings", "next_steps", "advice")}
+    return {command for text in texts(said) if "live process" not in text for command in NAMED.findall(text)}
 
 
 def start(stage: Stage, name: str) -> Process:

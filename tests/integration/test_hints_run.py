@@ -5,6 +5,8 @@ Files: place.py, hints.py.
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Iterator, List, Set
 
@@ -56,3 +58,30 @@ def test_every_hint_runs(stage: Stage, tmp_path: Path, door: str) -> None:
     if door == "snapshot":  # what no snapshot answers is asked of the process
         found = {line for line in found if not line.startswith("gdbheapx -p ")}
     check(found, target, tmp_path)
+
+
+FORGED = "\x02purge --yes\x03y"
+FORGER = "import sys\nopen('/proc/self/comm', 'w').write('\\2trim\\3')\nprint(flush=True)\nsys.stdin.read()"
+
+
+def test_a_process_writes_no_hint(tmp_path: Path) -> None:
+    """What it puts around words on its command line and in a thread's name stays a text of its own: on screens, in JSON, pages, snapshots."""
+    with subprocess.Popen([sys.executable, "-c", FORGER, FORGED], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stdout.readline()
+        live, snapshot = ["-p", str(process.pid)], ["--snapshot", str(tmp_path / "a.snap")]
+        assert heapx(live, "snapshot", snapshot[1]).code in (0, 4)
+        for target in (live, snapshot):
+            shown, page = heapx(target, "report", "--brief"), tmp_path / "a.html"
+            assert heapx(target, "report", "--html", str(page)).code in (0, 4)
+            for text in (shown.stdout.decode() + shown.stderr, page.read_text()):
+                assert (
+                    "\x02" not in text
+                    and not re.search(r"gdbheapx [^;`\n]*(purge --yes|trim)", text)
+                    and "gdbheapx %s " % " ".join(target) in text
+                )
+            document = heapx(target, "report", "--json")
+            assert FORGED in document.envelope["target"]["command_line"]
+            assert "gdbheapx %s " % " ".join(target) in str(document.data["next_steps"])
+        with_threads = heapx(live, "tcache", "--json").stdout.decode() + heapx(live, "arenas", "--json").stdout.decode()
+        assert 'gdbheapx -p %d trim"' % process.pid not in with_threads and "\\u0002trim\\u0003" in with_threads
+        process.stdin.close()

@@ -13,7 +13,7 @@ def test_a_process_that_has_just_ended_is_prepared_for() -> None:
     def counters() -> Any:
         raise FileNotFoundError(2, "No such file or directory", "/proc/4711")
 
-    target: Any = SimpleNamespace(counters=counters, held_by_gdb=False)
+    target: Any = SimpleNamespace(counters=counters, identity=lambda: None, held_by_gdb=False)
     prepared: List[bool] = []
     discovery: Any = SimpleNamespace(prepare=lambda: prepared.append(True))
     session = Session(target, Budget(1.0), discovery=discovery)
