@@ -34,7 +34,7 @@ def test_the_page_of_a_look(stage: Stage, kind: str) -> None:
     assert {frame["bytes"] for frame in flame} <= set(read.values["owners"]) and "flame-t" in read.ids()
     sums = data["page"]["map"][0]["sums"]
     assert {sums["used_bytes"], sums["pinned_bytes"]} <= set(read.values["map"])
-    assert any(line.startswith("gdbheapx --%s " % ("pid" if kind == "live" else "core")) for line in read.lines)
+    assert any(line.startswith("gdbheapx -%s " % ("p" if kind == "live" else "-core")) for line in read.lines)
 
 
 def test_the_flame_graph_is_what_exports_have(stage: Stage, kind: str) -> None:

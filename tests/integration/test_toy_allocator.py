@@ -203,7 +203,7 @@ def test_it_returns_memory(hoarding: Process, tmp_path: Path) -> None:
 
 def test_it_would_return_memory(hoarding: Process) -> None:
     """On a core it is predicted; the process is spoken of."""
-    check_returning({"core": str(hoarding.core())}, "only the live process can return it")
+    check_returning({"core": str(hoarding.core())}, "only the live process can return it (tiny_release)")
 
 
 def test_what_its_plan_refuses_is_said(hoarding: Process, monkeypatch: pytest.MonkeyPatch) -> None:
