@@ -42,7 +42,7 @@ WORSE_SHARE, WORSE_MS = 0.05, 5.0
 OF_THE_LOOK = {"stopped_ms", "predicted_stop_ms", "snapshot", "taken", "stops", "swapped_in_bytes", "tool", "uptime_ns", "late_ms", "epoch_ms", "deadline_ms", "pss_bytes", "shared_bytes"}
 
 
-CHANGING = re.compile(r"\b[\d.]+ (ms|s)\b|[\d.]+ [KMG]iB of it droppable|PSS [\d.]+ [KMG]iB")
+CHANGING = re.compile(r"\b[\d.]+ (ms|s)\b|[\d.]+ [KMG]iB reclaimable by the kernel|PSS [\d.]+ [KMG]iB")
 """What a text has of the moment."""
 Targets = Tuple[List[str], List[str]]
 """The options that name a target, for each of the two checkouts."""

@@ -224,7 +224,7 @@ def process_called(name: str) -> int:
         if not found:
             raise Wrong("no process is called %s" % name)
         shown = ["%8d  %s" % (pid, " ".join(command_line(pid))) for pid in found[:MOST_PIDS]]
-        more = ["%d more" % (len(found) - MOST_PIDS)] if len(found) > MOST_PIDS else []
+        more = ["and {:,} more".format(len(found) - MOST_PIDS)] if len(found) > MOST_PIDS else []
         raise Wrong("%s matches %d processes" % (name, len(found)), "give one by its number: gdbheapx -p %d" % found[0], [*shown, *more])
     return found[0]
 

@@ -10,7 +10,7 @@ BEGIN, END = "<!-- demo: begin -->\n", "<!-- demo: end -->\n"
 COLUMNS = 106
 """A terminal of a reader; its longer lines are folded there."""
 PARTS = (
-    ("demo/hoarder.c is serving", "\nMemory in RAM (RSS)"),
+    ("demo/hoarder.c is serving", "\n\nRSS "),
     ("\nNext steps\n", "\n\n$ gdbheapx"),
     ("\nThe same server, started again", "the process was stopped for"),
 )

@@ -100,17 +100,17 @@ def with_open(judged: Verdict, inside: Optional[Inside]) -> Verdict:
         line = Finding("Garbage", evidence, hint, findings.COLLECTOR_CYCLES, size_bytes=garbage.bytes)
         return judged._replace(lines=[judged.lines[0], line, *judged.lines[1:]])
     if inside is None:
-        lacking = say("its blocks were not read: whether some are leaked, %s decides", ask("leaks"))
+        lacking = say("its blocks were not read: %s shows whether some are leaked", ask("leaks"))
     elif inside.leaked is None:
-        lacking = say("it is unknown whether some are leaked: memory that may hold its blocks was not read, the Notes say which")
+        lacking = say("it is unknown whether some are leaked: memory that may reference its blocks was not read (see the notes)")
     elif not _is_much(inside.leaked, inside.used.bytes):
-        lacking = say("whether some of it is garbage that waits for its collector, %s decides", ask("leaks"))
+        lacking = say("%s shows whether some of it is garbage that is not collected yet", ask("leaks"))
     else:
         leaked, used = inside.leaked.bytes, inside.used.bytes
         figures = say("at most %s of %s in use (%s)", Size(leaked), Size(used), share(leaked, used))
-        why = "memory that may hold these blocks was not read, the Notes say which"
+        why = "memory that may reference these blocks was not read (see the notes)"
         lacking = say(
-            "%s are leaked: %s", figures, "part of that may be garbage: %s decides" % ask("leaks") if inside.may_be_garbage else why
+            "%s are leaked: %s", figures, "part of that may be garbage, which %s shows" % ask("leaks") if inside.may_be_garbage else why
         )
     first = judged.lines[0]
     hint = join_sentences("; ", [*([first.hint] if first.hint else []), lacking])
@@ -120,18 +120,18 @@ def with_open(judged: Verdict, inside: Optional[Inside]) -> Verdict:
 def leaks_steps(session: Session, judged: Verdict, inside: Optional[Inside]) -> List[Step]:
     """What comes first where much is leaked, or may be; none else."""
     if judged.kind == verdict.LEAKED or is_much_leaked(inside):
-        return [Step(ask("leaks"), "shows what nothing points to any more" + session.stands_still(Reads.GRAPH))]
+        return [Step(ask("leaks"), "lists the memory that nothing references any more" + session.stands_still(Reads.GRAPH))]
     if find_much_garbage(judged.code, inside) is not None:
-        return [Step(ask("leaks"), "shows the garbage, by class, and what frees it" + session.stands_still(Reads.GRAPH))]
+        return [Step(ask("leaks"), "lists the garbage by class, and how to free it" + session.stands_still(Reads.GRAPH))]
     if not is_open(judged.code, inside):
         return []
     if inside is None or inside.may_be_garbage:
-        why = "shows whether part of it is leaked: what nothing points to any more"
+        why = "shows whether part of it is leaked (nothing references it any more)"
         return [Step(ask("leaks"), why + session.stands_still(Reads.GRAPH))]
     codes = {problem.code for problem in session.problems}
-    why = "before the next core puts into it the mapped files that this one lacks: they may hold these blocks"
+    why = "before the next core includes mapped files, which this core lacks and which may reference these blocks"
     step = Step("echo 0x3f > /proc/PID/coredump_filter", why)
-    return [Step(ask("leaks"), "shows what nothing that was read points to"), *([step] if problems.FILES_NOT_DUMPED in codes else [])]
+    return [Step(ask("leaks"), "lists the blocks that nothing references in the memory that was read"), *([step] if problems.FILES_NOT_DUMPED in codes else [])]
 
 
 def with_leaked(judged: Verdict, inside: Optional[Inside], whole_bytes: int = 0) -> Verdict:
@@ -143,7 +143,7 @@ def with_leaked(judged: Verdict, inside: Optional[Inside], whole_bytes: int = 0)
         return with_open(judged, inside)
     used, leaked = inside.used.bytes, inside.leaked
     evidence = say("%s of %s in use (%s) that nothing points to", Size(leaked.bytes), Size(used), share(leaked.bytes, used))
-    hint = "%s shows them by size and content, and what they lead to" % ask("leaks")
+    hint = "%s groups them by size and content, with the blocks behind them" % ask("leaks")
     first = Finding("Leaked", evidence, hint, findings.LEAKED, plural(leaked.blocks, "block"), leaked.bytes)
     held = judged.lines[0]._replace(hint=None) if judged.code == findings.IN_USE else judged.lines[0]
     made = verdict.of_lines([first, held, *judged.lines[1:]], verdict.less_sure(["hidden pointers"], judged.sure))
@@ -158,7 +158,7 @@ def with_objects(judged: Verdict, program: Optional[str], tables: Optional[Seque
     if judged.code != findings.MOSTLY_RUNTIME or used is None or free is None:
         return judged
     first = judged.lines[0]
-    details = say("its objects have %s of it in use, %s are free; %s", Size(used), Size(free), first.details)
+    details = say("its objects use %s, %s are free; %s", Size(used), Size(free), first.details)
     return judged._replace(lines=[first._replace(details=details), *judged.lines[1:]])
 
 
@@ -192,9 +192,9 @@ class Runtimes:
         """What to type where they, or the blocks that such a verdict speaks of, were not looked at."""
         what = []
         if code in HELD_BY_PROGRAM and self._deep is None and self._session.target.has_memory and not memory_budget.is_small(self._session):
-            what.append("says what of it is leaked, who keeps most of the rest and what it is")
+            what.append("shows how much of it is leaked, and the owners and types of the rest")
         if self._names:
-            what.append("adds a table of all memory, each byte once: %s, malloc and other mappings" % " and ".join(self._names))
+            what.append("adds a table of all memory by use: %s, malloc and other mappings" % " and ".join(self._names))
         return [Step(ask("report --deep"), "; ".join(what) + self._session.stands_still(Reads.CENSUS))] if what else []
 
 
@@ -223,7 +223,7 @@ def _find(session: Session, judged: Verdict, deep: Optional[bool], runtimes: Run
     is_deep, looked = deep or (deep is None and memory_budget.is_small(session)), NOTHING
     if not session.heaps.all():
         return looked
-    is_core, told = session.target.kind == "core", "what is in use, and who keeps it"
+    is_core, told = session.target.kind == "core", "the memory in use by owner"
     try:
         is_all_small = runtimes.split is not None and runtimes.split.memory.total_bytes <= memory_budget.SMALL_HEAP_BYTES
         is_worth_it = judged.code in HELD_BY_PROGRAM or (
@@ -232,7 +232,7 @@ def _find(session: Session, judged: Verdict, deep: Optional[bool], runtimes: Run
         asked = is_deep and (is_worth_it or (page is not None and is_core))
         if asked or runtimes.found or (deep and (is_core or judged.kind != verdict.FRAGMENTED)):
             looked = _of_blocks(session, runtimes, page)
-        told = "which blocks keep free memory from being returned"
+        told = "the blocks that keep free memory from being returned"
         if is_deep and judged.code in PINNED and (is_core or looked is NOTHING):  # a process runs on after one look
             looked = looked._replace(pinned=pins.pins_finding(session.kept("pins", pins.Kept, lambda: pins.find(session))))
     except HeapxError as error:
@@ -295,9 +295,9 @@ def steps(code: Optional[str], session: Session) -> List[Step]:
     """Commands that go on from such a verdict; the first says for how long a process stands still for them."""
     stop = session.stands_still(Reads.CENSUS if code in HELD_BY_PROGRAM else Reads.PINS)
     held = [
-        Step(ask("owners"), "shows which variables, threads and blocks keep what is in use alive" + stop),
-        Step(ask("census"), "shows what it is, by class, type and content"),
-        Step(ask("leaks"), "shows what nothing points to any more"),
+        Step(ask("owners"), "shows which variables and threads keep memory alive" + stop),
+        Step(ask("census"), "shows memory in use by class, type and content"),
+        Step(ask("leaks"), "lists the memory that nothing references any more"),
     ]
     kept = [Step(ask("pins"), "shows which blocks in use keep free memory from being returned" + ("" if code in HELD_BY_PROGRAM else stop))]
     return [*(held if code in HELD_BY_PROGRAM else []), *(kept if code in PINNED else [])]

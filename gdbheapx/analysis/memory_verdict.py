@@ -8,7 +8,7 @@ from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.hints import ask
 from gdbheapx.model import GUESS, SURENESS, Finding, MemoryPart
-from gdbheapx.units import Size, join_sentences, plural, say, share
+from gdbheapx.units import Size, join_sentences, number, plural, say, share
 from gdbheapx.verdict import SMALL_BYTES, UNBOUNDED, Verdict, inconclusive, of_lines
 
 MATTERS, MATTERS_BYTES = 0.1, 8 * SMALL_BYTES
@@ -22,9 +22,9 @@ _WHAT = {
     kinds.STACK: "thread stacks",
     kinds.JIT: "generated code",
     kinds.BSS: "bss",
-    kinds.BRK: "program break ([heap]) in which no allocator's blocks were read",
+    kinds.BRK: "program break ([heap]) without blocks of a known allocator",
     kinds.NAMED: "memory that the program has named",
-    kinds.ANONYMOUS: "anonymous memory whose owner is unknown",
+    kinds.ANONYMOUS: "anonymous memory of unknown owner",
     kinds.SHARED: "shared memory",
     kinds.COPIED: "private copies of file pages",
     kinds.CACHE: "page cache of mapped files",
@@ -205,7 +205,7 @@ def _lacking(split: Split, by_size: Sequence[Group], lost_bytes: Optional[int]) 
     total = sum(group.bytes for group in by_size)
     read = say("%s were read", Size(total))
     if lost_bytes is not None and _stands(split, by_size, lost_bytes, False):
-        what = "malloc's own state is not whole, and memory of unknown owner may be its"
+        what = "malloc's state is incomplete, and memory of unknown owner may belong to it"
     elif lost_bytes is None:
         what = "the core is truncated, and it is unknown how much is missing"
     else:
@@ -236,7 +236,7 @@ def _name(part: MemoryPart) -> str:
         return part.name
     name, _, inner = part.name.partition(" (")
     name = "%s: %s" % (name, inner[:-1]) if inner.endswith(")") else part.name
-    return "%s, %d mappings" % (name, part.mappings)
+    return "%s, %s" % (name, plural(part.mappings, "mapping"))
 
 
 def _hint(largest: Group, split: Split) -> Optional[str]:
@@ -244,7 +244,7 @@ def _hint(largest: Group, split: Split) -> Optional[str]:
     if largest.kind == kinds.ANONYMOUS and unclaimed:
         return "largest mapping: %s-%s" % (unclaimed[0].start, unclaimed[0].end)
     if largest.sure == GUESS:
-        return "that it belongs to %s is a guess: no other owner of such memory is known in a program like this" % largest.program
+        return "%s as the owner is a guess: a program like this has no other known owner of such memory" % largest.program
     if largest.kind == kinds.STACK and stack_cause(split) is not None:
         return None  # the finding's own
     if largest.kind == kinds.RUNTIME and next_steps.is_seen(largest.program):
@@ -286,9 +286,9 @@ def beside(split: Optional[Split]) -> List[Finding]:
     if not others or total <= SMALL_PROCESS_BYTES or by_size[0].kind != kinds.ALLOCATOR:
         return []
     outside = sum(group.bytes for group in by_size if group.kind != kinds.ALLOCATOR)
-    named = join_sentences(", ", [say("%s %s", _name(group.parts[0]), Size(group.bytes)) for group in others])
-    evidence = say("%s of %s (%s): %s", Size(outside), Size(total), share(outside, total), named)
-    return [Finding("much of the memory is not malloc's", evidence, None, codes.BESIDE_MALLOC, size_bytes=outside)]
+    named = join_sentences(", ", [say("%s in %s", Size(group.bytes), _name(group.parts[0])) for group in others])
+    evidence = say("%s of %s (%s); %s", Size(outside), Size(total), share(outside, total), named)
+    return [Finding("much of the memory is outside malloc", evidence, None, codes.BESIDE_MALLOC, size_bytes=outside)]
 
 
 def were_deeper(memory: Optional[Memory]) -> bool:
@@ -311,10 +311,10 @@ def _never_joined(memory: Memory) -> Iterator[Finding]:
     ended = memory.ended_threads
     if ended is None or (ended.unjoined < MANY_UNJOINED and ended.unjoined_bytes < SMALL_BYTES):
         return
-    where = "in RAM" if memory.measure == "resident" else "in the core"
-    ran = join_sentences("", [say("; %d ran %s", start.threads, start.function) for start in ended.starts])
+    where = "of RAM" if memory.measure == "resident" else "of the core"
+    ran = join_sentences("", [say("; %s ran %s", number(start.threads), start.function) for start in ended.starts])
     sizes = Size(ended.unjoined_bytes), where, Size(ended.unjoined_virtual_bytes)
-    evidence = say("their stacks keep %s %s, %s of address space%s", *sizes, ran)
+    evidence = say("their stacks take %s %s and %s of address space%s", *sizes, ran)
     what = "%s ended and %s never joined" % (plural(ended.unjoined, "thread"), "was" if ended.unjoined == 1 else "were")
     yield Finding(
         what,
@@ -346,8 +346,8 @@ def _lazily_free(split: Split, memory: Memory) -> Iterator[Finding]:
     if lazy < max(SMALL_BYTES, MATTERS * memory.total_bytes):
         return
     largest = max(split.parts, key=lazily_free)
-    evidence = say("%s of %s, most of it in: %s", Size(lazy), Size(memory.total_bytes), largest.name)
-    hint = "RSS counts it until memory is short, then the kernel takes it without swap; it is no leak"
+    evidence = say("%s of %s, most of it in %s", Size(lazy), Size(memory.total_bytes), largest.name)
+    hint = "the kernel reclaims it when memory is short, without swap; it counts in RSS until then and is not a leak"
     yield Finding("memory was freed with MADV_FREE and is still in RSS", evidence, hint, codes.LAZY_FREE, size_bytes=lazy)
 
 
@@ -358,7 +358,7 @@ def _deeper(memory: Memory) -> Iterator[Finding]:
     touched, past = stacks.touched_bytes or 0, stacks.past_bytes or 0
     evidence = say("%s touched by %s, %s in use now", Size(touched), plural(stacks.measured_threads, "thread"), Size(touched - past))
     hint = "the rest was used by deeper calls and stays until each thread ends, or returns it with madvise; a smaller stack size limits it"
-    yield Finding("thread stacks were deeper than they are now", evidence, hint, codes.DEEPER_STACKS, size_bytes=past)
+    yield Finding("thread stacks were deeper before", evidence, hint, codes.DEEPER_STACKS, size_bytes=past)
 
 
 def _shared(split: Split, memory: Memory) -> Iterator[Finding]:

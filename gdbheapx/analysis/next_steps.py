@@ -36,8 +36,8 @@ _NMT = Step(
 )
 _HEAP_SNAPSHOT = Step(
     "v8.writeHeapSnapshot()",
-    "in the program writes what holds each object to a file, and stops it meanwhile; so does SIGUSR2 after a start with "
-    "--heapsnapshot-signal=SIGUSR2 (without that the signal ends node)",
+    "in the program writes each object and its holders to a file, and pauses the program meanwhile; so does SIGUSR2 if node was started "
+    "with --heapsnapshot-signal=SIGUSR2 (else that signal ends node)",
 )
 _BY_PROGRAM: Dict[str, Advice] = {
     "JVM": Advice(
@@ -151,7 +151,7 @@ _BY_CAUSE: Dict[str, Advice] = {
 }
 """By the cause why stacks are largest."""
 _NO_PROGRAM = (
-    "give the program's file with --exe FILE: it is not here, and without it variables, functions and classes show as offsets or hashes"
+    "the program's file is missing, so variables, functions and classes show as offsets or hashes: pass it with --exe FILE"
 )
 
 
@@ -174,14 +174,14 @@ def steps(
     if not advice.live:
         advice = next((advice for kind, advice in _BY_KIND.items() if code == codes.MOSTLY + kind), Advice())
     if not advice.live:
-        return ["look at the mappings listed above: this memory is not malloc's"]
+        return ["look at the mappings listed above: this memory is outside malloc"]
     own = [
-        Step(ask("owners"), "shows who keeps most of it, by the names that the program has for it"),
+        Step(ask("owners"), "shows the owners of most of it, by the program's own names"),
         Step(ask("census"), "shows the objects by type"),
     ]
     beside = [
-        Step(ask("owners"), "shows who keeps malloc's blocks beside it, those of code in C"),
-        Step(ask("leaks"), "shows which of them nothing points to any more"),
+        Step(ask("owners"), "shows the owners of the blocks in malloc (of code in C)"),
+        Step(ask("leaks"), "lists those that nothing references any more"),
     ]
     return [
         *(own if advice.is_seen and has_heap else []),

@@ -75,7 +75,7 @@ class Overview(NamedTuple):
 MOST_BLOCKS = 1 << 18
 """With more of them the settings are not weighed: the process would stand still for longer than the report takes."""
 
-DOCTOR = Step(ask("doctor"), "shows what was found and what is missing")
+DOCTOR = Step(ask("doctor"), "lists the parts that were found and those that are missing")
 
 
 def overview(
@@ -111,7 +111,7 @@ def overview(
     main, steps = _verdict(session, memory, judged, shown)
     looked_at = coverage.of_split(session, memory)
     if looked_at is not None and looked_at.is_low:
-        main = main._replace(sure=verdict.less_sure(["what has no reader"], main.sure))
+        main = main._replace(sure=verdict.less_sure(["memory without a reader"], main.sure))
     if not inside.is_mostly_seen(memory):
         session.is_copied_whole = False
     known_runtimes = inside.Runtimes(session, memory, deep)
@@ -194,7 +194,7 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
         return verdict.of_lines([nothing]), [DOCTOR]
     main = judged[0].verdict
     if is_hidden and main.kind != verdict.INCONCLUSIVE:
-        main = main._replace(sure=verdict.less_sure(["whose malloc it is"], main.sure))
+        main = main._replace(sure=verdict.less_sure(["the owner of malloc"], main.sure))
     programs = memory.runtimes() if memory is not None else []
     of_programs, of_allocators = next_steps.in_malloc(target, programs), _steps(target, shown or judged)
     is_free = main.kind in (verdict.KEPT, verdict.FRAGMENTED)  # it is not the programs' to explain

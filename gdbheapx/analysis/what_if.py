@@ -241,7 +241,7 @@ def _others(session: Session, heap: Heap, own: Sequence[Effect], peak: Optional[
             least = sum(max(one.asked_bytes, one.blocks * _in_ram(other, one)) for one in asked)
             most = sum(one.blocks * other.preload_bytes(one.most_bytes) for one in asked)
             why = "blocks in use take %s now, %s to %s in its size classes; at most as far beyond the peak as was ever measured"
-            setting = "%s=%s" % (PRELOAD, other.preload) + (" (in place of what it has, or before it)" if has else "")
+            setting = "%s=%s" % (PRELOAD, other.preload) + (" (instead of its present value, or in front of it)" if has else "")
             told = size(now), size(least), size(most)
             saves = None if free is None else free + now - least
             if saves is not None and resident is not None:

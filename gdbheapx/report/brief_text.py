@@ -9,12 +9,14 @@ from gdbheapx.command import Style
 from gdbheapx.model import CERTAIN, AllocatorInfo
 from gdbheapx.report import fitting, reach_text
 from gdbheapx.stops import paused
-from gdbheapx.units import HEADING, Said, Size, cells, join_sentences, mark, meaning_of, plain_form, say, share
-from gdbheapx.verdict import Verdict
+from gdbheapx.units import DAMAGE, HEADING, WARNING, Said, Size, cells, join_sentences, mark, meaning_of, plain_form, say, share
+from gdbheapx.verdict import FRAGMENTED, GROWING, INCONCLUSIVE, KEPT, LEAKED, Verdict
 
 MOST_LINES, COLUMNS = 12, 80
 LABEL = "%-11s%s"
 DOTS = " ..."
+MEANINGS = {LEAKED: DAMAGE, GROWING: DAMAGE, KEPT: WARNING, FRAGMENTED: WARNING, INCONCLUSIVE: WARNING}
+"""Of a verdict, by its kind; the others are no cause for concern."""
 DAY_S, HOUR_S, MINUTE_S = 86_400, 3600, 60
 
 
@@ -57,6 +59,11 @@ def sentence(judged: Verdict) -> Said:
     return say("%s%s: %s", first.what, "" if judged.sure == CERTAIN else " (%s)" % judged.sure, first.evidence)
 
 
+def meaning(judged: Verdict) -> str:
+    """Return the meaning of the line with the verdict."""
+    return MEANINGS.get(judged.kind, HEADING)
+
+
 def _rows(brief: Brief, target: Mapping[str, Any], whole: Callable[[str], str]) -> Iterator[Row]:
     host = " on %s" % target["host"] if target["host"] else ""
     if target["kind"] == "snapshot":
@@ -74,10 +81,10 @@ def _rows(brief: Brief, target: Mapping[str, Any], whole: Callable[[str], str]) 
         yield Row("Read", moment(target["time"]) + host, 1, pause)
     yield Row("Allocator", ", ".join(map(_allocator, brief.allocators)) or "none that gdbheapx can read", 1)
     yield _memory(brief)
-    yield Row("Verdict", mark(sentence(brief.verdict), HEADING), MOST_LINES)
+    yield Row("Verdict", mark(sentence(brief.verdict), meaning(brief.verdict)), MOST_LINES)
     if brief.suspect is not None and is_large(brief):
         figures = say(", %s (%.0f %%)", Size(brief.suspect.retained_bytes), brief.suspect.share_percent)
-        yield Row("Suspect", mark(reach_text.called(brief.suspect), HEADING), 2, figures)
+        yield Row("Suspect", mark(reach_text.called(brief.suspect), WARNING), 2, figures)
     elif brief.was_looked and brief.suspect is None:
         yield Row("Suspect", reach_text.NOBODY, 1)
     elif may_have_suspect(brief):

@@ -15,7 +15,7 @@ from gdbheapx.command import Style
 from gdbheapx.findings import MOSTLY
 from gdbheapx.hints import ask, whole
 from gdbheapx.model import CERTAIN, GUESS, Advice, Finding, MemoryPart
-from gdbheapx.report import books_text, census_text, garbage_text, pages, reach_text
+from gdbheapx.report import books_text, brief_text, census_text, garbage_text, pages, reach_text
 from gdbheapx.report.fitting import wrapped
 from gdbheapx.report.text import printable
 from gdbheapx.units import DAMAGE, HEADING, WARNING, Said, Size, cells, exact_share, join_sentences, mark, plural, say, share, size
@@ -106,11 +106,11 @@ def _split(parts: Sequence[MemoryPart], memory: Memory) -> Page:
         (memory.swapped_bytes, ", plus %s in swap"),
         (memory.hugetlb_bytes, ", plus %s in huge pages of hugetlbfs"),
         (memory.pss_bytes if memory.shared_bytes else None, ", PSS %s"),
-        (memory.droppable_bytes, ", %s of it droppable"),
-        (memory.zero_bytes, ", plus %s of zeros: reserved, returned, cleared or never written"),
+        (memory.droppable_bytes, "; %s reclaimable by the kernel"),
+        (memory.zero_bytes, " (plus %s of zero pages)"),
     ]
     more = join_sentences("", [cells(text, Size(value)) for value, text in beside if value])
-    yield cells("%s: %s%s", "Memory in RAM (RSS)" if live else "Bytes in the core", Size(memory.total_bytes), more)
+    yield cells("%s %s%s", "RSS" if live else "Memory in the core:", Size(memory.total_bytes), more)
     yield from _space(memory)
     columns = [column for column in MORE if any(getattr(part, column.field) for part in parts)]
     body = []
@@ -122,11 +122,11 @@ def _split(parts: Sequence[MemoryPart], memory: Memory) -> Page:
     if any(part.sure == GUESS for part in parts):
         yield "?  a guess: no other owner of such memory is known in a program like this"
     if memory.largest:
-        yield "Largest parts that are not malloc's:"
+        yield "Largest parts outside malloc:"
         for part in memory.largest:
             yield Said(*(printable("  %10s  %-13s %s" % (size(part.bytes, plain), part.kind, part.name)) for plain in (False, True)))
     if memory.thread_stacks is not None and were_deeper(memory):
-        yield "Thread stacks of which most was touched:"
+        yield "Thread stacks, most touched first:"
         yield Table(THREAD_STACK, [stack._asdict() for stack in memory.thread_stacks.largest])
 
 
@@ -173,7 +173,9 @@ def _verdicts(overview: Overview) -> Page:
 def _verdict(judged: Verdict) -> Page:
     for line in judged.lines:
         is_sure = judged.sure == CERTAIN or judged.kind == INCONCLUSIVE or line is not judged.lines[0]
-        yield from _line("", line if is_sure else line._replace(what="%s (%s)" % (line.what, judged.sure)))
+        first, *more = _line("", line if is_sure else line._replace(what="%s (%s)" % (line.what, judged.sure)))
+        yield mark(first, brief_text.meaning(judged)) if line is judged.lines[0] else first
+        yield from more
 
 
 def _inside(inside: Inside) -> Page:
@@ -196,28 +198,26 @@ def _inside(inside: Inside) -> Page:
     if inside.garbage is not None:
         yield from (say("  %s", line) for line in garbage_text.lines(inside.garbage))
     if inside.suspect is not None:
-        yield say("  %s", reach_text.suspicion(inside.suspect))
+        yield mark(say("  %s", reach_text.suspicion(inside.suspect)), WARNING)
     elif inside.leaked is not None:
         yield say("  %s", reach_text.NOBODY)
     yield from (say("  %s", reach_text.together(row)) for row in inside.together)
     for gone in inside.lost_mappings:
         whose = "mappings of %s" % gone.name if gone.name else "anonymous mappings"
         read = " that was read" if inside.leaked_is_upper_bound else ""
-        what = "  %d of %d %s, %s, are pointed to by nothing%s; to list them: %s"
-        yield say(what, gone.lost, gone.mappings, whose, Size(gone.bytes), read, ask("leaks"))
+        what = "  nothing%s points to %d of %d %s (%s). To list them: %s"
+        yield say(what, read, gone.lost, gone.mappings, whose, Size(gone.bytes), ask("leaks"))
     if inside.own_allocator is not None:
         yield say("  %s", census_text.of_slabs(inside.own_allocator))
     for row in inside.classes:
         whose = " of %s" % row.module if row.module and row.signature else ""
-        what = row.signature or (
-            say("blocks of %s that nothing names", Size(row.size_bytes)) if row.size_bytes is not None else "not named"
-        )
+        what = row.signature or (say("unnamed blocks of %s", Size(row.size_bytes)) if row.size_bytes is not None else "unnamed blocks")
         yield say("  %5.1f %%  %s%s: %s in %s", row.share_percent, what, whose, Size(row.bytes), plural(row.blocks, "block"))
 
 
 def _runtime(table: RuntimeTable, live: bool) -> Page:
     """What one runtime's process has; tags that would show as 0.0 % together."""
-    yield "%s: %s, each byte once" % (table.name, "memory in RAM (RSS)" if live else "bytes in the core")
+    yield "%s: %s by use" % (table.name, "RSS" if live else "memory in the core")
     small = [row for row in table.rows if row.kind == OWNED and SMALL_PART * row.bytes < table.sum_bytes]
     rows: List[Tuple[str, int]] = []
     for row in table.rows:
@@ -245,7 +245,7 @@ def _arenas(overview: Overview) -> Page:
         if several:
             yield from pages.heading(info, first=not place)
         if several and not sum(row.held_bytes for row in rows) and not totals.get("mmapped_bytes"):
-            yield "it holds nothing"
+            yield "unused"
             continue
         biggest = sorted(rows, key=lambda row: -row.held_bytes)[:BIGGEST_ARENAS]
         more = len(rows) > len(biggest)

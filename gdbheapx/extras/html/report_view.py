@@ -142,7 +142,7 @@ def sites(page_census: Optional[PageCensus]) -> Optional[Sites]:
 def _name(row: CensusRow) -> str:
     if row.signature:
         return row.signature
-    return "blocks of %s that nothing names" % units.sentence_size(row.size_bytes) if row.size_bytes is not None else "not named"
+    return "unnamed blocks of %s" % units.sentence_size(row.size_bytes) if row.size_bytes is not None else "unnamed blocks"
 
 
 def owners(rows: Sequence[model.Owned]) -> Tuple[List[Owner], List[Branch]]:

@@ -25,7 +25,7 @@ def arenas(rows: Sequence[ArenaTotals], totals: Mapping[str, Optional[int]]) -> 
     free = sum(totals[key] or 0 for key in ("free_bytes", "fast_bytes", "top_bytes"))
     percent = 100.0 * free / system if system else None
     yield Table(columns_of(ArenaTotals), shown, {**totals, "index": "total", "kind": "", "free_percent": percent})
-    yield cells("mapped chunks: %s of %s", number(totals["mmapped_chunks"]), Size(totals["mmapped_bytes"]))
+    yield cells("mmapped chunks: %s, %s", number(totals["mmapped_chunks"]), Size(totals["mmapped_bytes"]))
 
 
 def bins(rows: Sequence[BinRow]) -> Page:

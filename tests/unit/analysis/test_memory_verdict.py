@@ -195,7 +195,7 @@ def test_objects_of_a_runtime_are_in_use() -> None:
     tables = [RuntimeTable("CPython", rows, 0, 0)]
     assert memory_verdict.largest_program(memory(parts)) == "CPython"
     read = inside.with_objects(found.verdict, "CPython", tables)
-    assert read.evidence == read.lines[0].evidence and "its objects have 40.0 MiB of it in use, 3.0 MiB are free" in str(read.lines[0].details)
+    assert read.evidence == read.lines[0].evidence and "its objects use 40.0 MiB, 3.0 MiB are free" in str(read.lines[0].details)
     assert inside.with_objects(found.verdict, "JVM", tables) == inside.with_objects(found.verdict, "CPython", None) == found.verdict
 
 
@@ -239,7 +239,7 @@ def test_no_verdict_says_more_than_was_looked_at(code: str) -> None:
         assert judged[0].verdict == main  # the verdict of the whole is its
         is_leaked = main.kind == verdict.LEAKED
         assert (main.kind, is_leaked) == (usual.kind if found is not settled[2] else verdict.LEAKED, found is settled[2])
-        assert ("decides" in str(main.lines[0].hint) or "not read" in str(main.lines[0].hint)) == (found in open_), found
+        assert (hints.ask("leaks") in str(main.lines[0].hint) or "not read" in str(main.lines[0].hint)) == (found in open_), found
         assert ("normal unless" in str(main.lines[0].hint)) == (code == codes.IN_USE and not is_leaked), found
         assert (main.kind_1_0, main.code_1_0) == (("leaked", "leaked") if is_leaked else (usual.kind_1_0, usual.code_1_0))
         assert hints.bare(steps[0].command) == ("leaks" if found in open_ or is_leaked else "owners")  # type: ignore[attr-defined]

@@ -561,7 +561,7 @@ UNJOINED = EndedThreads(4000, 31 * MB, 5000 * MB, 0, 0, [ThreadStart("work in ap
 MEMORY = {
     "leaked": Case(leaked(), [codes.LEAKED, codes.IN_USE], ["28.0 MiB of 90.0 MiB in use (31 %) that nothing points to", "3 blocks"]),
     "leaked at most": Case(leaked(leaked_is_upper_bound=True), [codes.IN_USE], ["at most 28.0 MiB of 90.0 MiB in use (31 %) are leaked", "was not read"]),
-    "not looked at": Case(lambda: inside.with_leaked(IN_USE, None).lines, [codes.IN_USE], ["gdbheapx leaks decides"]),
+    "not looked at": Case(lambda: inside.with_leaked(IN_USE, None).lines, [codes.IN_USE], ["gdbheapx leaks shows whether some are leaked"]),
     "garbage in cycles": Case(leaked(leaked=None, garbage=SimpleNamespace(bytes=20 * MB, runtime="CPython")), [codes.IN_USE, codes.COLLECTOR_CYCLES], ["20.0 MiB of 90.0 MiB in use (22 %) are CPython objects in cycles"]),
     "garbage": Case(leaked(may_be_garbage=True), [codes.IN_USE], ["part of that may be garbage"]),
     "little is leaked": Case(leaked(leaked=Sum(3, 4 * MB)), [codes.IN_USE], ["normal unless it keeps growing"]),
@@ -569,13 +569,13 @@ MEMORY = {
     "a core that is cut": Case(lost(80 * MB), [codes.EVIDENCE_MISSING], ["the core is truncated; 80.0 MiB (57 %) are missing", "60.0 MiB were read"]),
     "a core that lacks nobody knows how much": Case(lost(None), [codes.EVIDENCE_MISSING], ["it is unknown how much is missing"]),
     "a core that lacks little": Case(lost(8 * MB), []),
-    "malloc may have more": Case(lost(0, True, part(kinds.ANONYMOUS, 60 * MB), part(kinds.ALLOCATOR, MB)), [codes.EVIDENCE_MISSING], ["memory of unknown owner may be its"]),
+    "malloc may have more": Case(lost(0, True, part(kinds.ANONYMOUS, 60 * MB), part(kinds.ALLOCATOR, MB)), [codes.EVIDENCE_MISSING], ["memory of unknown owner may belong to it"]),
     "stacks": mostly(kinds.STACK, "thread stacks"),
     "code": mostly(kinds.JIT, "generated code"),
     "bss": mostly(kinds.BSS, "bss"),
-    "break": mostly(kinds.BRK, "program break ([heap]) in which no allocator's blocks were read"),
+    "break": mostly(kinds.BRK, "program break ([heap]) without blocks of a known allocator"),
     "named": mostly(kinds.NAMED, "memory that the program has named"),
-    "anonymous": mostly(kinds.ANONYMOUS, "anonymous memory whose owner is unknown"),
+    "anonymous": mostly(kinds.ANONYMOUS, "anonymous memory of unknown owner"),
     "shared": mostly(kinds.SHARED, "shared memory"),
     "shared, of a program": mostly(kinds.SHARED, "shared memory of PostgreSQL", program="PostgreSQL"),
     "copied": mostly(kinds.COPIED, "private copies of file pages"),
@@ -590,7 +590,7 @@ MEMORY = {
     "beside malloc": Case(
         lambda: memory_verdict.beside(split([part(kinds.ALLOCATOR, 60 * MB), part(kinds.RUNTIME, 40 * MB, program="Go", name="Go: heap", mappings=3)])),
         [codes.BESIDE_MALLOC],
-        ["40.0 MiB of 100.0 MiB (40 %): Go: heap, 3 mappings 40.0 MiB"],
+        ["40.0 MiB of 100.0 MiB (40 %); 40.0 MiB in Go: heap, 3 mappings"],
     ),
     "stacks that were deeper": Case(
         lambda: memory_verdict.findings(split([part(kinds.STACK, 60 * MB)], thread_stacks=ThreadStacks(30, 30, 240 * MB, 60 * MB, MB, 59 * MB, []))),
@@ -600,7 +600,7 @@ MEMORY = {
     "threads that nobody joined": Case(
         lambda: memory_verdict.findings(split([part(kinds.STACK, 40 * MB)], ended_threads=UNJOINED)),
         [codes.NEVER_JOINED],
-        ["4,000 threads ended and were never joined", "their stacks keep 31.0 MiB in RAM, 4.9 GiB of address space; 3000 ran work in app; 9 ran app+0x1189", "pthread_join"],
+        ["4,000 threads ended and were never joined", "their stacks take 31.0 MiB of RAM and 4.9 GiB of address space; 3,000 ran work in app; 9 ran app+0x1189", "pthread_join"],
     ),
     "most of the memory is theirs": Case(
         lambda: judged(split([part(kinds.ALLOCATOR, MB), part(kinds.STACK, 40 * MB, name="stacks of threads that ended")], ended_threads=UNJOINED, stack_bytes=40 * MB)),
@@ -622,7 +622,7 @@ MEMORY = {
     "given to MADV_FREE": Case(
         lambda: memory_verdict.findings(split([part(kinds.ANONYMOUS, 200 * MB, droppable_bytes=150 * MB), part(kinds.CACHE, MB, droppable_bytes=MB)])),
         [codes.LAZY_FREE],
-        ["150.0 MiB of 201.0 MiB, most of it in: anonymous"],
+        ["150.0 MiB of 201.0 MiB, most of it in anonymous"],
     ),
     "most of the memory was given to MADV_FREE": Case(
         large(kinds.ANONYMOUS, droppable_bytes=60 * MB), [codes.MOSTLY + kinds.ANONYMOUS], ["60.0 MiB of it freed with MADV_FREE; malloc"]

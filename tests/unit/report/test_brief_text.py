@@ -4,7 +4,7 @@ Files: report/brief_text.py, analysis/brief.py.
 """
 
 import itertools
-from typing import Any, Dict, List
+from typing import Any, Dict, List, NamedTuple
 
 import pytest
 
@@ -14,9 +14,10 @@ from gdbheapx.analysis.split import Memory
 from gdbheapx.command import Style
 from gdbheapx.hints import ask
 from gdbheapx.model import Advice, AllocatorInfo, Finding, MemoryPart
-from gdbheapx.report import brief_text
+from gdbheapx.report import brief_text, overview_text
 from gdbheapx.report.text import on_screen, said
-from gdbheapx.verdict import Verdict
+from gdbheapx.units import DAMAGE, HEADING, WARNING, meaning_of
+from gdbheapx.verdict import FRAGMENTED, GROWING, IN_USE, INCONCLUSIVE, KEPT, LEAKED, RUNTIME, SMALL, Verdict
 
 MB = 1 << 20
 TERMINAL, PIPE = Style(False, False, 80, True, wraps=True), Style(False, False)
@@ -63,6 +64,14 @@ def brief(letters: int = 1, looked: bool = True, suspect: bool = True) -> Brief:
         suspect=owner if suspect else None,
         next=Advice(ask("owners"), "shows who"),
     )
+
+
+class Shown(NamedTuple):
+    """What the end of the page has of an overview."""
+
+    verdict: Verdict
+    next_steps: List[Advice] = []
+    next: List[str] = []
 
 
 def shown(made: Brief, about: Dict[str, Any], where: str = "-p 4711", style: Style = TERMINAL) -> List[str]:
@@ -120,3 +129,16 @@ def test_a_suspect_that_was_not_sought_is_not_denied() -> None:
 def test_durations(seconds: int, text: str) -> None:
     """Two units next to each other."""
     assert brief_text.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("kinds", "meaning"), [((LEAKED, GROWING), DAMAGE), ((KEPT, FRAGMENTED, INCONCLUSIVE), WARNING), ((IN_USE, SMALL, RUNTIME), HEADING)]
+)
+def test_a_verdict_has_the_colour_of_its_kind(kinds: List[str], meaning: str) -> None:
+    """In the head, and where it stands again in the end; the suspect has one where there is one."""
+    for kind in kinds:
+        made = brief()._replace(verdict=Verdict(kind, [Finding("Found", "60.0 MiB", None)], kind))
+        rows = {str(line).split()[0]: line for line in brief_text.lines(TERMINAL, made, target("live"))}
+        assert (meaning_of(rows["Verdict"]), meaning_of(rows["Suspect"]), meaning_of(rows["Process"])) == (meaning, WARNING, None)
+        again = [line for line in overview_text.last_lines(TERMINAL, Shown(made.verdict), 100) if "Found" in line]  # type: ignore[arg-type]
+        assert [meaning_of(line) for line in again] == [meaning]
