@@ -189,11 +189,18 @@ class Module(NamedTuple):
     """Lower-case hex, None if the object has none or it cannot be read."""
     has_debug_info: Optional[bool]
     """Full debug information is loaded for it; None where nobody looked."""
+    link: Optional[str] = None
+    """The name that the program was started by, if that is a link to its file: `redis-server`, a link to `redis-check-rdb`."""
 
     @property
     def file_name(self) -> str:
         """The last part of its path: `libc.so.6`."""
         return self.name.rsplit("/", 1)[-1]
+
+    @property
+    def shown_name(self) -> str:
+        """What answers call it."""
+        return self.link or self.file_name
 
 
 class StackCopy(NamedTuple):

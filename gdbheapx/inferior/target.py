@@ -274,7 +274,8 @@ class ElfTarget(Target):
 
     def _module(self, loaded: Loaded) -> Module:
         name = loaded.name or self.executable or ""
-        module = Module(name, loaded.base, loaded.is_executable, self._build_id(loaded, name), None)
+        link = self.source.program_link() if loaded.is_executable else None
+        module = Module(name, loaded.base, loaded.is_executable, self._build_id(loaded, name), None, link)
         return module._replace(has_debug_info=any(file.has_section(".debug_info") for file in self.symbol_files(module)))
 
     def _build_id(self, loaded: Loaded, name: str) -> Optional[str]:
@@ -374,7 +375,7 @@ class ElfTarget(Target):
             return None
         at = address - module.base
         name = next((name for file in self.symbol_files(module) for name in file.functions_at(at)), None)
-        return "%s in %s" % (name, module.file_name) if name else "%s+0x%x" % (module.file_name, at)
+        return "%s in %s" % (name, module.shown_name) if name else "%s+0x%x" % (module.shown_name, at)
 
     def _all_symbols(self, module: Module, types: Sequence[int] = ()) -> Iterator[Tuple[str, ElfSymbol]]:
         """Those of its symbol tables, and what it exports: stripped files keep that. Without its own file as far as memory has it. `types`:

@@ -206,7 +206,7 @@ def _root(part: dominance.Part) -> KeptRoot:
     root = part.root
     kept_root = KeptRoot(root.kind, Address(root.start), root.end - root.start, part.slot)
     if root.module is not None:
-        kept_root = kept_root._replace(base_bytes=root.start - root.module.base, module=root.module.file_name)
+        kept_root = kept_root._replace(base_bytes=root.start - root.module.base, module=root.module.shown_name)
     return kept_root if root.thread is None else kept_root._replace(lwp=root.thread.lwp, thread=root.thread.name)
 
 

@@ -78,3 +78,20 @@ def test_what_is_no_block(stage: Stage, live: str) -> None:
     assert "nothing is mapped" in alone(process.target("live"), "whatis", "4096").stdout.decode()
     for wrong in ("zz", "0x", "-5", "0x10000000000000000"):
         assert alone(process.target("live"), "whatis", wrong).code == 2
+
+
+def test_program_started_by_a_link(stage: Stage) -> None:
+    """What execve was given names the program, as the process calls itself, live, in a core and in a snapshot; where there is memory its
+    file's name is taken, too."""
+    folder = stage.folder()
+    (folder / "gateway").symlink_to(stage.builder.build("names"))
+    process = stage.spawn([str(folder / "gateway"), str(folder / "record"), "--", "one"], folder)
+    process.wait_ready()
+    file = str(folder / "snapshot")
+    assert alone(process.target("live"), "snapshot", file).code == 0
+    for kind in ("live", "core", "snapshot"):
+        target = process.target(kind) if kind != "snapshot" else ["--snapshot", file]
+        rows = [row["owner"] for row in alone(target, "owners", "--json").data["owners"]]
+        assert "holding in gateway" in rows and not any(row.endswith(" in names") for row in rows)
+        for said in ("holding in gateway", "holding in names")[: 1 + (kind != "snapshot")]:
+            assert alone(target, "owners", "--of", said, "--json").data["owners"]

@@ -66,7 +66,7 @@ class Classes:
         for module in world.modules():
             if not module.base:  # at a fixed address: its vtables are constants, which no core has
                 of_build = self._of_build(module)
-                self._named.update({at: Class(vtable.name, module.file_name, vtable.within) for at, vtable in of_build.items()})
+                self._named.update({at: Class(vtable.name, module.shown_name, vtable.within) for at, vtable in of_build.items()})
 
     def _of_build(self, module: Module) -> Dict[int, Any]:
         """By its pack or its file; empty without both."""
@@ -96,7 +96,7 @@ class Classes:
         home = self.images.span_at(at)
         name = self._world.target.class_name(home[2], at) if home is not None else None
         name = name or self.known(address) or self.by_place(address)
-        return Class(name, module.file_name if module is not None else "", vtable.within)
+        return Class(name, module.shown_name if module is not None else "", vtable.within)
 
     def known(self, address: int) -> Optional[str]:
         """The name by a pack of the build, or by the symbols of its file."""
@@ -109,7 +109,7 @@ class Classes:
         span = self.images.span_at(address)
         if span is None:
             return "CLASS@0x%x" % address
-        return "CLASS@%s+0x%x" % (span[2].build_id or span[2].file_name, address - span[2].base)
+        return "CLASS@%s+0x%x" % (span[2].build_id or span[2].shown_name, address - span[2].base)
 
 
 def is_used(world: World) -> bool:
@@ -283,7 +283,7 @@ class Constants:
         span = self._images.span_at(address)
         if span is None or address not in self:
             return None
-        return Class(self._classes.known(address) or self._classes.by_place(address), span[2].file_name, 0)
+        return Class(self._classes.known(address) or self._classes.by_place(address), span[2].shown_name, 0)
 
     def settle(self, matches: Sequence[Signed]) -> None:
         """A table that many blocks of one size begin with is told; one that looks like a vtable is a class from the first block on."""
@@ -292,7 +292,7 @@ class Constants:
             span = self._images.span_at(number)
             if span is None:
                 continue
-            module = span[2].file_name
+            module = span[2].shown_name
             if self._has_runtime and number in self:
                 name = self._classes.known(number)
                 self._told[number] = Signature(name or self._classes.by_place(number), module, EXACT if name else SHAPE)

@@ -598,7 +598,7 @@ def _of_root(names: Names, root: regions.Root, slot: int, word: int) -> Signatur
     """A variable, or whose memory it is where variables have no names."""
     if root.kind == regions.DATA and root.module is not None:
         variable = names.variable(root.module, root.start + slot * word)
-        return Signature(variable.name if variable is not None else "data", root.module.file_name, PLACE)
+        return Signature(variable.name if variable is not None else "data", root.module.shown_name, PLACE)
     return Signature(names.of_root(root, NO_SLOT).partition(", 0x")[0], "", PLACE)
 
 

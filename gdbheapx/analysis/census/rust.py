@@ -152,7 +152,7 @@ class Objects:
         span, known = self._images.span_at(vtable), layout(self._images, vtable)
         if span is None or known is None:
             return None
-        module = span[2].file_name
+        module = span[2].shown_name
         type_ = self._type(vtable) or "%s+0x%x (%d B)" % (module, vtable - span[0], known[0])
         type_ = type_ if len(type_) <= MOST_TYPE else type_[: MOST_TYPE - 3] + "..."
         return Signature("%sdyn %s" % ("Rc or Arc of " if is_shared else "", type_), module, SHAPE)
@@ -200,7 +200,7 @@ class Heads:
             words = self._world.words(match.sample, 2 * self._pairs)
             if layout is None or span is None or words is None or not self._is_object(words[0], layout[1]):
                 continue
-            module = span[2].file_name
+            module = span[2].shown_name
             if self._pairs > 1 and self._is_pair(words[2], words[3]):
                 self._told[match.key] = Signature("Box<dyn>[]", module, SHAPE)
             elif self._pairs == 1 and match.blocks >= LEAST_BLOCKS:

@@ -80,7 +80,7 @@ class Table:
             if span is None or number % 8 or usual < LEAST_BLOCKS or usual < LEAST_SHARE * sum(sizes.values()) or self._world.text(number):
                 continue
             name = self._symbols.at(span[2], number)
-            module = span[2].file_name
+            module = span[2].shown_name
             what = "%s in %s" % (name, module) if name else "%s+0x%x" % (module, number - span[0])
             self._told[number] = Signature("points at %s (+0x%x)" % (what, self._offset), module, PLACE)
 

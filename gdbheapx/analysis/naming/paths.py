@@ -273,7 +273,7 @@ class Paths(graph_names.Paths):
         if variable is None:
             begin = structures.begin(place, root.start)
             begin = place if begin is None else begin
-            start, name = begin, "%s+0x%x" % (root.module.file_name, begin - root.module.base)
+            start, name = begin, "%s+0x%x" % (root.module.shown_name, begin - root.module.base)
         else:
             start, name = variable.start, variable.name
         begun, nodes = Start(start, [PathStep(VARIABLE, name, Address(start))]), way[1:]

@@ -44,9 +44,9 @@ class Names:
         """`g_index in app`, or `app+0x1234`."""
         variable = self.variable(module, address)
         if variable is None:
-            return "%s+0x%x" % (module.file_name, address - module.base)
+            return "%s+0x%x" % (module.shown_name, address - module.base)
         inside = address - variable.start
-        return "%s%s in %s" % (variable.name, "+0x%x" % inside if inside else "", module.file_name)
+        return "%s%s in %s" % (variable.name, "+0x%x" % inside if inside else "", module.shown_name)
 
     def of_root(self, root: Root, slot: int) -> str:
         """Where the pointer stands."""

@@ -141,6 +141,9 @@ def find_named(tallied: Tallied, what: str) -> Optional[int]:
 
     From the largest owners down: what is printed is large, or lies below what its name begins with."""
     block = BLOCK_NAME.match(what)
+    modules = [part.root.module for part in tallied.parts if part.root.module is not None and part.root.module.link is not None]
+    if modules and what.endswith(" in " + modules[0].file_name):  # the program's file, not the link by which it was started
+        what = what[: -len(modules[0].file_name)] + modules[0].shown_name
     if block is not None:
         return _at(tallied, int(block.group(1), 16))
     retained, short = tallied.tree.retained_bytes, what.split(" in ")[0].replace(".<key ", "[")  # which lies below `["key"]`

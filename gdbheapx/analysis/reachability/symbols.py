@@ -72,8 +72,8 @@ class Frames:
         while place > 0 and rows[place - 1].start == rows[place].start:
             place -= 1
         if place >= 0 and here < rows[place].end:
-            return "%s+0x%x in %s" % (rows[place].name, call.pc - rows[place].start, module.file_name)
-        return "%s+0x%x" % (module.file_name, call.pc - module.base)
+            return "%s+0x%x in %s" % (rows[place].name, call.pc - rows[place].start, module.shown_name)
+        return "%s+0x%x" % (module.shown_name, call.pc - module.base)
 
 
 class Variable(NamedTuple):
@@ -141,5 +141,5 @@ class TargetSymbols:
             self._local[block.module.base] = [(name, start, size) for name, start, size, is_local in rows if is_local]
         for name, start, size in self._local[block.module.base]:
             if start <= place < start + size:
-                return "%s%s in %s" % (name, "+0x%x" % (place - start) if place > start else "", block.module.file_name)
-        return "%s, 0x%x bytes into its block" % (block.module.file_name, place)
+                return "%s%s in %s" % (name, "+0x%x" % (place - start) if place > start else "", block.module.shown_name)
+        return "%s, 0x%x bytes into its block" % (block.module.shown_name, place)

@@ -268,7 +268,7 @@ def _by_type(world: World, samples: Sequence[Sample], beside: bool) -> List[Cand
                 if not beside and any(start <= of_type < end for start, end, _ in world.target.image_ranges()):
                     return []
                 module, name = named[words[0]]
-                return [Candidate(module.file_name, name, Address(words[0]), words[0] - module.base, 1, (), True, [ALLOC])]
+                return [Candidate(module.shown_name, name, Address(words[0]), words[0] - module.base, 1, (), True, [ALLOC])]
     return []
 
 
@@ -290,7 +290,7 @@ def _functions(sites: Iterable[Site], why: Why) -> List[Candidate]:
         calls.setdefault(site.start, []).append(site)
     return [
         Candidate(
-            module=some[0].module.file_name,
+            module=some[0].module.shown_name,
             function=some[0].function,
             address=Address(start),
             offset=start - some[0].module.base,

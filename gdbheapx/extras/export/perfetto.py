@@ -128,7 +128,7 @@ def _outside(tallied: dominance.Tallied, node: int, ids: Sequence[int], others: 
         part = tallied.parts[node - reach.roots_from]
         kind = part.root.kind
         if part.root.module is not None:
-            module = part.root.module.file_name
+            module = part.root.module.shown_name
         if part.slot != NO_SLOT:
             variable = None
             if kind == regions.DATA and part.root.module is not None:
