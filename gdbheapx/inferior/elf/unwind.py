@@ -117,15 +117,20 @@ class CallFrames:
             self._table = [(address + start, address + entry) for start, entry in rows]
 
     def functions(self) -> List[Tuple[int, int]]:
-        """(begin, end) of all that has call frames, sorted; the end is the next one's begin where its own entry cannot be read."""
+        """(begin, end) of all that has call frames, sorted; the end is the next one's begin where its own entry cannot be read. Behind
+        the last its segment ends."""
         ranges = []
         for place, (start, entry) in enumerate(self._table):
             self._file.work.spend()
-            following = self._table[place + 1][0] if place + 1 < len(self._table) else start
+            following = self._table[place + 1][0] if place + 1 < len(self._table) else self._end_of_load(start)
             data = self._loaded(entry + 4, 12)
             size = int.from_bytes(data[8:12], "little") if len(data) == 12 else 0
             ranges.append((start, start + size if size and start + size <= following else following))
         return ranges
+
+    def _end_of_load(self, address: int) -> int:
+        """Where the segment that has it ends; itself where none has."""
+        return next((load.vaddr + load.filesz for load in self._loads if load.vaddr <= address < load.vaddr + load.filesz), address)
 
     def _bytes(self, address: int) -> bytes:
         """A length and so many bytes behind it."""

@@ -46,6 +46,15 @@ def test_rows_of_a_library() -> None:
     assert after == {NUMBERS.sp: 0x1008, NUMBERS.pc: 0x2000, 3: 7}
 
 
+def test_the_last_function_has_an_end() -> None:
+    """All functions of a library have one, as their own entry says: none begins behind the last, which was lost for that."""
+    frames = unwind.CallFrames(ElfFile(libc()))
+    found = frames.functions()
+    assert found and all(start < end for start, end in found)
+    last = max(range(len(found)), key=lambda place: found[place][0])
+    assert frames.row(found[last][1] - 1) is not None and frames.row(found[last][1]) is None
+
+
 class Damaged:
     """A file of which bytes were changed."""
 
