@@ -134,6 +134,8 @@ class Style(NamedTuple):
     """Sentences take several lines of that width: on a terminal."""
     command_line: Write = alone
     """Writes a command that a text names, for the place where it is read."""
+    module_names: Callable[[], Mapping[str, str]] = dict
+    """By build-id what modules are called, for classes without a name; asked where a text has one."""
 
 
 class Command(NamedTuple):

@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx import __version__, command, hints, place, problems, stops, units
 from gdbheapx import kernel as kernels
@@ -788,7 +788,15 @@ class Run:
         width = None if self.options.wide else screen.width
         color = self.host.settings.color if self.options.color == "auto" else self.options.color == "always"
         color = screen.has_colors if color is None else color and not getattr(self.options, "output", None)
-        return Style(bool(self.options.bytes), color, width, screen.shortens, screen.wraps, self.place.line)
+        return Style(bool(self.options.bytes), color, width, screen.shortens, screen.wraps, self.place.line, self._module_names)
+
+    def _module_names(self) -> Mapping[str, str]:
+        """See Style. A snapshot has no modules."""
+        try:
+            modules = self.session.target.modules() if self.session is not None and self.session.has_target else ()
+        except HeapxError:
+            modules = ()
+        return {module.build_id: module.shown_name for module in modules if module.build_id}
 
     def _writer(self, spool: Optional[Spool]) -> Write:
         if spool is not None:

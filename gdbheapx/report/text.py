@@ -16,6 +16,7 @@ CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029%s]" % DIRECTION)
 """Control characters but the tab, Unicode's own line ends, and what turns the direction."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the beginning of a formula."""
+UNNAMED_CLASS = re.compile("CLASS@([0-9a-f]{16,})[+]")
 COLORS = {HEADING: "1", DAMAGE: "31", WARNING: "33"}
 """Bold, red, yellow, as terminals number them: the user's own colours, not ours."""
 _tabulate: Optional[Callable[..., str]] = None
@@ -119,7 +120,7 @@ def described(style: Style, described_table: Table) -> List[str]:
 
 def fitted(style: Style, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> List[str]:
     """The lines of a table, as wide as the style allows; where it does not show all of it, a last line says so."""
-    cells = [[printable(whole(str(content), style.command_line)) for content in row] for row in rows]
+    cells = [[printable(whole(with_modules(style, str(content)), style.command_line)) for content in row] for row in rows]
     fits = fitting.fit(columns, cells, style.width)
     shown, longest = [columns[place] for place in fits.places], fits.longest if style.shortens else None
     texts = [
@@ -140,9 +141,17 @@ def said(style: Style, sentence: str) -> str:
 
 def on_screen(style: Style, line: str, document: bool = False) -> str:
     """What is written for a line of an answer: escaped, on a terminal in as many lines as it needs, each in the colour of its meaning."""
-    shown, meaning = escaped(whole(line, style.command_line), document), meaning_of(line) if style.color else None
+    shown, meaning = escaped(whole(with_modules(style, line), style.command_line), document), meaning_of(line) if style.color else None
     lines = fitting.wrapped(shown, style.width) if style.wraps and style.width is not None else [shown]
     return "".join("%s\n" % painted(part, meaning) for part in lines)
+
+
+def with_modules(style: Style, text: str) -> str:
+    """`class app+0x6c98` for `CLASS@build-id+0x6c98`; of a module that is not at hand the build-id's first eight digits."""
+    if "CLASS@" not in text:
+        return text
+    names = style.module_names()
+    return UNNAMED_CLASS.sub(lambda found: "class %s+" % names.get(found[1], found[1][:8]), text)
 
 
 def painted(line: str, meaning: Optional[str]) -> str:
