@@ -200,7 +200,7 @@ def usual(held_bytes: int, used_bytes: int, taken_bytes: Optional[int], beyond_b
     beyond = (0, beyond_bytes) if beyond_bytes else ()
     weights += [weight._replace(held=weight.held + beyond_bytes, used=weight.used + part) for weight in weights for part in beyond]
     kinds = outcomes(_usual_code, weights)
-    missing = ["what is in RAM"] * (taken_bytes is None) + ["the whole heap"] * (beyond_bytes > 0)
+    missing = ["which pages are in RAM"] * (taken_bytes is None) + ["the whole heap"] * (beyond_bytes > 0)
     least = [min(part) for part in zip(*((weight.used, weight.free) for weight in weights))]
     known = say("at least %s are in use by the program, at least %s are free in the allocator", *map(Size, least))
     if len(kinds) > 1:

@@ -380,7 +380,7 @@ class Heaps:
             self._tell(unread, partial=self._owns_malloc(unread) or not are_others)
         if foreign is not None and not any(map(self._owns_malloc, self.discovery.unread())):
             text = "%s (%s) owns malloc, and this version cannot read it"
-            text += ": the figures include only the other allocators" if are_others else ": what it holds is unknown"
+            text += ": the figures include only the other allocators" if are_others else ": how much it holds is unknown"
             self._note(
                 problems.OWNER_UNREAD,
                 foreign.file,

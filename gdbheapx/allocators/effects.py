@@ -53,7 +53,7 @@ class Requests(NamedTuple):
 
 def restart(free_bytes: Optional[int]) -> Effect:
     """Without a setting: what lies free goes. More goes where the program makes fewer or smaller blocks than it has now."""
-    free = "nothing of what is free" if free_bytes is None else "up to %s less" % size(free_bytes)
+    free = "none of the free memory" if free_bytes is None else "up to %s less" % size(free_bytes)
     why = "the same blocks, made anew, need %s; fewer or smaller ones save more" % free
     cost = "the process ends, and must build its state again"
     return Effect("restart", "a restart", BOUNDED, 0, None, why, cost, acts_on_bytes=free_bytes)

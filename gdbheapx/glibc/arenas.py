@@ -181,7 +181,7 @@ def read_ring(target: Target, glibc: Glibc, report: Report, budget: Optional[Bud
             report(
                 codes.RING_UNREADABLE,
                 problem.address,
-                "the ring of arenas leads to 0x%x, which cannot be read" % address,
+                "the ring of arenas points to 0x%x, which cannot be read" % address,
                 "the arenas after it are missing here",
             )
             return ring
@@ -189,14 +189,14 @@ def read_ring(target: Target, glibc: Glibc, report: Report, budget: Optional[Bud
             report(
                 codes.RING_BROKEN,
                 address,
-                "the ring of arenas leads to 0x%x, which is not a malloc_state" % address,
+                "the ring of arenas points to 0x%x, which is not a malloc_state" % address,
                 "the arenas after it are missing here",
             )
             return ring
         ring.append(Arena(len(ring), address, address == glibc.main_arena.address, state))
         address = state["next"]
     if address != glibc.main_arena.address:
-        report(codes.RING_OPEN, ring[-1].address, "the ring of arenas does not lead back to main_arena", "arenas may be missing here")
+        report(codes.RING_OPEN, ring[-1].address, "the ring of arenas does not return to main_arena", "arenas may be missing here")
     return ring
 
 

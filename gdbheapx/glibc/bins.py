@@ -18,6 +18,7 @@ from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc.lists import BACK_LINK, BIN, CUT, FAST, UNREAD, UNREADABLE, Followed, Lists, Rules, wrong
 from gdbheapx.problems import Report
 from gdbheapx.ranges import Range, subtract
+from gdbheapx.units import plural
 
 KIND_BITS = 7
 MAX_REPORTED = 8
@@ -108,7 +109,7 @@ def gather_free_lists(followed: Followed, about: Callable[[int], Optional[Report
     for chunk, report in told[:MAX_REPORTED]:
         report(codes.LISTED_TWICE, chunk, "chunk is on two free lists (freed twice, or a list is damaged)", None)
     if len(told) > MAX_REPORTED:
-        told[-1][1](codes.LISTED_TWICE, None, "%d more chunks are on two free lists" % (len(told) - MAX_REPORTED), None)
+        told[-1][1](codes.LISTED_TWICE, None, "%s on two free lists" % plural(len(told) - MAX_REPORTED, "more chunk"), None)
     return CachedChunks(followed.members, frozenset(followed.mapped))
 
 

@@ -425,7 +425,7 @@ def contradiction(target: Target, types: TypeSet, arena: Symbol, mp: Symbol) -> 
         return "there is no malloc_state at 0x%x" % arena.address
     wrong = _wrong_bins(target, state)
     if wrong > MOST_WRONG_BINS or (wrong and not any(state.array("bins"))):
-        return "%d bins of main_arena at 0x%x do not lead back to it" % (wrong, arena.address)
+        return "%d bins of main_arena at 0x%x do not point back to it" % (wrong, arena.address)
     settings = [par.get(name) for name in ("trim_threshold", "mmap_threshold", "n_mmaps_max", "arena_test")]
     is_main_used = state["system_mem"] != 0 and not state["flags"] & 2
     if not any(settings) or par["n_mmaps"] < 0 or (par["n_mmaps"] == 0) != (par["mmapped_mem"] == 0):

@@ -230,7 +230,8 @@ def _check(context: Context, walks: Sequence[ArenaWalk], listed: bins.CachedChun
     for walk in walks:
         total = walk.total()
         if walk.damages > MAX_REPORTED:
-            walk.report(codes.MORE_DAMAGE, None, "%s: %d more places of damage" % (walk.arena.title, walk.damages - MAX_REPORTED), None)
+            more = plural(walk.damages - MAX_REPORTED, "more place")
+            walk.report(codes.MORE_DAMAGE, None, "%s: %s of damage" % (walk.arena.title, more), None)
         _locate(context, walk, total)
         if total is None:
             continue

@@ -162,7 +162,7 @@ def _report(context: Context, troubles: Dict[int, Trouble]) -> None:
         context.report(
             codes.CACHE_UNKNOWN,
             None,
-            "the caches of %d more threads are unknown" % (len(troubles) - MAX_REPORTED),
+            "the caches of %s are unknown" % plural(len(troubles) - MAX_REPORTED, "more thread"),
             "chunks in them count as used",
         )
 

@@ -13,7 +13,7 @@ _MEANINGS = (
     ("trim_threshold", "bytes", "free() returns the main top to the OS (by brk) when it grows to this size"),
     ("top_pad", "bytes", "extra bytes requested at each brk; an automatic trim keeps as much"),
     ("mmap_threshold", "bytes", "requests of this size or larger get their own mapping"),
-    ("arena_test", None, "number of arenas up to which no limit is checked"),
+    ("arena_test", None, "up to this number of arenas no limit is checked"),
     ("arena_max", None, "maximum number of arenas; 0: 8 per core (2 on 32-bit)"),
     ("thp_mode", None, "huge pages: 1 malloc asks the kernel for them; else it does not (0 at start; 2, 3: set to never, not known)"),
     ("thp_pagesize", "bytes", "with glibc.malloc.hugetlb=1, or by default: brk grows and shrinks in these steps; 0: off"),

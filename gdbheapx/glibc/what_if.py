@@ -9,6 +9,7 @@ from gdbheapx.columns import add
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.layout.view import View
 from gdbheapx.model import HistogramRow
+from gdbheapx.units import plural
 
 FIXED_BYTES = 128 << 10
 """DEFAULT_MMAP_THRESHOLD_MIN, DEFAULT_TRIM_THRESHOLD, DEFAULT_TOP_PAD."""
@@ -85,7 +86,7 @@ class Figures(NamedTuple):
 
 def effects(mp: View, has: Figures, page_bytes: int, variables: Optional[Collection[str]]) -> List[Effect]:
     """Each of them once. `variables`: which of VARIABLES the process was started with; None: not known."""
-    more = " (added to what it has)" if variables is not None and TUNABLES in variables else ""
+    more = " (added to its present value)" if variables is not None and TUNABLES in variables else ""
 
     def by_call(*names: str) -> str:
         return "" if variables is None or {TUNABLES, *names}.intersection(variables) else BY_CALL
@@ -116,7 +117,8 @@ def _arenas(mp: View, has: Figures, by_call: str) -> Effect:
     setting, limit = ARENA_ONE.text, mp["arena_max"]
     if limit == 1 or has.arenas == 1:
         return in_force("arenas", setting, "arena_max is 1" if limit == 1 else "no thread made an arena of its own")
-    why = "at most what is free in %d arenas, and what all but the largest hold; at worst one keeps all that was ever in RAM" % has.arenas
+    why = "at most the free memory of %s, and all memory of all but the largest; at worst one keeps all that was ever in RAM"
+    why %= plural(has.arenas, "arena")
     if limit and by_call:
         setting, why = "mallopt(M_ARENA_MAX, 1)", why + by_call
     cost, most = "threads wait for one lock: how long is not known", _in_order(mp, has, has.beside_largest_bytes)
@@ -176,7 +178,7 @@ def _caches(mp: View, has: Figures, more: str) -> List[Effect]:
     if count == 0:
         return [in_force("thread-caches", setting, "tcache_count is 0")]
     most = _in_order(mp, has, has.kept_apart_bytes)
-    why = "at most what lies in caches and what is free beside it" if most != has.free_bytes else "at most all that is free"
+    why = "at most the chunks in caches and the free chunks next to them" if most != has.free_bytes else "at most all that is free"
     why += "; a lower tcache_max saves no more"
     cost = "each malloc and free takes the lock of its arena"
     one = Effect("thread-caches", setting, BOUNDED, 0, most, why, cost, may_peak=True, acts_on_bytes=has.cached_bytes)
@@ -191,10 +193,10 @@ def _huge_pages(mp: View, has: Figures, more: str) -> List[Effect]:
     if size:
         return [in_force("malloc-huge-pages", setting, "malloc asks for huge pages")]
     least = None if has.huge_page_bytes is None else -has.huge_page_bytes
-    why = "it costs at most what is missing to whole huge pages where arenas lie now; nothing where the kernel has no huge page at hand"
+    why = "it costs at most the missing parts of the huge pages where arenas lie now; nothing where the kernel has no huge page at hand"
     most = _in_order(mp, has, 0)
     if most != 0:
-        why += "; threads in several arenas come in another order, which alone can save what is free"
+        why += "; threads in several arenas come in another order, which alone can save free memory"
     return [Effect("malloc-huge-pages", setting, BOUNDED, least, most, why, "RAM, for fewer misses of the TLB", may_peak=True)]
 
 

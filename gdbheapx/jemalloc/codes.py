@@ -8,7 +8,7 @@ ARENAS_UNREADABLE = Code("arenas-unreadable", Severity.UNREAD)
 NARENAS_WRONG = Code("narenas-wrong", Severity.DAMAGE)
 ARENA_UNREADABLE = Code("arena-unreadable", Severity.UNREAD)
 ARENA_WRONG = Code("arena-wrong", Severity.DAMAGE)
-"""arenas[i] leads to what is no arena, or another one."""
+"""arenas[i] points to something that is not an arena, or to another one."""
 ARENA_MISSING = Code("arena-missing", Severity.DAMAGE)
 """Extents belong to an arena that arenas[] does not have."""
 BASE_UNREADABLE = Code("base-unreadable", Severity.UNREAD)

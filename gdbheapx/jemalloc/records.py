@@ -31,7 +31,7 @@ class PublicNames(NamedTuple):
     def setting(self, options: str) -> str:
         """What to put into the environment."""
         return (
-            "%s in this build's own MALLOC_CONF, whose prefix is unknown" % options
+            "%s in this build's own MALLOC_CONF (unknown prefix)" % options
             if self.conf_variable is None
             else "%s=%s" % (self.conf_variable, options)
         )

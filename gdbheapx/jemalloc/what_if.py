@@ -8,6 +8,7 @@ from gdbheapx.allocators.measured import BACKGROUND, DECAY_NONE, NO_TCACHE, ONE_
 from gdbheapx.columns import add
 from gdbheapx.jemalloc.records import JemallocArena, JemallocConditions
 from gdbheapx.model import HistogramRow
+from gdbheapx.units import plural
 
 
 def effects(
@@ -17,7 +18,7 @@ def effects(
     `regions_bytes`: free regions of slabs. `is_set`: the variable has something in it."""
 
     def setting(options: str) -> str:
-        return conditions.names.setting(options) + (" (added to what it has)" if is_set else "")
+        return conditions.names.setting(options) + (" (added to its present value)" if is_set else "")
 
     unused = add(arena.reclaimable_resident_bytes for arena in arenas)
     free, most = add((free_bytes(arenas), ends_bytes)), add((_unused_bytes(arenas), ends_bytes))
@@ -67,8 +68,8 @@ def _decay(arenas: Sequence[JemallocArena], unused: Optional[int], most: Optiona
     times = [time for arena in arenas for time in (arena.dirty_decay_ms, arena.muzzy_decay_ms)]
     if times and not any(time is None or time for time in times):
         return in_force("decay", setting, "both decay times are 0 in every arena")
-    why = "dirty and muzzy pages in RAM; at most unwritten ends of large blocks, too; what is free in slabs stays"
-    cost = "a system call for each freed extent, and page faults for what is used again"
+    why = "dirty and muzzy pages in RAM; at most unwritten ends of large blocks, too; free regions in slabs stay"
+    cost = "a system call for each freed extent, and page faults for memory that is used again"
     return Effect("decay", setting, BOUNDED, unused, most, why, cost, acts_on_bytes=unused, by=DECAY_NONE, causes=_causes(arenas))
 
 
@@ -107,7 +108,8 @@ def _arenas(arenas: Sequence[JemallocArena], free: Optional[int], regions_bytes:
     count = _automatic(arenas)
     if count == 1:
         return in_force("arenas", setting, "there is one arena")
-    why = "at most what is free in %d arenas, and what all but the largest hold; at worst one keeps all that was ever in RAM" % count
+    why = "at most the free memory of %s, and all memory of all but the largest; at worst one keeps all that was ever in RAM"
+    why %= plural(count, "arena")
     held = [add((arena.active_bytes, arena.dirty_bytes, arena.muzzy_bytes)) for arena in arenas]
     known = [one for one in held if one is not None]
     most = free if free is None or len(known) < len(held) else min(free, sum(known) - max(known))

@@ -14,6 +14,7 @@ from gdbheapx.mimalloc.records import Delay, MimallocArena, MimallocBin
 from gdbheapx.mimalloc.survey import Survey, look, page_at, runs
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow
 from gdbheapx.ranges import union
+from gdbheapx.units import plural
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.effects import Effect
@@ -80,7 +81,7 @@ class MimallocHeap(Heap):
         for one in found.broken[: codes.MOST_TOLD]:
             report(one.code, one.address, one.what, HINT, one.code is codes.PAGE_CHANGING)
         if len(found.broken) > codes.MOST_TOLD:
-            report(codes.PAGE_WRONG, None, "%d more contradictions" % (len(found.broken) - codes.MOST_TOLD), HINT)
+            report(codes.PAGE_WRONG, None, plural(len(found.broken) - codes.MOST_TOLD, "more contradiction"), HINT)
         return found
 
     def claims(self) -> List[Claim]:

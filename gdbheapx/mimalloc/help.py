@@ -2,7 +2,7 @@
 
 HELP = {
     "arenas": """mimalloc: one row per thread that owns pages, one for pages that no thread owns (abandoned: its thread ended, or, in
-release 3, the page was full), one for what is shared; held = used + free + freed by others + never used + spans + overhead, to the
+release 3, the page was full), one for shared memory; held = used + free + freed by others + never used + spans + overhead, to the
 byte. `freed by others` is memory that other threads have freed and the owner has not collected.
 """,
     "bins": "mimalloc: block sizes, with pages, blocks in use, free, freed by other threads, and never handed out.\n",

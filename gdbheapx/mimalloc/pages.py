@@ -12,6 +12,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.mimalloc import codes
 from gdbheapx.mimalloc.layouts import BYTE, HALF, SHORT, WORD, Form, Place, first_block
 from gdbheapx.problems import Code
+from gdbheapx.units import plural
 
 CHUNK_BITS = 512
 """Of a bitmap of release 3."""
@@ -176,7 +177,7 @@ class Collector:
 
     def _unowned(self, page: Page, thread_free: int) -> Optional[str]:
         """What a page of release 3 says of being owned: the lowest bit of its list of what others free."""
-        return "is a thread's, and its list is marked as nobody's" if self.form.line == 3 and page.thread and not thread_free & 1 else None
+        return "is a thread's, but its list is marked as unowned" if self.form.line == 3 and page.thread and not thread_free & 1 else None
 
     def found(self) -> Found:
         """By address, without what lies across another."""
@@ -204,11 +205,13 @@ def contradiction(page: Page) -> Optional[str]:
     if block < 8 or block % 8 or page.start % 8:
         return "has blocks of %d bytes at 0x%x" % (block, page.start)
     if not page.used <= page.capacity <= page.reserved:
-        return "counts %d blocks in use, %d handed out, and room for %d" % (page.used, page.capacity, page.reserved)
+        return "counts %s in use, %s handed out, and room for %s" % tuple(
+            plural(count, "block") for count in (page.used, page.capacity, page.reserved)
+        )
     if not page.memory <= page.start or page.start + page.reserved * block > page.end:
         return "has blocks outside its memory"
     if page.reserved > 1 and page.reserved not in _rooms(page):
-        return "has room for %d blocks, and counts %d" % ((page.end - page.start) // block, page.reserved)
+        return "has room for %s, and counts %s" % (plural((page.end - page.start) // block, "block"), plural(page.reserved, "block"))
     for head in (page.free, page.local_free, page.thread_free):
         if head and not page.keys[0] and ((head - page.start) % block or not 0 <= (head - page.start) // block < page.capacity):
             return "has a list that begins outside its blocks"

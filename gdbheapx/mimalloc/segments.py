@@ -9,6 +9,7 @@ from gdbheapx.mimalloc import codes
 from gdbheapx.mimalloc.layouts import BYTE, HALF, SEGMENT_BYTES, SLICE_BYTES, Form, Place, SegmentPlaces
 from gdbheapx.mimalloc.pages import LARGEST, Collector, Found, Piece, Segment, bits_of, number, word
 from gdbheapx.ranges import Range, subtract, union
+from gdbheapx.units import plural
 
 CHOSEN = 2 << 40, 30 << 40
 """Where mimalloc asks the OS for aligned memory (os.c: MI_HINT_BASE, MI_HINT_MAX)."""
@@ -141,7 +142,7 @@ def _of_one_kind(made: Collector, places: SegmentPlaces, address: int, head: byt
     size, info, count, shift = (word(head, offset) for offset in (places.size, places.info, places.entries, places.page_shift))
     end = address + size
     if not 0 < info < size or size % 4096 or end >= 1 << 47 or not 0 < count <= 64 or (count > 1 and count << shift > SEGMENT_BYTES[1]):
-        made.tell(codes.SEGMENT_WRONG, address, "a segment of %d bytes has %d pages" % (size, count), thread)
+        made.tell(codes.SEGMENT_WRONG, address, "a segment of %d bytes has %s" % (size, plural(count, "page")), thread)
         return address + SLICE_BYTES
     data = made.target.read_prefix(address + places.pages, count * form.page.bytes)
     made.reserved.append((address, end))

@@ -29,10 +29,11 @@ from gdbheapx.mimalloc.layouts import Form
 from gdbheapx.mimalloc.pages import Broken, Found, Page, Piece, Segment
 from gdbheapx.mimalloc.records import ABANDONED, SHARED, THREAD
 from gdbheapx.problems import Severity
+from gdbheapx.units import number, plural
 
 LIST_CODES = {LIST_STRAY: codes.LIST_STRAY, LIST_LONG: codes.LIST_RING}
 LIST_WHAT = {
-    LIST_STRAY: "a free list leads to what is no block of its page",
+    LIST_STRAY: "a free list points to something that is not a block of its page",
     LIST_LONG: "a free list has more members than its page has blocks",
 }
 FATAL = (4, 6, 7, 8, 11)
@@ -159,7 +160,7 @@ def _delayed(target: Target, pages_: Sequence[Page], form: Form, broken: List[Br
             continue
         count = pages.word(data, places.page_count)
         if count != len(its):
-            what = "the heap of a thread counts %d pages, and %d lead to it" % (count, len(its))
+            what = "the heap of a thread counts %s, and %s point to it" % (plural(count, "page"), number(len(its)))
             broken.append(Broken(codes.HEAP_PAGES, heap, what, its[0].thread))
         if places.thread_delayed_free is not None:
             keys = [pages.word(data, places.keys + more) for more in (0, 8)]
@@ -241,11 +242,11 @@ def _counted(
             broken.append(Broken(code, end.at, what, page.thread))
             is_good = False
     if page.start in twice:
-        what = "%d blocks of a page are on two of its lists" % twice[page.start]
+        what = "%s of a page on two of its lists" % plural(twice[page.start], "block")
         broken.append(Broken(codes.LIST_TWICE, page.address, what, page.thread))
         is_good = False
     if is_good and (page.used + free != page.capacity or remote > page.used):
-        what = "a page counts %d blocks in use, and %d of its %d are free" % (page.used, free, page.capacity)
+        what = "a page counts %s in use, and %s of its %s are free" % (plural(page.used, "block"), number(free), number(page.capacity))
         broken.append(Broken(codes.USED_WRONG, page.address, what, page.thread))
         is_good = free + remote <= page.capacity
     return Counted(page, arena, free, remote, is_good)
@@ -264,7 +265,7 @@ def _miscounted(form: Form, found: Found) -> Iterator[Broken]:
     for segment in found.segments:
         is_told = any(segment.address <= address < segment.end for address in told)
         if not is_told and (segment.used != segment.pages or segment.abandoned > segment.used):
-            what = "a segment counts %d pages in use and has %d" % (segment.used, segment.pages)
+            what = "a segment counts %s in use and has %s" % (plural(segment.used, "page"), number(segment.pages))
             yield Broken(codes.SEGMENT_PAGES, segment.address, what, segment.thread)
 
 

@@ -8,6 +8,7 @@ from gdbheapx.kernel.blocks.slots import SLOT_UNREADABLE, SlotTallies
 from gdbheapx.kernel.musl import records as api
 from gdbheapx.musl import codes
 from gdbheapx.problems import Code, Report, Severity
+from gdbheapx.units import number
 
 if TYPE_CHECKING:
     from gdbheapx.musl.allocator import Counted
@@ -17,7 +18,7 @@ SIGSEGV = 11
 OF_GROUPS: Dict[int, Tuple[Code, str]] = {
     api.GROUP_AREA_UNREADABLE: (codes.AREA_UNREADABLE, "cannot read an area of metas: the groups of it and of those behind it are unknown"),
     api.GROUP_AREA_CHECK: (codes.AREA_BROKEN, "an area of metas does not begin with musl's secret: the groups behind it are unknown"),
-    api.GROUP_AREA_AGAIN: (codes.AREA_BROKEN, "the list of areas leads back to an area that it had before"),
+    api.GROUP_AREA_AGAIN: (codes.AREA_BROKEN, "the list of areas returns to an earlier area"),
     api.GROUP_CLASS: (codes.META_WRONG, "a meta has a size class that musl does not have"),
     api.GROUP_MASKS: (codes.META_WRONG, "a meta calls a slot free twice, or one that its group does not have"),
     api.GROUP_PLACE: (codes.META_WRONG, "a meta gives its group a place or a length that cannot be"),
@@ -28,14 +29,14 @@ OF_GROUPS: Dict[int, Tuple[Code, str]] = {
 }
 OF_SLOTS: Dict[int, Tuple[Code, str]] = {
     SLOT_UNREADABLE: (codes.HEADER_UNREADABLE, "cannot read the header of a group, or of a block in use, which counts as its whole slot"),
-    api.HEAD_BACK: (codes.GROUP_BACK, "a group does not lead back to its meta"),
+    api.HEAD_BACK: (codes.GROUP_BACK, "a group does not point back to its meta"),
     api.HEAD_MARK: (codes.GROUP_OVERLAP, "a group lies in a slot that is not marked as its"),
     api.HEADER_INDEX: (codes.HEADER_BROKEN, "the header of a block in use has the index of another slot"),
-    api.HEADER_OFFSET: (codes.HEADER_BROKEN, "the header of a block in use does not lead back to its group"),
+    api.HEADER_OFFSET: (codes.HEADER_BROKEN, "the header of a block in use does not point back to its group"),
     api.HEADER_ZERO: (codes.BLOCK_OVERRUN, "a byte that is always 0, behind a block in use or in its header, was overwritten"),
     api.HEADER_SLACK: (codes.HEADER_BROKEN, "the header of a block in use leaves more of its slot unused than the slot has"),
     api.HEADER_USED: (codes.HEADER_BROKEN, "a free slot has the header of a block in use"),
-    api.HEADER_HALF: (codes.HEADER_BROKEN, "the header of a block in use does not lead to its group, or is half written"),
+    api.HEADER_HALF: (codes.HEADER_BROKEN, "the header of a block in use does not point to its group, or is half written"),
     api.HEADER_STALE: (codes.SLOT_CHANGING, "a thread is handing a block out, or freeing it, or making a group"),
 }
 CUT = (codes.GROUPS_CUT, None, "not all groups and slots were read", "allow more time: --max-seconds, --max-stop")
@@ -95,5 +96,5 @@ def report(target: Target, rows: List[Told], count: int, report: Report) -> None
         report(row.code, row.address, row.what, hint, is_passing=is_live and row.code.nature != Severity.UNREAD)
     more = count - min(len(rows), MOST_TOLD)
     if more > 0:
-        what = "%d more groups or slots are damaged, or cannot be read" % more
+        what = "%s more groups or slots are damaged, or cannot be read" % number(more)
         report(codes.MORE_BROKEN, None, what, "`%s` lists them" % ask("check"))

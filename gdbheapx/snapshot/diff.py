@@ -143,7 +143,7 @@ class WithPools(NamedTuple):
 
 
 HELD = (
-    Next("new", "owners", "shows which variables, threads and blocks keep what is in use alive"),
+    Next("new", "owners", "shows which variables, threads and blocks keep memory alive"),
     Next("new", "census", "shows what it is, by class, type and content"),
     Next("new", "leaks", "shows what nothing points to any more"),
 )
@@ -151,7 +151,7 @@ HOARDED = (
     Next("new", "report", "shows what a trim or purge would return to the OS"),
     Next("new", "pins", "shows which blocks in use keep free memory from being returned"),
 )
-ELSEWHERE = (Next("new", "report", "shows whose memory it is, by mapping, file and runtime"),)
+ELSEWHERE = (Next("new", "report", "shows all memory of the process, by mapping, file and runtime"),)
 POOLS = Next("new", "census", "shows what runtimes have in their own pools")
 NEXT = {USED_GREW: HELD, KEPT_GREW: HOARDED, BOTH_GREW: (*HELD, *HOARDED), ELSEWHERE_GREW: ELSEWHERE, FELL: (), SAME: ()}
 Sums = Dict[Tuple[str, str], Tuple[int, Optional[int]]]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Iterator, Optional, Sequence, Tuple
 from gdbheapx.kernel.tcmalloc import records as api
 from gdbheapx.problems import Code
 from gdbheapx.tcmalloc import codes
-from gdbheapx.units import plural
+from gdbheapx.units import number, plural
 
 if TYPE_CHECKING:
     from gdbheapx.tcmalloc.counts import Counts
@@ -64,5 +64,5 @@ def of_lists(counts: "Counts", survey: "Survey") -> Iterator[Contradiction]:
     for row in counts.central:
         inside = survey.tallies.tallies[row.size_class].listed_slots
         if listed[row.size_class] != inside:
-            what = "lists of class %d have %s, of which %d lie in its spans"
-            yield codes.LIST_CLASS, row.address, what % (row.size_class, plural(listed[row.size_class], "object"), inside)
+            what = "lists of class %d have %s; %s lie in its spans"
+            yield codes.LIST_CLASS, row.address, what % (row.size_class, plural(listed[row.size_class], "object"), number(inside))

@@ -84,7 +84,7 @@ def central_lists(target: Target, known: Structure, report: Report) -> List[Cent
         address = known.central + base
         if own != number or not 0 <= used <= Central.most_slots:
             what = "the central list of class %d says class %d and %d batches" % (number, own, used)
-            report(codes.CENTRAL_WRONG, address, what, "what its transfer cache holds counts as used")
+            report(codes.CENTRAL_WRONG, address, what, "objects in its transfer cache count as used")
             used = 0
         used -= bool(lock and used)
         pairs = struct.unpack_from("<%dQ" % (2 * used), data, base + Central.slots)
@@ -98,7 +98,7 @@ def thread_caches(target: Target, known: Structure, report: Report) -> Caches:
     threads = known.threads
     if threads is None:
         what = "the list of thread caches was not found"
-        report(codes.CACHES_UNKNOWN, None, what, "what they hold counts as used")
+        report(codes.CACHES_UNKNOWN, None, what, "objects in them count as used")
         return Caches((), False)
     head, size, tid = target.read_prefix(threads.head, 8), known.sizes.cache_bytes, known.sizes.lists_bytes + CACHE_TID
     address, met = int.from_bytes(head, "little"), []  # type: ignore[var-annotated]
@@ -107,11 +107,11 @@ def thread_caches(target: Target, known: Structure, report: Report) -> Caches:
     while address and is_whole:
         data = target.read_prefix(address, size)
         if len(data) < size:
-            report(codes.TC_CACHE_UNREADABLE, address, "cannot read a thread cache", "what it and those behind it hold counts as used")
+            report(codes.TC_CACHE_UNREADABLE, address, "cannot read a thread cache", "objects in it and those behind it count as used")
             is_whole = False
         elif address in seen or len(met) >= MOST_CACHES or not _is_cache(data, known) or _before(data, threads) != last:
-            what = "the list of thread caches leads to what is no thread cache, or back"
-            report(codes.TC_CACHE_BROKEN, address, what, "what those behind it hold counts as used", target.kind == "live")
+            what = "the list of thread caches points to something that is not a thread cache, or back"
+            report(codes.TC_CACHE_BROKEN, address, what, "objects in those behind it count as used", target.kind == "live")
             is_whole = False
         else:
             seen.add(address)
@@ -122,7 +122,7 @@ def thread_caches(target: Target, known: Structure, report: Report) -> Caches:
     unlisted = _unlisted(target, known, seen, set(whose.values())) if is_whole else None
     if unlisted is not None:
         what = "this thread cache is not on the list of all"
-        report(codes.TC_CACHE_BROKEN, unlisted, what, "what it holds counts as used", target.kind == "live")
+        report(codes.TC_CACHE_BROKEN, unlisted, what, "objects in it count as used", target.kind == "live")
         is_whole = False
     return Caches([_cache(address, data, whose.get(address), known) for address, data in met], is_whole)
 

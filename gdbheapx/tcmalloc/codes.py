@@ -15,13 +15,13 @@ CENTRAL_UNREADABLE = Code("central-lists-unreadable", Severity.UNREAD)
 CENTRAL_WRONG = Code("central-list-wrong", Severity.DAMAGE)
 """A central list has another class than its place, or more batches than there is room for."""
 CACHES_UNKNOWN = Code("thread-caches-unknown", Severity.UNREAD)
-"""The list of thread caches was not found: what they hold counts as used."""
+"""The list of thread caches was not found: objects in them count as used."""
 TC_CACHE_UNREADABLE = Code("thread-caches-unreadable", Severity.UNREAD)
 TC_CACHE_BROKEN = Code("thread-caches-broken", Severity.DAMAGE)
 """The list of thread caches leads to what is none, or comes back."""
 FREE_LIST_UNREADABLE = Code("free-objects-unreadable", Severity.UNREAD)
 FREE_LIST_BROKEN = Code("free-objects-broken", Severity.DAMAGE)
-"""A link of a list of free objects leads to what is no object, or the list does not end."""
+"""A link of a list of free objects points to something that is not an object, or the list does not end."""
 FREED_TWICE = Code("free-object-twice", Severity.DAMAGE)
 """An object is on lists more than once."""
 SAMPLE_UNREADABLE = Code("sampled-stack-unreadable", Severity.UNREAD)

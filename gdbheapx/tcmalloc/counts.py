@@ -19,6 +19,7 @@ from gdbheapx.tcmalloc.accounts import Contradiction
 from gdbheapx.tcmalloc.caches import Caches, CentralList
 from gdbheapx.tcmalloc.detect import Tcmalloc
 from gdbheapx.tcmalloc.structure import PageMap
+from gdbheapx.units import number
 
 FATAL = (4, 6, 7, 8, 11)
 """Signals of a fault or of abort(): what a thread met inside tcmalloc was wrong before."""
@@ -30,7 +31,7 @@ PAGE = 4096
 EMPTY = bytes(PAGE)
 TRIED_SPANS = 64
 OF_SPANS: Dict[int, Tuple[Code, str]] = {
-    api.SPAN_UNREADABLE: (codes.SPAN_UNREADABLE, "cannot read the span that a page leads to"),
+    api.SPAN_UNREADABLE: (codes.SPAN_UNREADABLE, "cannot read the span that a page points to"),
     api.SPAN_WRONG: (codes.SPAN_WRONG, "this span has a length, a location or a size class that cannot be"),
     api.SPAN_LEAF: (codes.LEAF_UNREADABLE, "cannot read a leaf of the page map to its end"),
 }
@@ -87,7 +88,7 @@ def tell(
     is_live = target.kind == "live"
     if found and is_changing(target, tcmalloc, central):
         _, address, what = found[0]
-        more = " (and %d more like this)" % (len(found) - 1) if len(found) > 1 else ""
+        more = " (and %s more like this)" % number(len(found) - 1) if len(found) > 1 else ""
         report(codes.LISTS_CHANGING, address, what + more, CHANGING, is_live)
         return found
     for code, address, what in found:
@@ -115,8 +116,8 @@ def leaves(target: Target, tcmalloc: Tcmalloc, report: Report) -> List[PageLeaf]
     found: List[PageLeaf] = []
     for place, address in listed:
         if own.get(address, place) != place or address % 8 or subtract([(address, address + size)], memory):
-            what = "the page map leads to a leaf that is in no memory, or belongs to another place"
-            report(codes.LEAF_BROKEN, page_map.root + 8 * place, what, "spans that it leads to are missing", target.kind == "live")
+            what = "the page map points to a leaf that is in no memory, or belongs to another place"
+            report(codes.LEAF_BROKEN, page_map.root + 8 * place, what, "spans in it are missing", target.kind == "live")
         else:
             found.append(PageLeaf(place, address))
     return found

@@ -60,7 +60,7 @@ def find(target: Target, objects: Sequence[Module]) -> Instances:
             unread.append(NotRead(module, "tcmalloc in %s is read on 64-bit little-endian machines only" % name, None))
             continue
         if "debug" in name or DEBUG in texts:
-            what = "tcmalloc in %s is the debugging malloc, whose blocks have headers and guard words" % name
+            what = "tcmalloc in %s is the debugging malloc: its blocks have headers and guard words" % name
             unread.append(NotRead(module, what, DEBUG_HINT))
             continue
         version = release(target, module)

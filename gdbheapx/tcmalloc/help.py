@@ -10,5 +10,5 @@ tail is the end of a span that holds no object.
 """,
     "profile": "tcmalloc: the full library, with TCMALLOC_SAMPLE_PARAMETER; its own dump is GetHeapSample.\n",
     "purge": "tcmalloc: calls MallocExtension_ReleaseFreeMemory(); thread caches are not flushed.\n",
-    "tcache": "tcmalloc: from 2.16 on a cache's thread is told by its thread-local storage; where that fails the row has no thread.\n",
+    "tcache": "tcmalloc: from 2.16 on a cache's thread is found by its thread-local storage; where that fails the row has no thread.\n",
 }

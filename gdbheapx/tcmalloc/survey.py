@@ -19,9 +19,9 @@ from gdbheapx.tcmalloc.detect import Tcmalloc
 OF_LISTS: Dict[int, Tuple[Code, str]] = {
     api.LIST_UNREADABLE: (codes.FREE_LIST_UNREADABLE, "cannot read this free object, or its address is wrong"),
     api.LIST_LONG: (codes.FREE_LIST_BROKEN, "a list of free objects does not end where it should"),
-    api.LIST_MISALIGNED: (codes.FREE_LIST_BROKEN, "a list of free objects leads to what is no object"),
+    api.LIST_MISALIGNED: (codes.FREE_LIST_BROKEN, "a list of free objects points to something that is not an object"),
 }
-COUNTED = "what follows on this list counts as used"
+COUNTED = "objects behind it on this list count as used"
 NOTHING = SlotTallies(False, 0, (), (), 0, 0)
 
 

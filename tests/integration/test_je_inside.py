@@ -198,7 +198,7 @@ def test_arenas_that_name_another_index_refute_the_layout(stage: Stage, kind: st
         overwrite_index(process, types, int(row["address"], 16), 1234567)
     outcome = heapx(process.target(kind), "report", "--json")
     problems = outcome.envelope["problems"]
-    assert any("arenas[0] leads to a struct that says it is arena 1234567" in one["what"] for one in problems), problems
+    assert any("arenas[0] points to a struct that says it is arena 1234567" in one["what"] for one in problems), problems
     assert "jemalloc" not in outcome.envelope["data"]["totals"]
 
 

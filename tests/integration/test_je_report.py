@@ -132,10 +132,11 @@ def test_the_how_to_shows_what_is_printed(stage: Stage, live: str) -> None:
     printed = {masked(line) for line in heapx(process.target(live), "report").stdout.decode().split("\n")}
     page = (ROOT / "docs" / "how-to" / "jemalloc.md").read_text()
     shown = page[page.index("<!-- jemalloc: begin -->") : page.index("<!-- jemalloc: end -->")]
-    verdict = shown[shown.index("\nVerdict") : shown.index("\nWhat jemalloc holds")].split("\n")
-    steps = shown[shown.index("\nNext") : shown.index("\n```\n\n")].split("\n")
-    expected = [masked(line) for line in verdict + steps if line.strip()]
-    assert len(expected) == 11
+    head = shown[shown.index("\nVerdict") : shown.index("\n...\n\nVerdict, in detail")].split("\n")
+    verdict = shown[shown.index("\nVerdict, in detail") : shown.index("\nWhat jemalloc holds")].split("\n")
+    steps = shown[shown.index("\nNext steps") : shown.index("\n...\n```\n\n")].split("\n")
+    expected = [masked(line) for line in head + verdict + steps if line.strip()]
+    assert len(expected) == 12
     assert not [line for line in expected if line not in printed], printed
 
 

@@ -33,22 +33,16 @@ PATTERNS = {
 """By what they are."""
 LABEL = re.compile(r"^[\w./%-]+: ")
 """A program, command or file in front of a sentence."""
+FORMATS = re.compile(r"^(?:Fatal glibc error|\(sysmalloc\)|heap profile): ")
+"""Letter by letter as glibc's abort messages and tcmalloc's profiles have them."""
 NOT_YET = (
     "commands/",
     "gdbheapx/actions/",
-    "gdbheapx/allocators/",
     "gdbheapx/extras/explore/",
-    "gdbheapx/glibc/",
     "gdbheapx/inferior/",
-    "gdbheapx/jemalloc/",
-    "gdbheapx/mimalloc/",
-    "gdbheapx/musl/",
     "gdbheapx/runner.py",
     "gdbheapx/session.py",
-    "gdbheapx/snapshot/diff.py",
     "gdbheapx/stops.py",
-    "gdbheapx/tcmalloc/",
-    "gdbheapx/verdict.py",
 )
 """Folders and files that are still to be rewritten."""
 PATHS = sorted(str(path.relative_to(ROOT)) for folder in ("gdbheapx", "commands") for path in (ROOT / folder).rglob("*.py"))
@@ -66,7 +60,7 @@ def texts(source: str) -> Iterator[Tuple[int, str]]:
 def faults(source: str) -> List[Tuple[int, str, str]]:
     """(line, pattern, text) of those that have one of the patterns."""
     shown = [(line, text, LABEL.sub("", text)) for line, text in texts(source)]
-    return [(line, name, text) for line, text, said in shown for name, pattern in PATTERNS.items() if re.search(pattern, said)]
+    return [(line, name, text) for line, text, said in shown for name, pattern in PATTERNS.items() if re.search(pattern, said) and not FORMATS.match(text)]
 
 
 @pytest.mark.parametrize("path", [path for path in PATHS if not path.startswith(NOT_YET)])

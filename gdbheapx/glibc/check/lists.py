@@ -242,7 +242,7 @@ def _tell_member(context: Context, findings: Findings, row: api.Broken, name: st
     elif row.rule == api.MEMBER_ORDER:
         findings.add("largebin-order", row.address, "%s: the chunk before it has only 0x%x bytes" % (name, row.value))
     elif row.rule == api.MEMBER_NEXTSIZE:
-        what = "%s: fd_nextsize and bk_nextsize of this chunk and 0x%x do not lead to each other" % (name, row.value)
+        what = "%s: fd_nextsize and bk_nextsize of this chunk and 0x%x do not point to each other" % (name, row.value)
         findings.add("largebin-nextsize", row.address, what)
     else:
         rule = {BIN: "bin-size", FAST: "fastbin-size"}.get(members.kind, "tcache-size")

@@ -126,7 +126,7 @@ def _bin_map(context: Context, findings: Findings, arena: Arena) -> None:
         return
     for index in range(2, len(own)):
         if heads[index - 1] != own[index - 1] and not words[index // MAP_BITS] >> index % MAP_BITS & 1:
-            what = "%s: bin %d is not empty, but its bit in binmap is clear: malloc does not find what is in it" % (arena.title, index)
+            what = "%s: bin %d is not empty, but its bit in binmap is clear: malloc does not find its chunks" % (arena.title, index)
             findings.add("binmap", arena.state.address_of("binmap") + index // MAP_BITS * 4, what)
 
 
@@ -155,7 +155,7 @@ def heap_rules(context: Context, arena: Arena, address: int, known: AbstractSet[
     if not 0 < size <= writable or size % page or writable % page:
         told.append(("heap-size", "the heap_info has size 0x%x and mprotect_size 0x%x" % (size, writable)))
     if info["prev"] and info["prev"] not in known:
-        told.append(("heap-prev", "the heap_info leads to 0x%x, which is no heap of this arena" % info["prev"]))
+        told.append(("heap-prev", "the heap_info points to 0x%x, which is no heap of this arena" % info["prev"]))
     return told
 
 

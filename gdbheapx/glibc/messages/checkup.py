@@ -5,7 +5,7 @@ from typing import List
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import Check
-from gdbheapx.units import plural
+from gdbheapx.units import number, plural
 
 
 def checks(target: Target, glibc: Glibc) -> List[Check]:
@@ -19,9 +19,9 @@ def _proof(glibc: Glibc) -> List[Check]:
         return []
     release = "" if glibc.version_text else "; its layouts are those of glibc %s" % place.releases
     if not place.bins:
-        text = "main_arena as its file has it, with mp_ beside it: malloc was never used%s" % release
+        text = "main_arena as its file has it, next to mp_: malloc was never used%s" % release
         return [Check("by structure", None, text, None)]
-    text = "main_arena by %d of 127 bins and a ring of %s%s, mp_ beside it%s"
+    text = "main_arena by %d of 127 bins and a ring of %s%s, next to mp_%s"
     ring = " that comes back" if place.is_closed else ", damaged there"
     return [
         Check(
@@ -36,7 +36,7 @@ def _proof(glibc: Glibc) -> List[Check]:
 def _way(glibc: Glibc, way: str) -> str:
     if glibc.is_untouched:
         return "its main arena: malloc was never used"
-    return "structure, as the relocations that lead there are not at hand" if glibc.locals is not None else way
+    return "structure, as the relocations that point there are not at hand" if glibc.locals is not None else way
 
 
 def _caches(target: Target, glibc: Glibc) -> List[Check]:
@@ -51,7 +51,7 @@ def _caches(target: Target, glibc: Glibc) -> List[Check]:
         Check(
             "thread caches",
             known == len(threads),
-            "glibc's tcache found for %d of %d threads, by %s" % (known, len(threads), _way(glibc, local.way)),
+            "glibc's tcache found for %s of %s, by %s" % (number(known), plural(len(threads), "thread"), _way(glibc, local.way)),
             None,
         )
     ]

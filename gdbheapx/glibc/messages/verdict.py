@@ -65,7 +65,7 @@ def next_steps(code: Optional[str]) -> List[Step]:
         codes.ARENAS_LEFT: [Step(ask("arenas"), "shows what is free in each arena, and which have no thread"), tunables],
         codes.UNMERGED: [Step(ask("bins"), "shows what is in fastbins, by arena"), Step(ask("arenas"), "shows what is free in each arena")],
         codes.FREED_AND_HELD: [trim, tunables],
-        codes.FREE_BETWEEN: [Step(ask("arenas"), "shows for each arena what is free, and what of that a trim would return")],
+        codes.FREE_BETWEEN: [Step(ask("arenas"), "shows the free memory of each arena, and how much of it a trim would return")],
         codes.PART_HELD: [trim],
     }
     return [*verdict.what_is_in_use(code, ("used", "mmapped")), *steps.get(code or "", ())]
@@ -418,11 +418,11 @@ def verdict_on(sums: Figures, returned: Optional[huge_pages.Judged] = None, bloc
     (code,) = told
     missing = list(sums.missing)
     if sums.taken_bytes is None and sums.reclaimable_resident_bytes is None:
-        missing.append("what is in RAM")
+        missing.append("which pages are in RAM")
     elif not sums.missing and len({corner.gone_free for corner in possible}) > 1:
         missing.append("which free pages are in memory")
     if huge_pages.may_decide(sums.returned_resident_bytes, sums.reserve_bytes, sums.is_core):
-        missing.append("what was given back and is in RAM")
+        missing.append("how much returned memory is in RAM")
     held = case.held + (sums.returned_resident_bytes or 0)
     if blockless is not None and blockless.zero_bytes is None and huge_pages.decides(blockless.huge_bytes, held):
         missing.append("which parts of huge pages hold zeros")
@@ -434,7 +434,7 @@ def verdict_on(sums: Figures, returned: Optional[huge_pages.Judged] = None, bloc
 
 def _unread(sums: Figures, possible: Sequence[Case]) -> Verdict:
     """Which parts are lacking, and what is known all the same: no share of something unknown."""
-    missing = sums.missing or ["what is in RAM"]
+    missing = sums.missing or ["which pages are in RAM"]
     what = "cannot read %s, and the verdict depends on it" % _and(missing)
     known = min(case.used for case in possible), min(case.free for case in possible)
     evidence = say("at least %s are in use by the program, at least %s are free in the allocator", Size(known[0]), Size(known[1]))
@@ -464,7 +464,7 @@ def _line(code: str, sums: Figures, possible: Sequence[Case]) -> Finding:
     if code == codes.FREE_BETWEEN:
         line = line._replace(what="Fragmented", evidence=say("%s are free between blocks in use", verdict.part_of(free, held)))
     elif code == codes.ARENAS_LEFT:
-        what = say("%s of it at the ends of %s whose threads have ended", Size(case.left), plural(sums.left_arenas, "arena"))
+        what = say("%s of it at the ends of %s left by threads that have ended", Size(case.left), plural(sums.left_arenas, "arena"))
         beside = say("%s; %s", what, beside)
         line = line._replace(hint=_end_hint(sums, 2 * case.unmerged > case.left), size_bytes=case.left)
     elif code == codes.UNMERGED:

@@ -37,11 +37,11 @@ CACHES = ("cache", "l2_cache")
 ROOT = ("heap.ph.root", "ph.root", "ph_root")
 FIRST = ("head.qlh_first", "qlh_first")
 WORDS = {
-    api.LINKED_UNREADABLE: "leads from 0x%x to what is no extent",
-    api.LINKED_BACK: "leads from 0x%x here, and from here not back",
-    api.LINKED_ALIEN: "leads from 0x%x to an extent of another arena, state or size class",
-    api.LINKED_FULL: "leads from 0x%x to a slab that has no free region, or no used one",
-    api.LINKED_CYCLE: "has more members than there are extents: it leads from 0x%x back into itself",
+    api.LINKED_UNREADABLE: "points from 0x%x to something that is not an extent",
+    api.LINKED_BACK: "points from 0x%x here, but this extent does not point back",
+    api.LINKED_ALIEN: "points from 0x%x to an extent of another arena, state or size class",
+    api.LINKED_FULL: "points from 0x%x to a slab that has no free region, or no used one",
+    api.LINKED_CYCLE: "has more members than there are extents: it points from 0x%x back into itself",
 }
 
 
@@ -113,7 +113,7 @@ def tell_slabs(context: Context, findings: Findings, arena: Arena) -> None:
         except Unreadable:
             is_good = False
         if not is_good:
-            what = "bin %d of arena %d leads to 0x%x, which is no slab of its" % (szind, arena.index, slab)
+            what = "bin %d of arena %d points to 0x%x, which is not one of its slabs" % (szind, arena.index, slab)
             findings.add(codes.BIN_SLAB_WRONG, place, what, arena.index)
 
 

@@ -37,7 +37,7 @@ FIXED = tuple(extents.DAMAGE[number][0] for number in extents.OF_NODES)
 """No step of jemalloc's own looks like these."""
 DETAILS: Dict[int, Tuple[Code, str]] = {
     kernel_api.EXTENT_LEAF: (codes.LEAF, "the rtree says another size class, slab bit or state of this page than its extent"),
-    kernel_api.EXTENT_INTERIOR: (codes.SLAB_PAGES, "the rtree does not lead to this slab from each of its pages"),
+    kernel_api.EXTENT_INTERIOR: (codes.SLAB_PAGES, "the rtree does not map each page of this slab to it"),
     kernel_api.EXTENT_SHARD: (codes.SLAB_SHARD, "this slab is one of a shard that its bin does not have"),
     kernel_api.EXTENT_BITMAP_REST: (codes.SLAB_BITMAP_REST, "the bitmap of this slab has free regions beyond its last one"),
 }

@@ -144,7 +144,7 @@ def _names(target: Target, types: TypeSet, arenas: Sequence[int]) -> _Proof:
             own = own_index(target, types, address)
             proof.held, proof.failed = proof.held + (own == index), proof.failed + (own is not None and own != index)
             if own is not None and own != index and proof.wrong is None:
-                proof.wrong = "arenas[%d] leads to a struct that says it is arena %d" % (index, own)
+                proof.wrong = "arenas[%d] points to a struct that says it is arena %d" % (index, own)
     return proof
 
 

@@ -168,8 +168,8 @@ def read_arenas(context: Context) -> List[Arena]:
             continue
         own = calibrate.own_index(context.target, context.types, address)
         if own != index and (own is not None or _has_base(context, view)):
-            says = "that says it is arena %d" % own if own is not None else "whose base cannot be read: it is not an arena"
-            context.report(codes.ARENA_WRONG, address, "arenas[%d] leads to a struct %s" % (index, says), "its figures are missing here")
+            says = "that says it is arena %d" % own if own is not None else "with an unreadable base: it is not an arena"
+            context.report(codes.ARENA_WRONG, address, "arenas[%d] points to a struct %s" % (index, says), "its figures are missing here")
             continue
         arenas.append(arena)
     return arenas

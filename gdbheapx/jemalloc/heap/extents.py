@@ -2,6 +2,7 @@
 
 from typing import Dict, List, Sequence, Tuple
 
+from gdbheapx import units
 from gdbheapx.errors import Unreadable
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.context import Context
@@ -25,16 +26,16 @@ DAMAGE: Dict[int, Tuple[Code, str]] = {
     kernel_api.EXTENT_UNREADABLE: (codes.EXTENT_UNREADABLE, "cannot read its extent structure"),
     kernel_api.EXTENT_SIZE: (codes.EXTENT_SIZE, "its extent has an impossible size"),
     kernel_api.EXTENT_STALE: (codes.EXTENT_STALE, "its extent does not contain it"),
-    kernel_api.EXTENT_FIRST_PAGE: (codes.EXTENT_FIRST_PAGE, "the rtree does not lead to its extent from the extent's first page"),
+    kernel_api.EXTENT_FIRST_PAGE: (codes.EXTENT_FIRST_PAGE, "the rtree does not map the first page of its extent to that extent"),
     kernel_api.EXTENT_LAST_PAGE: (
         codes.EXTENT_LAST_PAGE,
-        "the rtree does not lead to its extent from the extent's last page: its size is wrong, or it was being registered",
+        "the rtree does not map the last page of its extent to that extent: its size is wrong, or it was being registered",
     ),
     kernel_api.EXTENT_OVERLAP: (codes.EXTENT_OVERLAP, "another extent begins inside its extent"),
     kernel_api.EXTENT_ARENA: (codes.EXTENT_ARENA, "its extent has an arena index beyond narenas_total"),
     kernel_api.EXTENT_STATE: (codes.EXTENT_STATE, "its extent has an invalid state"),
     kernel_api.EXTENT_SZIND: (codes.EXTENT_SZIND, "its extent has a size class that does not exist"),
-    kernel_api.EXTENT_SLAB_SIZE: (codes.SLAB_SIZE, "its extent is a slab whose size is not its bin's slab size"),
+    kernel_api.EXTENT_SLAB_SIZE: (codes.SLAB_SIZE, "its extent is a slab of another size than the slabs of its bin"),
     kernel_api.EXTENT_BITMAP: (codes.SLAB_BITMAP, "the number of free regions in its slab's bitmap is not nfree"),
 }
 """Code and sentence about the page at hand, by EXTENT_ number."""
@@ -217,7 +218,7 @@ def _tell_rest(context: Context, counts: Sequence[int], told: Sequence[int], dam
     for number, count in enumerate(counts):
         if count > SHOWN:
             code, what = damage[number]
-            context.report(code, None, "%d more: %s" % (count - min(SHOWN, told.count(number)), what), None)
+            context.report(code, None, "%s more: %s" % (units.number(count - min(SHOWN, told.count(number))), what), None)
 
 
 def _may_pass(result: ExtentsResult) -> bool:

@@ -13,6 +13,7 @@ from gdbheapx.jemalloc.heap import mutexes
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.records import HugePages
 from gdbheapx.layout.view import View
+from gdbheapx.units import number, plural
 
 HEAP_LINKS: Sequence[str] = ("age_link.link.next", "age_link.link.lchild")
 RING_LINKS: Sequence[str] = ("ql_link_empty.qre_next",)
@@ -39,7 +40,8 @@ def read(context: Context, arena: Arena) -> HugePages:
     counted = view.get(path + "merged_stats.ndirty", path + "stats.merged.ndirty")
     unread = (counted or 0) - sum(end - start for start, end in dirty) // context.geometry.page_bytes
     if unread > 0 and context.budget.reason is None:
-        what = "arena %d counts %d dirty pages in huge pages, %d more than those that could be read" % (arena.index, counted or 0, unread)
+        what = "arena %d counts %s in huge pages, %s more than could be read"
+        what %= arena.index, plural(counted or 0, "dirty page"), number(unread)
         context.report(codes.HUGE_PAGES_UNREAD, arena.address, what, "other anonymous memory includes them")
     most = view.get(mutexes.hpa_path(view) + "opts.dirty_mult")
     return HugePages(sorted(dirty), sorted(untouched), -1 if most == (1 << 32) - 1 else most)
@@ -62,7 +64,7 @@ def _members(context: Context, arena: Arena, view: View, path: str) -> Iterator[
         seen.add(address)
         page = _page(context, address)
         if page is None:
-            what = "a list of huge pages of arena %d leads to what is none" % arena.index
+            what = "a list of huge pages of arena %d contains something that is not one" % arena.index
             context.report(codes.HUGE_PAGE_WRONG, address, what, "huge pages behind it are missing here")
             continue
         yield page

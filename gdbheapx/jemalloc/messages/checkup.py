@@ -4,7 +4,7 @@ from typing import List, Optional
 
 from gdbheapx.jemalloc.records import JemallocBuild
 from gdbheapx.model import Check
-from gdbheapx.units import plural
+from gdbheapx.units import number, plural
 
 WAYS = {
     "static-tls": "a constant offset from the thread pointer",
@@ -23,11 +23,11 @@ def _structure(build: JemallocBuild) -> List[Check]:
     if not build.by_structure:
         return [Check("", None, "the layout of %s fits its arenas" % build.fitting, None)] if build.fitting else []
     without = "no names: global locks, the heap profile, background threads' counters and some options are unknown"
-    arenas = "1 arena names its own index" if build.named_arenas == 1 else "%d arenas name their own index" % build.named_arenas
+    arenas = "1 arena names its own index" if build.named_arenas == 1 else "%s arenas name their own index" % number(build.named_arenas)
     sure = "%s confirm it" % _slabs(build) if build.calibrated_slabs else "no slab confirms it yet: figures may be incomplete"
     text = "found by structure: the layout of %s fits, %s, %s" % (build.fitting, arenas, sure)
     if build.fitting is None:
-        text = "found by structure: no known layout fits, %s, %s lead back through the radix tree" % (arenas, _slabs(build))
+        text = "found by structure: no known layout fits, %s, %s confirmed by the radix tree" % (arenas, _slabs(build))
         without = "only its extents are read: counters, threads, caches and decay are unknown"
         return [Check("", None, text, None), Check("", None, without, build.debug_hint)]
     return [Check("", bool(build.calibrated_slabs), text, None), Check("", None, without, build.debug_hint)]
@@ -59,7 +59,7 @@ def _proof(build: JemallocBuild) -> Check:
     if build.is_initialized is False:
         return Check("", False, "jemalloc is still being initialised: its figures may be incomplete", "retry")
     if not build.calibrated_slabs:
-        count = "1 arena has its" if build.named_arenas == 1 else "%d arenas have their" % build.named_arenas
+        count = "1 arena has its" if build.named_arenas == 1 else "%s arenas have their" % number(build.named_arenas)
         named = ", but %s own index where these types expect it" % count
         text = "not yet verified on any slab: no bin has one" + (named if build.named_arenas else "")
         return Check("", None, text, "retry when the program has allocated memory")
@@ -89,7 +89,7 @@ def _tsd(build: JemallocBuild, threads: int) -> Check:
         unknown = "cached blocks count as used if their cache is not on the arenas' lists, and blind threads may go undetected"
         return Check("thread caches", False, "thread-local storage of this jemalloc not found", unknown)
     way = WAYS.get(build.tsd_way or "", "an unknown way")
-    text = "tsd read for %d of %d threads, by %s" % (build.threads_with_tsd, threads, way)
+    text = "tsd read for %s of %s, by %s" % (number(build.threads_with_tsd), plural(threads, "thread"), way)
     whole = build.threads_with_tsd >= threads
     hint = None if whole else "caches and tickers of the other threads are unknown; see the problems below"
     return Check("thread caches", whole, text, hint)

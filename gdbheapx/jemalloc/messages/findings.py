@@ -45,12 +45,12 @@ def findings(
 def _profiled(state: JemallocConditions) -> Finding:
     """What a profile can show: only what was allocated while sampling was on."""
     if state.prof_active is False:
-        hint = "%s with true starts it; what was allocated until then stays out of the profile" % state.names.call('"prof.active"')
+        hint = "%s with true starts it; earlier allocations stay out of the profile" % state.names.call('"prof.active"')
         return Finding("heap profiling is on, but sampling is off", "opt.prof is true, prof.active is false", hint, codes.PROFILING)
     hint = "which callers allocated the memory in use: %s" % ask("profile -o heap.prof")
     if state.prof_asked is False:
         what, evidence = "heap profiling was switched on after the start", "opt.prof_active is false, prof.active is true"
-        hint = "what was allocated before is not in the profile; how much it covers: %s" % ask("profile -o heap.prof")
+        hint = "earlier allocations are not in the profile; how much it covers: %s" % ask("profile -o heap.prof")
         return Finding(what, evidence, hint, codes.PROFILING)
     return Finding("heap profiling is on", "opt.prof is true", hint, codes.PROFILING)
 
@@ -100,14 +100,14 @@ def _blind(version: Optional[str], tickers: TickerReport, state: JemallocConditi
     lines, release = [], version or ""
     unknown, blind = (sum(thread.verdict == verdict for thread in tickers.threads) for verdict in ("unknown", "blind"))
     if blind:
-        words = ("1 thread is", "its", "it never returns") if blind == 1 else ("%d threads are" % blind, "their", "they never return")
-        what = "%s blind: %s first call to jemalloc was free(), and because of a bug in jemalloc %s %s unused pages"
+        words = ("is", "its", "it never returns") if blind == 1 else ("are", "their", "they never return")
+        what = "%s %s blind: %s first call to jemalloc was free(), and because of a bug in jemalloc %s %s unused pages"
         where = [arena for arena in tickers.arenas if arena.blind_threads]
         hint = "these arenas are still purged; the blind threads, and who purges: %s" % ask("tickers")
         if any(arena.verdict not in ("purged", "at-once") for arena in where):
             around = state.names.call('"background_thread"') + " with true" if state.background_asked else BACKGROUND.value
             hint = "fixed in jemalloc 5.3.0; workaround: %s; the threads: %s" % (around, ask("tickers"))
-        lines.append(Finding(what % (*words[:2], release, words[2]), _held_by_blind(where), hint, codes.BLIND_THREADS))
+        lines.append(Finding(what % (plural(blind, "thread"), *words[:2], release, words[2]), _held_by_blind(where), hint, codes.BLIND_THREADS))
     if unknown:
         what = "cannot determine the state of %s, and jemalloc %s has the bug that makes threads blind"
         known = what % (plural(unknown, "thread"), release)
@@ -169,7 +169,7 @@ def _is_overridden(state: JemallocConditions) -> bool:
 
 _TICKS = "a thread that ticks frees"
 _NO_THREADS = (
-    ("auto", "memory is left in arenas whose threads have exited", "no thread is bound to them", "other threads free"),
+    ("auto", "memory is left in arenas of threads that have exited", "no thread is bound to them", "other threads free"),
     ("manual", "unused pages stay in arenas that the program made", "made by arenas.create, no thread is bound to them", _TICKS),
     (
         *("huge", "unused pages stay in the arena for large requests"),
@@ -212,7 +212,7 @@ def _background(found: Figures, state: JemallocConditions, tickers: TickerReport
     off = "background threads are off" if state.background_enabled is False else "no background thread purges them"
     hint = "%s; with %s pages are returned on time" % (off, BACKGROUND.value)
     hint = off if programs.background_hint(state.names) else hint
-    return [Finding(what, _hold(waiting, ", whose threads are idle," if idle else ""), hint, codes.PURGED_BY_CALLS)]
+    return [Finding(what, _hold(waiting, " of idle threads" if idle else ""), hint, codes.PURGED_BY_CALLS)]
 
 
 def _many_arenas(
@@ -224,7 +224,7 @@ def _many_arenas(
     spread = sum(row.dirty_bytes or 0 for row in used) + sum(row.bytes for row in bins if row.kind == "small" and row.arena in theirs)
     if len(used) <= 4 or spread < 16 * SMALL_BYTES or 2 * spread < found.held_bytes:
         return []
-    evidence = say("%d arenas for %s, %s in unused pages and free regions", len(used), plural(threads, "thread"), Size(spread))
+    evidence = say("%s for %s, %s in unused pages and free regions", plural(len(used), "arena"), plural(threads, "thread"), Size(spread))
     hint = "to concentrate free memory, at the cost of more lock contention, set a smaller N: %s" % state.names.setting("narenas:N")
     return [Finding("free memory is spread over many arenas", evidence, hint, codes.MANY_ARENAS)]
 

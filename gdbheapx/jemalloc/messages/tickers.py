@@ -9,7 +9,7 @@ from gdbheapx.jemalloc.purging.outlook import AT_ONCE, QUIET
 from gdbheapx.jemalloc.purging.tickers import BLIND, VERDICTS
 from gdbheapx.jemalloc.records import DecayRow, TickerArena, TickerReport, TickerThread
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.units import Size, cells, identifier, named
+from gdbheapx.units import Size, cells, identifier, named, plural
 
 SHOWN_THREADS = 12
 """Threads that are named in one sentence."""
@@ -128,7 +128,7 @@ def _verdict(info: AllocatorInfo, report: TickerReport) -> str:
     if not report.affected:
         return "%s does not have the bug: a thread's first call may be free()" % name
     told = ["%d %s" % (count, verdict) for verdict, count in _counts(report.threads).items() if count]
-    return "%s has the bug: of %d threads, %s" % (name, len(report.threads), ", ".join(told) or "none could be read")
+    return "%s has the bug: of %s, %s" % (name, plural(len(report.threads), "thread"), ", ".join(told) or "none could be read")
 
 
 def _threads(rows: Sequence[TickerThread]) -> Page:
@@ -167,7 +167,7 @@ def cured(threads: Sequence[Any], stopped_ms: Optional[float]) -> Page:
     if not threads:
         yield "no thread is blind: nothing was written"
     if any(row.cured for row in threads):
-        yield "what they keep is returned as they work, within the decay time; `%s` returns it now" % ask("purge")
+        yield "their unused pages are returned as they work, within the decay time; `%s` returns them now" % ask("purge")
     if stopped_ms is not None:
         yield "the process was stopped for %.1f ms in total, and is running again" % stopped_ms
     yield ""

@@ -348,7 +348,7 @@ def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames, retur
     """The verdict, then what else stands out; `names` for the calls that help, `returned`: on what it gave back and is in RAM."""
     if not found.is_known:
         what = "cannot read any of jemalloc's arenas"
-        line = verdict.inconclusive(what, "what it holds is unknown", "see the problems below", codes.ALLOCATOR_UNREAD)
+        line = verdict.inconclusive(what, "how much memory it holds is unknown", "see the problems below", codes.ALLOCATOR_UNREAD)
         return of_lines([line])
     possible = cases(found)
     told = outcomes(_code, possible)
@@ -357,9 +357,9 @@ def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames, retur
     (code,), case = told, possible[0]
     missing = list(found.missing)
     if found.taken_bytes is None and found.reclaimable_resident_bytes is None:
-        missing.append("what is in RAM")
+        missing.append("which pages are in RAM")
     if huge_pages.may_decide(found.returned_resident_bytes, found.retained_bytes, found.is_core):
-        missing.append("what was given back and is in RAM")
+        missing.append("how much returned memory is in RAM")
     sure = less_sure(missing)
     if code == codes.SMALL_HEAP:
         is_own = case.metadata > case.held - SMALL_BYTES

@@ -259,7 +259,7 @@ def _threads(context: Context) -> Dict[int, View]:
             codes.PROFILE_DAMAGED,
             damage.address,
             "a node of jemalloc's tree of profiled threads %s" % damage.what,
-            "what it points to is missing here",
+            "nodes behind it are missing here",
         )
     return trees.nodes
 
@@ -273,7 +273,7 @@ def _contexts(context: Context, gctxs: Dict[int, View]) -> Forest:
             codes.PROFILE_DAMAGED,
             damage.address,
             "a node of a backtrace's tree of threads %s" % damage.what,
-            "what it points to is missing here",
+            "nodes behind it are missing here",
         )
     return trees
 
@@ -337,7 +337,7 @@ def _frames(context: Context, gctxs: Dict[int, View]) -> Dict[int, bytes]:
     frames: Dict[int, bytes] = {address: b"" for address, view in gctxs.items() if not view["bt.len"]}
     for address, (start, size) in vectors.items():
         if len(read.get(start, b"")) < size:
-            context.report(codes.PROFILE_UNREADABLE, start, "cannot read a backtrace", "what it allocated is missing here")
+            context.report(codes.PROFILE_UNREADABLE, start, "cannot read a backtrace", "its allocations are missing here")
         else:
             frames[address] = read[start][:size]
     return frames
@@ -397,7 +397,7 @@ class ProfileAnswer(NamedTuple):
         if 4 * covered >= 3 * used or used - covered <= 32 * self.sample_bytes:
             return None
         is_off = "sampling is off now (prof.active is false)"
-        why = is_off if self.is_active is False else "what was allocated while sampling was off is not in it"
+        why = is_off if self.is_active is False else "memory allocated while sampling was off is not in it"
         return say("the profile covers %s of the memory in use: %s of %s", share(covered, used), Size(covered), Size(used)), why
 
     def stacks(self) -> Iterator[Tuple[Sequence[int], int, int]]:

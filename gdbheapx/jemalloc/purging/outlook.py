@@ -3,7 +3,7 @@
 from typing import NamedTuple, Optional, Tuple
 
 from gdbheapx.jemalloc.purging.decay import ArenaDecay, Now, overdue_ns
-from gdbheapx.units import plural
+from gdbheapx.units import number, plural
 
 PURGED, IDLE, DEGRADED, UNPURGED = "purged", "idle", "degraded", "unpurged"
 AT_ONCE, NEVER, NO_THREADS, UNKNOWN = "at-once", "never", "no-threads", "unknown"
@@ -103,7 +103,7 @@ def _by_threads(drivers: Drivers, signs: Optional[str]) -> Told:
     if not drivers.threads:
         why = "no thread is bound to it: its pages stay until a ticking thread frees into it"
         return NO_THREADS, why if helped else "no thread is bound to it, and no other thread ticks", helped
-    bound = "all its %d threads are blind" % drivers.threads if drivers.threads > 1 else "its only thread is blind"
+    bound = "all its %s are blind" % plural(drivers.threads, "thread") if drivers.threads > 1 else "its only thread is blind"
     if not drivers.blind:
         return UNKNOWN, "none of its threads is known to tick", None
     if signs is not None:
@@ -118,7 +118,8 @@ def _with_healthy(drivers: Drivers, signs: Optional[str]) -> Told:
     hops = " (percpu_arena: threads change arenas)" if drivers.percpu else ""
     if drivers.blind:
         late = "; %s: the others do too little work" % signs if signs is not None else ""
-        why = "%d of its %d threads are blind: only the work of the others purges it%s%s" % (drivers.blind, drivers.threads, late, hops)
+        blind = "%s of its %s are blind" % (number(drivers.blind), plural(drivers.threads, "thread"))
+        why = "%s: only the work of the others purges it%s%s" % (blind, late, hops)
         return DEGRADED, why, True
     if signs is not None:
         return IDLE, "%s: its threads can purge it, but are idle or do too little to tick%s" % (signs, hops), True

@@ -97,7 +97,7 @@ def read_bins(context: Context, address: int, limits: Limits) -> Bins:
         view = context.view("tcache_s", address)
     except Unreadable as problem:
         context.report(
-            codes.CACHE_UNREADABLE, problem.address, "cannot read the thread cache at 0x%x" % address, "what it holds counts as used"
+            codes.CACHE_UNREADABLE, problem.address, "cannot read the thread cache at 0x%x" % address, "its blocks count as used"
         )
         return NOTHING
     if view.has("bins"):
@@ -137,7 +137,7 @@ class _Reader:
         """A bin that is left out."""
         self.complete = False
         text = "size class %d of the thread cache at 0x%x: %s" % (szind, self.view.address, what)
-        self.context.report(codes.CACHE_BIN_WRONG, self.view.address, text, "what it holds counts as used")
+        self.context.report(codes.CACHE_BIN_WRONG, self.view.address, text, "its blocks count as used")
 
     def done(self, nhbins: int) -> Bins:
         """The answer."""

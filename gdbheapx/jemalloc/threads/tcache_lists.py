@@ -37,7 +37,7 @@ def read_ring(context: Context, first: int, next_offset: int) -> Ring:
     element = first
     while element and len(elements) < MAX_ELEMENTS and not context.budget.expired():
         if element in seen:
-            return Ring(elements, elements[-1] + next_offset, "leads back into the middle of its list")
+            return Ring(elements, elements[-1] + next_offset, "points back into the middle of its list")
         elements.append(element)
         seen.add(element)
         try:
@@ -88,7 +88,7 @@ def listed_caches(context: Context, listed: Sequence[Arena]) -> ListedCaches:
                 codes.CACHE_LIST_UNREADABLE,
                 problem.address,
                 "cannot read arena %d's list of thread caches" % arena.index,
-                "what they hold may count as used",
+                "their blocks may count as used",
             )
             complete = False
             continue
@@ -98,7 +98,7 @@ def listed_caches(context: Context, listed: Sequence[Arena]) -> ListedCaches:
                 codes.CACHE_LIST_BROKEN,
                 ring.where,
                 "a link of arena %d's list of thread caches %s" % (arena.index, ring.what),
-                "what the others hold may count as used",
+                "blocks of the others may count as used",
             )
             complete = False
         for element in ring.elements:
@@ -129,12 +129,12 @@ def _behind_descriptor(context: Context, descriptor: int, arena: Arena) -> int:
             codes.CACHE_UNREADABLE,
             problem.address,
             "cannot read a thread cache on arena %d's list" % arena.index,
-            "what it holds counts as used",
+            "its blocks count as used",
         )
         return 0
     if not agrees:
         text = "an element of arena %d's list of thread caches does not belong to the cache that it names"
-        context.report(codes.CACHE_LIST_BROKEN, descriptor, text % arena.index, "what it holds counts as used")
+        context.report(codes.CACHE_LIST_BROKEN, descriptor, text % arena.index, "its blocks count as used")
         return 0
     return address
 

@@ -17,7 +17,7 @@ def page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
     yield from collections(totals)
     in_ram = totals.get("returned_resident_bytes") or 0
     if in_ram:
-        yield cells("given back, or never used, and in RAM all the same: %s beside what is held", Size(in_ram))
+        yield cells("plus %s returned to the OS or never used, but in RAM (not part of held)", Size(in_ram))
     if (totals.get("returned_bytes") or 0) > in_ram:
         yield cells("plus %s of address space: returned to the OS, or never used", Size((totals["returned_bytes"] or 0) - in_ram))
 
@@ -35,6 +35,6 @@ def collections(totals: Mapping[str, Optional[int]]) -> Iterator[Said]:
         if not totals.get(name + "_bytes"):
             continue
         if resident is None:
-            yield cells(what + "%s, of which it is unknown how much is in RAM", Size(totals[name + "_bytes"]))
+            yield cells(what + "%s (how much is in RAM is unknown)", Size(totals[name + "_bytes"]))
         elif resident:
             yield cells(what + "%s in RAM", Size(resident))

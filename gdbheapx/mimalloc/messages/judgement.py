@@ -82,7 +82,7 @@ def findings_on(facts: MimallocFacts, held: int) -> List[Finding]:
     if _worth(kept, held):
         what = say("%s of free blocks are in pages that no thread owns: %s", Size(kept), LEFT[facts.has_ended])
         hint = "mimalloc reuses them when a thread allocates such sizes; no call returns a page while one of its blocks is in use"
-        found.append(Finding(what, say("%s of what is held", share(kept, held)), hint, findings.ABANDONED_PAGES, size_bytes=kept))
+        found.append(Finding(what, say("%s of memory held", share(kept, held)), hint, findings.ABANDONED_PAGES, size_bytes=kept))
     return found
 
 
@@ -95,7 +95,7 @@ def _uncollected(rows: Sequence[MimallocArena], waiting: int, held: int) -> Find
     what = say("%s were freed by other threads and wait for the threads that own their pages", Size(waiting))
     thread = "thread %d" % most.lwp if most.lwp is not None else "arena %d" % most.index
     parts = (share(waiting, held), Size(whole), Size(most.remote_free_bytes), thread)
-    evidence = say("%s of what is held, %s of it whole pages; %s of it belong to %s", *parts)
+    evidence = say("%s of memory held, %s of it whole pages; %s of it belong to %s", *parts)
     count = sum(row.remote_free_bytes > 0 for row in rows)
     whose = "it" if count == 1 else "each of %s" % plural(count, "thread")
     hint = "an owner collects when it allocates blocks of these sizes; a thread that sleeps never does: have %s call mi_collect(true)"

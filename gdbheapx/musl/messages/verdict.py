@@ -52,7 +52,7 @@ def _in_words(judged: Verdict, row: MuslArena, held_bytes: int) -> Verdict:
         return of_lines([judged.lines[0]._replace(evidence=say("%s requested from the kernel", Size(whole)))], judged.sure)
     details = say("%s (%s) are free slots", Size(free), share(free, whole))
     if judged.code == findings.FREED_AND_HELD:
-        evidence = say("%s (%s) are free slots beside blocks in use, which keep them", Size(free), share(free, whole))
+        evidence = say("%s (%s) are free slots in groups that also have blocks in use", Size(free), share(free, whole))
         details = say("%s (%s) are in use by the program", Size(used), share(used, whole))
         line = Finding("Fragmented", evidence, NO_CALL, findings.FREE_REGIONS, size_bytes=free)
     else:

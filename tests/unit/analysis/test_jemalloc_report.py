@@ -164,7 +164,7 @@ def test_other_reasons_why_pages_stay() -> None:
     assert told(tickers([], [held_in(2, "no-threads", 3 * MB)]))[0].endswith("arena 2 holds 3.0 MiB of unused pages; no thread is bound to them")
     assert not told(tickers([], [held_in(2, "no-threads", MB // 2)]))
     assert told(tickers([], [held_in(2, "unpurged", MB)]))[0].startswith("arena 2 holds 1.0 MiB of unused pages, and no thread returns them to the OS")
-    for verdict, idle in (("purged", ""), ("idle", ", whose threads are idle,")):
+    for verdict, idle in (("purged", ""), ("idle", " of idle threads")):
         (line,) = told(tickers([], [held_in(2, verdict, 40 * MB)]), dirty_bytes=40 * MB)
         assert line.startswith("jemalloc returns pages only while threads call it") and line.endswith("arena 2%s holds 40.0 MiB of unused pages" % idle)
     assert not told(tickers([], [held_in(2, "purged", 40 * MB)]), state(background_running=2, background_enabled=True), dirty_bytes=40 * MB)
@@ -173,7 +173,7 @@ def test_other_reasons_why_pages_stay() -> None:
 def test_arenas_that_no_thread_was_ever_bound_to() -> None:
     """Arenas of the program's own, and the one for large requests, are told as what they are; only automatic ones have had threads."""
     kinds = {kind: told(tickers([], [held_in(2, "no-threads", 3 * MB, kind=kind)]))[0] for kind in ("auto", "manual", "huge")}
-    assert kinds["auto"].startswith("memory is left in arenas whose threads have exited")
+    assert kinds["auto"].startswith("memory is left in arenas of threads that have exited")
     assert kinds["manual"] == "unused pages stay in arenas that the program made: arena 2 holds 3.0 MiB of unused pages; made by arenas.create, no thread is bound to them"
     assert "opt.oversize_threshold" in kinds["huge"] and "exited" not in kinds["huge"]
 

@@ -123,7 +123,7 @@ GLIBC = {
     "arenas left behind": Case(
         on_glibc(system_bytes=204 * MB, used_bytes=MB, free_bytes=203 * MB, fast_bytes=175 * MB, fast_chunks=1600000, reclaimable_bytes=9 * MB, reclaimable_resident_bytes=9 * MB, left_arenas=15, left_bytes=190 * MB, arenas=16),
         [codes.ARENAS_LEFT, codes.FASTBINS, codes.MANY_ARENAS],
-        ["190.0 MiB of it at the ends of 15 arenas whose threads have ended", "it would return 9.0 MiB", "MALLOC_ARENA_MAX=2", "175.0 MiB in 1,600,000 chunks, 86 % of the heap"],
+        ["190.0 MiB of it at the ends of 15 arenas left by threads that have ended", "it would return 9.0 MiB", "MALLOC_ARENA_MAX=2", "175.0 MiB in 1,600,000 chunks, 86 % of the heap"],
     ),
     "fastbins at the end": Case(
         on_glibc(used_bytes=10 * MB, free_bytes=90 * MB, unmerged_bytes=80 * MB, reclaimable_bytes=MB),
@@ -187,7 +187,7 @@ ANY = {
     "leak": Case(on_any(100 * MB, 90 * MB), [codes.IN_USE], ["90.0 MiB of 100.0 MiB (90 %)"]),
     "hoarding": Case(on_any(100 * MB, 40 * MB), [codes.FREED_AND_HELD]),
     "mixed": Case(on_any(100 * MB, 60 * MB), [codes.PART_HELD]),
-    "no verdict": Case(on_any(100 * MB, 60 * MB, None, 90 * MB), [codes.EVIDENCE_MISSING], ["cannot read what is in RAM and the whole heap", "at least 60.0 MiB are in use"]),
+    "no verdict": Case(on_any(100 * MB, 60 * MB, None, 90 * MB), [codes.EVIDENCE_MISSING], ["cannot read which pages are in RAM and the whole heap", "at least 60.0 MiB are in use"]),
     "which part is in RAM": Case(on_any(100 * MB, 60 * MB, 50 * MB), [codes.EVIDENCE_MISSING], ["cannot read which blocks are in RAM"]),
     "not all could be read": Case(on_any(100 * MB, 90 * MB, 99 * MB), [codes.IN_USE], ["at least 89.0 MiB are in use by the program, at least 9.0 MiB"]),
 }
@@ -417,12 +417,12 @@ JEMALLOC = {
     ),
     "unpurged": Case(told([], [ticker_arena(2, "unpurged", MB, why="background threads are paused")]), [codes.UNPURGED], ["arena 2 holds 1.0 MiB", "are paused"]),
     "never purged": Case(told([], [ticker_arena(index, "never", MB) for index in range(12)]), [codes.PURGING_OFF], ["arenas 0, 1, 2, 3, 4, 5, 6, 7 and 4 more hold 12.0 MiB"]),
-    "threads have exited": Case(told([], [ticker_arena(2, "no-threads", 3 * MB)]), [codes.NO_THREADS], ["whose threads have exited", "when other threads free blocks there"]),
+    "threads have exited": Case(told([], [ticker_arena(2, "no-threads", 3 * MB)]), [codes.NO_THREADS], ["of threads that have exited", "when other threads free blocks there"]),
     "arenas of the program": Case(told([], [ticker_arena(2, "no-threads", 3 * MB, kind="manual")]), [codes.NO_THREADS], ["that the program made", "a thread that ticks frees"]),
     "arena for large requests": Case(told([], [ticker_arena(2, "no-threads", 3 * MB, kind="huge")]), [codes.NO_THREADS], ["opt.oversize_threshold"]),
     "background threads do not run": Case(told([], [], conditions(background_enabled=True)), [codes.BACKGROUND_NOT_RUNNING], ['mallctl("background_thread") with true']),
     "background threads are lost": Case(told([], [], conditions(background_asked=True)), [codes.BACKGROUND_LOST], ["after fork()"]),
-    "idle threads": Case(told([], [ticker_arena(2, "idle", 40 * MB)], dirty_bytes=40 * MB), [codes.PURGED_BY_CALLS], ["arena 2, whose threads are idle, holds 40.0 MiB of unused pages"]),
+    "idle threads": Case(told([], [ticker_arena(2, "idle", 40 * MB)], dirty_bytes=40 * MB), [codes.PURGED_BY_CALLS], ["arena 2 of idle threads holds 40.0 MiB of unused pages"]),
     "busy threads": Case(told([], [ticker_arena(2, "purged", 40 * MB)], dirty_bytes=40 * MB), [codes.PURGED_BY_CALLS], ["arena 2 holds 40.0 MiB of unused pages"]),
     "many arenas": Case(
         told(["ticking"] * 3, [], rows=[jemalloc_arena(index, active_bytes=MB, dirty_bytes=10 * MB) for index in range(12)], used_bytes=50 * MB, dirty_bytes=120 * MB),

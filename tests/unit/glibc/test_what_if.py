@@ -60,7 +60,7 @@ def test_what_the_program_sets_itself_no_variable_changes(variables: Any, is_tol
     """A setting that is there, and no variable that made it: on a core that is not known."""
     found = told({**FIXED, "arena_max": 2}, ARENA, ARENA, variables=variables)
     assert {"mallopt()" in found[code].why and found[code].setting.startswith("mallopt(M_") for code in CODES[:3]} == {is_told}
-    assert found["thread-caches"].setting.endswith(" (added to what it has)") == (variables == ("GLIBC_TUNABLES",))
+    assert found["thread-caches"].setting.endswith(" (added to its present value)") == (variables == ("GLIBC_TUNABLES",))
 
 
 def test_what_is_in_force_is_told() -> None:

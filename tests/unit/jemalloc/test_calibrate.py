@@ -43,7 +43,7 @@ def test_arenas_that_name_themselves(version: Any, is_own: bool) -> None:
 def test_arenas_that_name_others_refute_a_layout(version: Any, is_own: bool) -> None:
     """Nothing else holds, so that nothing is believed: an arena index of another build's layout is whatever stands there."""
     found = check(world(version, [3454013632, 7, 2]), is_own)
-    assert found.wrong == "arenas[0] leads to a struct that says it is arena 3454013632"
+    assert found.wrong == "arenas[0] points to a struct that says it is arena 3454013632"
 
 
 @pytest.mark.parametrize("version", NEW)

@@ -37,7 +37,7 @@ def test_ends_of_what_options_save() -> None:
 def test_what_the_variable_has_is_kept() -> None:
     """Under the build's own name."""
     assert told(arena(60))["thread-caches"].setting == "_RJEM_MALLOC_CONF=tcache:false"
-    assert told(arena(60), is_set=True)["thread-caches"].setting == "_RJEM_MALLOC_CONF=tcache:false (added to what it has)"
+    assert told(arena(60), is_set=True)["thread-caches"].setting == "_RJEM_MALLOC_CONF=tcache:false (added to its present value)"
 
 
 def test_free_is_what_is_held_and_not_used() -> None:

@@ -50,7 +50,7 @@ def test_cured_threads_are_named() -> None:
     assert lines == [
         "cured     thread 7 (worker): its ticker was set",
         "NOT cured thread 8: it ended",
-        "what they keep is returned as they work, within the decay time; `%s` returns it now" % ask("purge"),
+        "their unused pages are returned as they work, within the decay time; `%s` returns them now" % ask("purge"),
         "the process was stopped for 3.2 ms in total, and is running again",
         "",
     ]
