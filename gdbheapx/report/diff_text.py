@@ -29,7 +29,7 @@ def lines(style: Style, diff: Diff, limit: Optional[int]) -> Iterator[str]:
 
 
 def page(diff: Diff, limit: int) -> Page:
-    """Verdict, then classes, owners and leaks, then the parts of memory, and what allocators have."""
+    """Verdict, then leaks, owners and classes, then the parts of memory, and what allocators have."""
     yield "old: %s" % _side(diff.old)
     later = "" if diff.between_s is None else ", %s %s" % (duration(abs(diff.between_s)), "later" if diff.between_s >= 0 else "EARLIER")
     yield "new: %s%s" % (_side(diff.new), later)
@@ -39,7 +39,7 @@ def page(diff: Diff, limit: int) -> Page:
     yield mark(diff.verdict.what, HEADING)
     yield from ("  %s" % line for line in diff.verdict.details)
     yield from _leaked(diff)
-    for title, name in (("class", "classes"), ("owner", "owners"), ("class of owner", "held")):
+    for title, name in (("owner", "owners"), ("class", "classes"), ("class of owner", "held")):
         rows = getattr(diff, name)
         if rows is not None:
             yield from _rows(title, [_line(row) for row in rows], limit)

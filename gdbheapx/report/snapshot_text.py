@@ -2,6 +2,7 @@
 
 from typing import Any, Dict, Iterator
 
+from gdbheapx.catalogue import ALIASES
 from gdbheapx.command import Style
 from gdbheapx.hints import about
 from gdbheapx.problems import NO_ALLOCATOR, NOT_IN_SNAPSHOT
@@ -36,9 +37,9 @@ def lines(style: Style, told: Dict[str, Any], record: Record) -> Iterator[str]:
     names = "" if told["has_names"] else ", without names"
     names += ", original addresses" if told["keeps_addresses"] else ""
     yield text.said(style, say("Wrote %s (%s%s).", told["file"], Size(told["file_bytes"]), names))
-    yield "Answers: %s" % ", ".join(told["answers"])
+    yield "Answers: %s" % ", ".join(sorted({ALIASES.get(name, (name,))[0] for name in told["answers"]}))
     if not told["has_graph"]:
-        yield "Without the graph of all blocks, so without refs, whatis and leaks --list."
+        yield "Without the graph of all blocks, so without whatis and leaks --list."
     for name, why in told["unanswered"].items():
         if record.outcomes[name].code not in (NO_ALLOCATOR, NOT_IN_SNAPSHOT):
             yield "%s: %s" % (name, why)

@@ -32,7 +32,7 @@ LISTS = (
     ("contexts", "Memory contexts", "BIND's own counts, by the name of the context", "context"),
 )
 """Members with rows of changes: heading, caption, what a row is. Who and what grew comes before states and parts of the memory."""
-FIRST = ("leaks", "classes", "owners", "held")
+FIRST = ("leaks", "owners", "classes", "held")
 LATER = ("held", "contexts")
 """Documents of earlier releases have none, and contexts are BIND's."""
 
