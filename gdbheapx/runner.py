@@ -772,8 +772,8 @@ class Run:
                 say("\n" + on_screen(style, units.mark(head, units.WARNING if session.partial else units.HEADING)))
             for problem in session.problems:
                 where = "%s: " % problem.where if problem.where else ""
-                line = units.say("  %s%s%s", where, problem.what, units.say("; %s", problem.hint) if problem.hint else "")
-                say(shown(line.plain if self.options.bytes else line))
+                noted = units.say("  %s%s%s", where, problem.what, units.say("; %s", problem.hint) if problem.hint else "")
+                say(shown(noted.plain if self.options.bytes else noted))
             for line in answer.ends(style, count) if answer.ends is not None else ():
                 say(on_screen(style, line))
             paused_ms = self._paused_ms()

@@ -871,7 +871,7 @@ def program_name(command: Optional[str], words: str, executable: Optional[str]) 
     that agrees with its `comm` first, whose 15 letters its main thread may have changed."""
     first = os.path.basename(words.split(": ")[0]).split(" ")[0].strip("-:")
     names = [name for name in (first, os.path.basename(executable or "")) if name]
-    return next((name for name in names if command and name.startswith(command)), (names or [command])[0])
+    return next((name for name in names if command and name.startswith(command)), names[0] if names else command)
 
 
 class Process:

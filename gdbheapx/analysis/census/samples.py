@@ -56,23 +56,24 @@ def of_census(census: Census, limit: int, told: Optional[LabelSet] = None) -> Li
     typical = _typical(told) if told is not None and any(row.size_bytes is None for row in census.rows[:limit]) else {}
     rows = []
     for row in census.rows[:limit]:
-        named = Signature(row.signature, row.module, row.sure) if row.signature is not None and row.size_bytes is None else None
-        address, size_bytes = typical.get(named, (row.sample, row.bytes // max(1, row.blocks)))
+        address, size_bytes = row.sample, row.bytes // max(1, row.blocks)
+        if row.signature is not None and row.size_bytes is None:
+            address, size_bytes = typical.get(Signature(row.signature, row.module, row.sure), (address, size_bytes))
         if address is not None:
-            rows.append(Example(Address(address), row.signature, size_bytes))
+            rows.append(Example(address, row.signature, size_bytes))
     largest = census.copies.largest if census.copies is not None else ()
     return rows + [Example(same.sample, same.signature, same.size_bytes) for same in largest]
 
 
-def _typical(told: LabelSet) -> Dict[Optional[Signature], Tuple[int, int]]:
+def _typical(told: LabelSet) -> Dict[Optional[Signature], Tuple[Address, int]]:
     """By class: (address, size) of a block of the size that has most of its bytes."""
     ids = [number for number in range(0, len(told.labels), 1 + len(told.labels) // MOST_LOOKED) if told.labels[number]]
     sums: Dict[Optional[Signature], Counter[int]] = {}
-    blocks: Dict[Tuple[Optional[Signature], int], int] = {}
+    blocks: Dict[Tuple[Optional[Signature], int], Address] = {}
     for number, (address, size_bytes) in zip(ids, told.reach.graph.blocks(ids)):
         name = told.names[told.labels[number] - 1]
         sums.setdefault(name, Counter())[size_bytes] += size_bytes
-        blocks.setdefault((name, size_bytes), address)
+        blocks.setdefault((name, size_bytes), Address(address))
     most = {name: sizes.most_common(1)[0][0] for name, sizes in sums.items()}
     return {name: (blocks[name, size_bytes], size_bytes) for name, size_bytes in most.items()}
 

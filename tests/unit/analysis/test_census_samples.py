@@ -57,15 +57,16 @@ def test_beginnings_of_long_texts() -> None:
 
 
 def test_a_typical_block() -> None:
-    """Of the size that has most bytes of a class, not the first one."""
-    name = Signature("text", "", CONTENT)
-    blocks = [(0x1000, 32), *((0x2000 + 0x100 * number, 0x100) for number in range(8)), (0x9000, 48)]
+    """Of the size that has most bytes of a class, not the first one; a class of one size has its own, whatever has no name beside it."""
+    name, even = Signature("text", "", CONTENT), Signature("user", "", CONTENT)
+    blocks = [(0x1000, 32), *((0x2000 + 0x100 * number, 0x100) for number in range(8)), (0x9000, 48), (0xA000, 48)]
     graph = SimpleNamespace(blocks=lambda ids: [blocks[number] for number in ids])
-    told: Any = SimpleNamespace(labels=array("I", [1] * 9 + [2]), names=[name, None], reach=SimpleNamespace(graph=graph))
+    told: Any = SimpleNamespace(labels=array("I", [1] * 9 + [2, 3]), names=[name, None, even], reach=SimpleNamespace(graph=graph))
     row = find.CensusRow("text", "", CONTENT, None, 9, 2080, 97.7, Address(0x1000))
-    sized = find.CensusRow(None, "", "", 48, 1, 48, 2.3, Address(0x9000))
-    census = find.Census([row, sized], 10, 2128, 0, 0, [], False)
-    assert [tuple(one) for one in samples.of_census(census, 2, told)] == [(0x2000, "text", 0x100), (0x9000, None, 48)]
+    sized = find.CensusRow(None, "", "", 48, 1, 48, 2.2, Address(0x9000))
+    same = find.CensusRow("user", "", CONTENT, 48, 1, 48, 2.2, Address(0xA000))
+    census = find.Census([row, sized, same], 11, 2176, 0, 0, [], False)
+    assert [tuple(one) for one in samples.of_census(census, 3, told)] == [(0x2000, "text", 0x100), (0x9000, None, 48), (0xA000, "user", 48)]
     assert samples.of_census(census, 2)[0].address == 0x1000
 
 
