@@ -225,7 +225,7 @@ def test_who_holds_together(stage: Stage, kind: str) -> None:
         }
         assert all(row["reached_bytes"] >= 2000 * 30 * 100 > row["retained_bytes"] for row in told.values())
     text = heapx(process.target(kind), "owners").stdout.decode()
-    assert "later, list of 2,000 leads to " in text and "list of 2,001" not in text
+    assert "later, list of 2,000 reaches " in text and "list of 2,001" not in text
 
 
 @pytest.mark.parametrize("kind", ["live", "core"])

@@ -148,7 +148,7 @@ def test_text_csv_and_file(lasting: Lasting, core: str, tmp_path: Path) -> None:
     target, file = lasting.of(core, contents, "glibc").target(core), tmp_path / "made.csv"
     total = rows(target, "select count(*) from blocks")[0][0]
     lines = heapx(target, "query", "select address, status from blocks").stdout.decode().splitlines()
-    assert len(lines) == 103 and lines[-1].startswith("%d rows more" % (total - 100))
+    assert len(lines) == 103 and lines[-1].startswith("%s rows more" % format(total - 100, ","))
     assert heapx(target, "query", "select address, status from blocks", "--csv", "-o", str(file)).code == 0
     with open(file, newline="") as text:
         found = list(csv.DictReader(text, strict=True))
