@@ -20,6 +20,9 @@ SECRET = new_secret()
 BEGIN, END = "\x02" + SECRET, "\x03"
 ALONE = "="
 """In front of the words of a command that names all it is about."""
+AGAIN = "+"
+"""In front of options that are added to the command that is answered."""
+OTHER_TARGET = "--pid N or --core FILE"
 TARGETS = {"snapshot": "--snapshot", "core": "--core", "process": "-p"}
 """By what is named, the option that names it."""
 Write = Callable[[str], str]
@@ -36,6 +39,11 @@ def run(words: str, *values: Any) -> str:
     return BEGIN + ALONE + _filled(words, values) + END
 
 
+def again(options: str = "", *values: Any) -> str:
+    """The command that is answered once more, with these options."""
+    return BEGIN + AGAIN + _filled(options, values) + END
+
+
 def about(form: str, name: str, words: str) -> str:
     """A command about what somebody has named: a snapshot, a core or a process; else about what gdb has."""
     return ask(words) if form not in TARGETS else run("%s %%s %s" % (TARGETS[form], words), name)
@@ -47,7 +55,7 @@ def _filled(words: str, values: Sequence[Any]) -> str:
 
 def alone(words: str) -> str:
     """A command where nothing is known of the target."""
-    return "gdbheapx " + words.lstrip(ALONE)
+    return words[1:] or OTHER_TARGET if words.startswith(AGAIN) else "gdbheapx " + words.lstrip(ALONE)
 
 
 def whole(text: str, write: Write = alone) -> str:
@@ -71,7 +79,7 @@ def words_of(text: Optional[str]) -> Optional[str]:
 
 def bare(text: str) -> str:
     """The text with its commands as a model names them, without target."""
-    return whole(text, lambda words: words.lstrip(ALONE))
+    return whole(text, lambda words: words.lstrip(ALONE + AGAIN))
 
 
 def in_records(value: Any, write: Write) -> Any:

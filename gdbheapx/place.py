@@ -1,11 +1,11 @@
 """Where an answer is read, and what it is about: so a command is written that can be pasted there and asks the same target."""
 
 import shlex
-from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import command
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import ALONE, TARGETS, quoted
+from gdbheapx.hints import AGAIN, ALONE, TARGETS, alone, quoted
 
 SHELL, IN_GDB = "gdbheapx", "heapx"
 """The name of the command in a shell, and of the one that gdb has."""
@@ -23,8 +23,16 @@ class Place(NamedTuple):
     source: Tuple[str, ...] = ()
     """Of a snapshot: those of what it was taken of, for what no snapshot answers."""
 
+    asked: Optional[Callable[[str], str]] = None
+    """Gives the words of the command that is answered, with more options; empty: they are not known."""
+
     def line(self, words: str) -> str:
         """The words of a command as they are typed here. What only a shell runs, or no snapshot answers, is written for where it runs."""
+        if words.startswith(AGAIN):
+            whole = self.asked(words[1:]) if self.asked is not None else ""
+            if words == AGAIN and self.kind == SNAPSHOT:  # the snapshot has no answer
+                return " ".join([SHELL, *map(quoted, self.source), whole]) if whole and self.source else alone(words)
+            return self.line(whole) if whole else alone(words)
         if words.startswith(ALONE):
             words = words[1:]
             names_target = words.startswith(tuple(option + " " for option in TARGETS.values()))
@@ -64,6 +72,23 @@ def parse(words: str) -> Optional[command.Parsed]:
     except HeapxError:
         return None
     return parsed if parsed.help is None else None
+
+
+def typed(declared: command.Command, options: command.Options, more: str = "") -> str:
+    """The words with which a command is asked for these options and `more`, which replace the same ones; empty: some cannot be typed."""
+    words, replaced = [declared.name], more.split()[:1]
+    for given in declared.arguments:
+        flag, value = given.flags[0], getattr(options, command.dest(given), None)
+        if value in (None, False, given.options.get("default")) or [flag] == replaced:
+            continue
+        words += [flag] if flag.startswith("-") else []
+        words += [] if value is True else [quoted(str(value))]
+    line = " ".join([*words, *([more] if more else [])])
+    again = parse(line)
+    if again is None:
+        return ""
+    own = [command.dest(given) for given in declared.arguments if given.flags[:1] != tuple(replaced)]
+    return line if all(getattr(again.options, name, None) == getattr(options, name, None) for name in own) else ""
 
 
 def is_answered(words: str) -> bool:

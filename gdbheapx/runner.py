@@ -419,7 +419,8 @@ class Run:
         """Where the answer is read, and of what."""
         if self.target is None:
             return place.of_options(self.host.options, self.host.name)
-        return place.of_target(self.target.facts(), self.host.options, self.host.name)
+        found = place.of_target(self.target.facts(), self.host.options, self.host.name)
+        return found._replace(asked=lambda more: place.typed(self.command, self.options, more))
 
     def _set_limits(self) -> None:
         """How long the process may stand still. With --read-swap pages in swap are read whatever there is room for."""

@@ -5,6 +5,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 from gdbheapx.analysis.census import find
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import again
 from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter
 from gdbheapx.problems import NOT_IN_SNAPSHOT
 from gdbheapx.session import Session
@@ -117,7 +118,7 @@ def _kept(session: Session, blocks: Blocks, status: Optional[str]) -> None:
     """Those in use, which a snapshot has; whose arena and allocator it does not say."""
     told = session.shared(find.TOLD)
     if told is None or status not in (None, USED):
-        hint = "ask the process or its core"
+        hint = "ask the process or its core: %s" % again()
         raise HeapxError("this snapshot has no such blocks", hint, code=NOT_IN_SNAPSHOT)
     count = told.reach.numbers.blocks
     addresses, sizes = told.reach.graph.columns(array("I", range(count)))

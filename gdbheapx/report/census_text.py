@@ -13,6 +13,7 @@ from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
 from gdbheapx.analysis.sites.join import FEW, NODES, Joined
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
+from gdbheapx.hints import again
 from gdbheapx.report import fitting, text
 from gdbheapx.units import Said, Size, cells, join_sentences, plural, say, share
 
@@ -122,7 +123,7 @@ def copies_page(found: Found, limit: Optional[int]) -> Page:
             yield ""
             yield Table(columns_of(kind), [_copied(row._asdict()) for row in rows[:most]])
         if len(rows) > most:
-            yield "%s: --limit N" % plural(len(rows) - most, "more row")
+            yield "%s: %s" % (plural(len(rows) - most, "more row"), again("--limit %d", len(rows)))
     if found.unlike_blocks:
         yield ""
         what = "%s left out: same checksum as other blocks, but different or no longer readable bytes"
@@ -150,7 +151,7 @@ def by_text_page(found: by_text.Found, limit: Optional[int]) -> Page:
     yield ""
     yield Table(columns_of(by_text.TextRow), rows)
     if len(found.rows) > most:
-        yield "%s: --limit N" % plural(len(found.rows) - most, "more row")
+        yield "%s: %s" % (plural(len(found.rows) - most, "more row"), again("--limit %d", len(found.rows)))
     others = [row for row in found.fields if row.field != found.field][:MOST_SAME]
     if others:
         yield ""
@@ -202,7 +203,7 @@ def page(census: Census, limit: Optional[int]) -> Page:
     builds = {match[1]: row.module for row in shown for match in [CLASS.search(row.signature or "")] if match and row.module}
     yield from ("%s: build-id %s" % (module, build) for build, module in sorted(builds.items(), key=lambda pair: pair[1]))
     if len(shown) < len(census.rows):
-        yield "%s: --limit N" % plural(len(census.rows) - len(shown), "more row")
+        yield "%s: %s" % (plural(len(census.rows) - len(shown), "more row"), again("--limit %d", len(census.rows)))
     unused = [row for row in shown if row.content_bytes is not None and 100 * (row.bytes - row.content_bytes) >= census.bytes]
     if unused:
         yield ""

@@ -6,6 +6,7 @@ from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.cold import CLASS, IDLE, OWNER, WRITTEN, Cold, ColdRow
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
+from gdbheapx.hints import again
 from gdbheapx.report import text
 from gdbheapx.units import Size, duration, plural, say, share
 
@@ -64,7 +65,7 @@ def page(cold: Cold, limit: Optional[int]) -> Page:
         yield ""
         yield Table(columns_of(ColdRow), [_row(row, cold.by) for row in shown])
     if len(shown) < len(cold.rows):
-        yield "%s: --limit N" % plural(len(cold.rows) - len(shown), "more row")
+        yield "%s: %s" % (plural(len(cold.rows) - len(shown), "more row"), again("--limit %d", len(cold.rows)))
 
 
 def _row(row: ColdRow, by: str) -> Dict[str, Any]:

@@ -8,7 +8,7 @@ from gdbheapx.analysis.reachability.leaks import Group, LeakedBlock, Leaks, Lost
 from gdbheapx.analysis.unloaded import MANY, libraries
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
-from gdbheapx.hints import ask
+from gdbheapx.hints import again, ask
 from gdbheapx.kernel.blocks.graph import MAYBE, WEAK
 from gdbheapx.report import garbage_text, text
 from gdbheapx.units import DAMAGE, Size, join_sentences, mark, number, plural, say, share
@@ -75,7 +75,7 @@ def page(
         yield ""
         yield Table(columns_of(Group), [{**row._asdict(), "sample": str(row.sample[0])} for row in shown])
         if len(shown) < len(leaks.groups):
-            yield "%s: --limit N" % plural(len(leaks.groups) - len(shown), "more group")
+            yield "%s: %s" % (plural(len(leaks.groups) - len(shown), "more group"), again("--limit %d", len(leaks.groups)))
         yield from _unloaded(leaks)
         if has_blocks:
             yield "To inspect one: %s" % ask("whatis %s" % shown[0].sample[0])
@@ -149,4 +149,4 @@ def listing(rows: Sequence[LeakedBlock], limit: int) -> Page:
     """The blocks."""
     yield Table(columns_of(LeakedBlock), rows[:limit])
     if len(rows) > limit:
-        yield "%s: --limit N" % plural(len(rows) - limit, "more block")
+        yield "%s: %s" % (plural(len(rows) - limit, "more block"), again("--limit %d", len(rows)))

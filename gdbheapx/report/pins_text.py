@@ -9,7 +9,7 @@ from gdbheapx.analysis.census.world import EXACT
 from gdbheapx.analysis.pins import CACHED, OWN, USED, Group, Kept, Sum
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
-from gdbheapx.hints import ask
+from gdbheapx.hints import again, ask
 from gdbheapx.report import text
 from gdbheapx.units import Size, plural, say, share
 
@@ -79,7 +79,7 @@ def page(kept: Kept, limit: Optional[int]) -> Page:
         yield Table(columns_of(Group), [_row(row) for row in shown])
         if len(shown) < len(kept.groups):
             left = sum(row.kept_bytes for row in kept.groups[len(shown) :])
-            yield say("%s (%s): --limit N", plural(len(kept.groups) - len(shown), "more row"), Size(left))
+            yield say("%s (%s): %s", plural(len(kept.groups) - len(shown), "more row"), Size(left), again("--limit %d", len(kept.groups)))
         yield ""
         yield from [words for where, words in WHERE.items() if any(row.where == where for row in shown)]
     if kept.may_be_stale and any(row.sure == EXACT for row in shown):

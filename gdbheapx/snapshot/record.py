@@ -17,7 +17,7 @@ HEAD, OUTCOMES, MODELS = "head", "outcomes", "models"
 """Parts of the file, JSON each."""
 GRAPH = "graph"
 """Among the models: what of the graph of blocks is not in the streams (graph.py)."""
-ELSEWHERE = "ask the process or its core: --pid N or --core FILE"
+ELSEWHERE = "ask the process or its core: %s" % hints.again()
 OF_GRAPH = frozenset(("owners",))
 """Models that are kept for where there is no graph, and for `diff`."""
 OWNERS_KEPT = 60

@@ -12,7 +12,7 @@ from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import ask
+from gdbheapx.hints import again, ask
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.signatures import STRING
 from gdbheapx.model import Address
@@ -87,7 +87,7 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
     """`like`: what the objects are called; `wanted`: a field, a text that one has, or empty: the field whose texts tell most groups.
     HeapxError where there is no such object, no such text, or memory is not as it was."""
     if world is None:
-        what, next_step = "no text can be read: a snapshot has no memory", "ask the process or its core: --pid N or --core FILE"
+        what, next_step = "no text can be read: a snapshot has no memory", "ask the process or its core: %s" % again()
         raise HeapxError(what, next_step, code=NO_ANSWER)
     if like is None:
         what, next_step = "--by-text groups objects of a class: it needs --like", "such as: %s" % ask("census --like Task --by-text")

@@ -7,6 +7,7 @@ from gdbheapx.analysis.census.world import Signature, World
 from gdbheapx.analysis.reachability import heap_graph, memory_budget
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import again
 from gdbheapx.kernel.blocks import copies as kernel
 from gdbheapx.model import Address
 from gdbheapx.problems import NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
@@ -73,7 +74,7 @@ class Found(NamedTuple):
 def find_copies(session: Session, like: Optional[str], world: Optional[World]) -> Tuple[Found, find.Looked]:
     """`like`: only rows and classes that have this in their name. HeapxError where contents cannot be compared."""
     if world is None:
-        what, next_step = "a snapshot has no contents to compare", "ask the process or its core: --pid N or --core FILE"
+        what, next_step = "a snapshot has no contents to compare", "ask the process or its core: %s" % again()
         raise HeapxError(what, next_step, code=NOT_IN_SNAPSHOT)
     lacking = memory_budget.fits(session, find.CENSUS_BYTES + kernel.COPIES_BYTES)
     if lacking is not None:

@@ -8,6 +8,7 @@ from gdbheapx.analysis.sites.join import Joined, join
 from gdbheapx.errors import HeapxError
 from gdbheapx.extras.sites.code import Read, library, read
 from gdbheapx.extras.sites.scan import scan
+from gdbheapx.hints import again
 from gdbheapx.own_memory import allowed_bytes
 from gdbheapx.problems import NOT_COPIED, NOT_IN_SNAPSHOT
 from gdbheapx.session import Session
@@ -16,7 +17,7 @@ from gdbheapx.session import Session
 def ready(session: Session) -> None:
     """Before a process is stopped for it: HeapxError where there can be no answer."""
     if not session.target.has_memory:
-        raise HeapxError("a snapshot has no code", "ask the process or its core: --pid N or --core FILE", code=NOT_IN_SNAPSHOT)
+        raise HeapxError("a snapshot has no code", "ask the process or its core: %s" % again(), code=NOT_IN_SNAPSHOT)
     library()
 
 

@@ -7,6 +7,7 @@ from gdbheapx.allocators.keeping import Term
 from gdbheapx.analysis import pins
 from gdbheapx.analysis.pins import Sum, ranked
 from gdbheapx.columns import Table
+from gdbheapx.hints import again
 from gdbheapx.report import pins_text
 from tests.support.builders.records import MB, pin_group, pins_kept
 
@@ -47,4 +48,4 @@ def test_what_is_not_known_is_not_nothing() -> None:
 def test_a_limit_says_what_it_left_out() -> None:
     """Rows and their bytes."""
     page = [str(one) for one in pins_text.page(pins_kept(pin_group(2 * MB, 2, 16), pin_group(MB, 1, 16)), 1)]
-    assert "1 more row not shown, keeping 1.0 MiB: --limit N" in page
+    assert "1 more row (1.0 MiB): " + again("--limit %d", 2) in page

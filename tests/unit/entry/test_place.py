@@ -45,6 +45,21 @@ def test_what_a_shell_or_another_target_answers_is_written_for_it() -> None:
     assert hints.whole(hints.run("owners --help"), in_gdb.line) == "heapx owners --help"
 
 
+def test_the_command_that_is_answered_is_written_once_more() -> None:
+    """With what it was asked for and a longer table; what a snapshot has no answer for is asked of what it was taken of."""
+    declared = command.parse(["leaks", "--list", "--limit", "2", "--weak"], "gdbheapx")
+
+    def asked(more: str) -> str:
+        return place.typed(declared.command, declared.options, more)
+
+    longer, elsewhere = hints.again("--limit %d", 467), hints.again()
+    snapshot = place.of_target({"kind": "snapshot", "snapshot": "a.snap", "pid": 7, "taken_of": "live"})._replace(asked=asked)
+    assert hints.whole(longer, PLACES["shell"][0]._replace(asked=asked).line) == "gdbheapx -p 4711 leaks --list --weak --limit 467"
+    assert hints.whole(longer, PLACES["gdb"][0]._replace(asked=asked).line) == "heapx leaks --list --weak --limit 467"
+    assert hints.whole(elsewhere, snapshot.line) == "gdbheapx -p 7 leaks --list --limit 2 --weak"
+    assert hints.whole(longer) == "--limit 467" and hints.whole(elsewhere, PLACES["snapshot"][0].line) == "--pid N or --core FILE"
+
+
 def test_what_would_be_refused_is_known() -> None:
     """By the declarations: what changes or watches a process, what a snapshot has no answer for."""
     refused = {
