@@ -121,7 +121,7 @@ class GlibcMalloc(Heap):
         return arena_totals(self.survey())
 
     def totals(self) -> Dict[str, Optional[int]]:
-        """Their sums, and its mapped chunks."""
+        """Their sums, and its mmapped chunks."""
         return pages.totals(self.arenas(), self.mmapped_totals())
 
     def facts(self) -> "GlibcFacts":
@@ -244,7 +244,7 @@ class GlibcMalloc(Heap):
         return mmapped.counters(self.context)
 
     def mmapped_totals(self) -> MmappedTotals:
-        """mp_'s counters of mapped chunks; their bytes by the chunks themselves where mp_'s cannot be right."""
+        """mp_'s counters of mmapped chunks; their bytes by the chunks themselves where mp_'s cannot be right."""
         counted = self._counters() or MmappedTotals(None, None)
         if mmapped.is_ahead(self.context, counted) and self.mmapped().complete:
             return counted._replace(bytes=self.mmapped().chunks.bytes)
@@ -252,7 +252,7 @@ class GlibcMalloc(Heap):
 
     @once
     def mmapped(self) -> mmapped.Mmapped:
-        """The mapped chunks themselves."""
+        """The mmapped chunks themselves."""
         return mmapped.find(self.context, self.arena_ranges(), self._counters())
 
     def arena_ranges(self) -> List[Tuple[int, int]]:
@@ -266,8 +266,8 @@ class GlibcMalloc(Heap):
         return [Claim(*span, "heap reserve") for walk in done.walks for span in walk.reserves(done.heap_max)]
 
     def claims(self) -> List[Claim]:
-        """All memory it holds: arenas, the rest of their heaps, mapped chunks (those side by side together)."""
-        mapped = [Claim(*span, "mapped chunks") for span in self.mmapped().chunks.spans()]
+        """All memory it holds: arenas, the rest of their heaps, mmapped chunks (those side by side together)."""
+        mapped = [Claim(*span, "mmapped chunks") for span in self.mmapped().chunks.spans()]
         return [*arena_claims(self.survey()), *self.reserved(), *mapped]
 
     def own_data(self) -> List[Tuple[int, int]]:
@@ -303,7 +303,7 @@ class GlibcMalloc(Heap):
         return "glibc.malloc.hugetlb" not in (self.context.target.environment_variable("GLIBC_TUNABLES") or "")
 
     def histogram(self) -> List[HistogramRow]:
-        """All chunks by size class; mapped chunks count as used, with their whole mappings as in mmapped_totals.
+        """All chunks by size class; mmapped chunks count as used, with their whole mappings as in mmapped_totals.
 
         The walk over the totals counts it on its way: adding up the stream of blocks would be a second walk.
         """
@@ -331,7 +331,7 @@ class GlibcMalloc(Heap):
         return self._stream(self._regions(arena), block_filter, self._mapped_blocks(block_filter) if arena is None else None)
 
     def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
-        """The same in the order of `chunks`: arenas in ring order, the heaps of each as the walk met them, mapped chunks last."""
+        """The same in the order of `chunks`: arenas in ring order, the heaps of each as the walk met them, mmapped chunks last."""
         regions = self._regions(arena)
         if block_filter.kinds is None or block_filter.kinds - set(MAPPED):
             for region in regions:

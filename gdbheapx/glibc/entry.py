@@ -89,7 +89,7 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:
         """For most people it is malloc."""
-        return "%s (arenas and mapped chunks)" % ("malloc" if is_alone else allocator_id)
+        return "%s (arenas and mmapped chunks)" % ("malloc" if is_alone else allocator_id)
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """One line per arena."""

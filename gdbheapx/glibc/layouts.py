@@ -116,7 +116,7 @@ class Traits(NamedTuple):
     tcache_key: bool
     """The second word of what a thread cache holds is the cache's address, or from 2.34 on a number that all caches share (2.29)."""
     mmapped_trailer: bool
-    """A mapped chunk's size leaves out 2 words at the end of the mapping (2.43)."""
+    """An mmapped chunk's size leaves out 2 words at the end of the mapping (2.43)."""
     info_counts_top: bool
     """malloc_info's `rest` counts top (2.31)."""
     info_subheaps: bool
@@ -219,7 +219,7 @@ def align_chunk(address: int, geometry: Geometry) -> int:
 
 
 def usable_bytes(size_bytes: int, geometry: Geometry, mmapped: bool = False, mmapped_trailer: bool = False) -> int:
-    """What the caller of malloc may use of a chunk: its successor's prev_size belongs to it, a mapped chunk has no successor."""
+    """What the caller of malloc may use of a chunk: its successor's prev_size belongs to it, an mmapped chunk has no successor."""
     return size_bytes - (2 * geometry.word_bytes if mmapped and not mmapped_trailer else geometry.overhead_bytes)
 
 

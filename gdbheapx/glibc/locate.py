@@ -130,7 +130,7 @@ def _mapped(context: Context, shape: BlockShape, ring: Sequence[Arena], heap_max
         if start <= address < end:
             kind = STATUS_MAPPED_TCACHE if chunk.chunk in lists.cached_chunks.mapped else STATUS_MAPPED
             row = (chunk.chunk + header, chunk.size_bytes - shape.overheads[kind], 0, kind, NO_ARENA)
-            part = Part("mapping", "mapped chunk", Address(start), Address(end))
+            part = Part("mapping", "mmapped chunk", Address(start), Address(end))
             return places.place(places.Neighbours(None, row, None), shape, context.glibc.id, address, [part])
     return None
 

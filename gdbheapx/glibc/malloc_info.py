@@ -191,7 +191,7 @@ def mallinfo2(rows: Sequence[ArenaTotals], mp: View) -> Mallinfo2:
 
 
 def malloc_stats(rows: Sequence[ArenaTotals], mp: View) -> Tuple[List[StatsArena], StatsArena]:
-    """malloc_stats(3)'s figures without its 32-bit overflow: one entry per arena, and the total including mapped chunks."""
+    """malloc_stats(3)'s figures without its 32-bit overflow: one entry per arena, and the total including mmapped chunks."""
     arenas = [StatsArena(row.index, row.system_bytes or 0, (row.system_bytes or 0) - free_bytes(row)) for row in rows]
     mapped = mp["mmapped_mem"]
     total = StatsArena(-1, mapped + sum(a.system_bytes for a in arenas), mapped + sum(a.in_use_bytes for a in arenas))

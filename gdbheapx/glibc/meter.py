@@ -1,4 +1,4 @@
-"""glibc's counters of a process that runs: every arena's system_mem and top, mp_'s mapped chunks, and what is in bins as an estimate.
+"""glibc's counters of a process that runs: every arena's system_mem and top, mp_'s mmapped chunks, and what is in bins as an estimate.
 
 A thread may change an arena while it is read. Sizes of tops are believed only if top is the same before and after; what is in bins is
 walked twice, and is unknown where the two differ.

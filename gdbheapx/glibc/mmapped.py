@@ -24,7 +24,7 @@ PAGES_IN_A_STOP = 8192
 
 
 class Mmapped(NamedTuple):
-    """The mapped chunks that were found."""
+    """The mmapped chunks that were found."""
 
     chunks: MmappedChunks
     complete: bool
@@ -38,13 +38,13 @@ def counters(context: Context) -> Optional[MmappedTotals]:
     try:
         mp = context.glibc.read_mp(context.target)
     except Unreadable as problem:
-        context.report(codes.MP_UNREADABLE, problem.address, "cannot read mp_", "mapped chunks are not counted")
+        context.report(codes.MP_UNREADABLE, problem.address, "cannot read mp_", "mmapped chunks are not counted")
         return None
     chunks, bytes_ = mp["n_mmaps"], mp["mmapped_mem"]
     if chunks < 0 or not _agree(context, chunks, bytes_):
-        what = "mp_ counts %d mapped chunks of %d bytes" % (chunks, bytes_)
-        hint = "one of these counts is wrong, so mapped chunks are unknown"
-        changing = passing_by(codes.MAPPED_CHANGING, "mapped chunks are being made or freed: mp_ is in the middle of a change")
+        what = "mp_ counts %d mmapped chunks of %d bytes" % (chunks, bytes_)
+        hint = "one of these counts is wrong, so mmapped chunks are unknown"
+        changing = passing_by(codes.MAPPED_CHANGING, "mmapped chunks are being made or freed: mp_ is in the middle of a change")
         tell_if_it_stays(context, "mp_", [Diagnostic(codes.MP_DISAGREES, context.glibc.mp.address, what, hint)], changing)
         return None
     return MmappedTotals(chunks, bytes_)
@@ -65,7 +65,7 @@ def is_ahead(context: Context, counted: MmappedTotals) -> bool:
 
 
 def find(context: Context, heaps: Sequence[Range], counted: Optional[MmappedTotals]) -> Mmapped:
-    """Every mapped chunk, as many as `counters` says, outside the arenas' own ranges `heaps` and what other allocators hold; reports when
+    """Every mmapped chunk, as many as `counters` says, outside the arenas' own ranges `heaps` and what other allocators hold; reports when
     they do not add up to mp_.
 
     A process that is stopped for this look alone does not wait for a search through all its memory: what likely places do not give is
@@ -108,7 +108,7 @@ def _search_while_it_runs(context: Context, ranges: Sequence[Range], search: Mma
 
 
 def where(context: Context, heaps: Sequence[Range]) -> List[Range]:
-    """Where mapped chunks can begin, the smallest ranges first: what a runtime keeps for itself is large. The first page of one may be
+    """Where mmapped chunks can begin, the smallest ranges first: what a runtime keeps for itself is large. The first page of one may be
     protected by now, as a whole block may be, or as a guard is."""
     taken = sorted([*heaps, *context.others()])
     mappings = [mapping for mapping in private_mappings(context.target) if not _is_named(mapping.name)]
@@ -128,7 +128,7 @@ def _is_named(name: str) -> bool:
 
 
 def _tell(context: Context, scanned: MmappedFound, counted: MmappedTotals, ranges: Sequence[Range]) -> None:
-    text = "found %d mapped chunks of %d bytes, mp_ counts %s of %s"
+    text = "found %d mmapped chunks of %d bytes, mp_ counts %s of %s"
     what = text % (len(scanned.chunks), scanned.chunks.bytes, counted.chunks, counted.bytes)
     if _is_blind(context):
         why = "without /proc/PID/pagemap gdbheapx does not search for the others, because that would touch all memory"
@@ -140,5 +140,5 @@ def _tell(context: Context, scanned: MmappedFound, counted: MmappedTotals, range
         if context.target.kind == "core"
         else "a header is damaged (`%s` shows where), or in swap, or one was just being made or freed: then retry" % ask("check")
     )
-    changing = passing_by(codes.MAPPED_CHANGING, "mapped chunks are being made or freed: their number does not match mp_")
-    tell_if_it_stays(context, "mapped chunks", [Diagnostic(codes.MAPPED_MISSING, context.glibc.mp.address, what, hint)], changing)
+    changing = passing_by(codes.MAPPED_CHANGING, "mmapped chunks are being made or freed: their number does not match mp_")
+    tell_if_it_stays(context, "mmapped chunks", [Diagnostic(codes.MAPPED_MISSING, context.glibc.mp.address, what, hint)], changing)

@@ -150,4 +150,4 @@ class GlibcFacts(NamedTuple):
     """Of blockless_huge_bytes the pages that hold zeros alone: at most they would not be in RAM without huge pages. One more walk, and
     these pages are read: where it is said. None where that cannot be told, or is too much to read."""
     are_thresholds_fixed: bool = False
-    """The program or its environment set one: freeing mapped chunks raises none."""
+    """The program or its environment set one: freeing mmapped chunks raises none."""

@@ -19,12 +19,12 @@ _MEANINGS = (
     ("thp_pagesize", "bytes", "with glibc.malloc.hugetlb=1, or by default: brk grows and shrinks in these steps; 0: off"),
     ("hp_pagesize", "bytes", "with glibc.malloc.hugetlb=2: page size of mapped memory; 0: off"),
     ("hp_flags", None, "mmap flags for hp_pagesize"),
-    ("n_mmaps", None, "number of mapped chunks now"),
-    ("n_mmaps_max", None, "maximum number of mapped chunks; beyond it, large requests come from the arenas"),
-    ("max_n_mmaps", None, "highest number of mapped chunks so far"),
-    ("no_dyn_threshold", None, "1: mmap_threshold and trim_threshold were set and stay fixed; 0: freeing a mapped chunk raises them"),
-    ("mmapped_mem", "bytes", "bytes in mapped chunks now"),
-    ("max_mmapped_mem", "bytes", "highest number of bytes in mapped chunks so far"),
+    ("n_mmaps", None, "number of mmapped chunks now"),
+    ("n_mmaps_max", None, "maximum number of mmapped chunks; beyond it, large requests come from the arenas"),
+    ("max_n_mmaps", None, "highest number of mmapped chunks so far"),
+    ("no_dyn_threshold", None, "1: mmap_threshold and trim_threshold were set and stay fixed; 0: freeing an mmapped chunk raises them"),
+    ("mmapped_mem", "bytes", "bytes in mmapped chunks now"),
+    ("max_mmapped_mem", "bytes", "highest number of bytes in mmapped chunks so far"),
     ("tcache_bins", None, "number of thread cache bins in use"),
     ("tcache_small_bins", None, "number of small thread cache bins in use"),
     ("tcache_max_bytes", "bytes", "largest request size that a thread cache keeps"),
@@ -68,7 +68,7 @@ def read(mp: View, other_names: Mapping[str, Sequence[str]] = MappingProxyType({
 def _remark(name: str, value: int, mp: View) -> str:
     """What the value says here, where it is not the one a process starts with."""
     if name == "mmap_threshold" and value != _DEFAULT_THRESHOLD and not mp["no_dyn_threshold"]:
-        return "; raised by freeing a mapped chunk of that size"
+        return "; raised by freeing an mmapped chunk of that size"
     if name == "trim_threshold" and value != _DEFAULT_THRESHOLD:
         return (
             "; set by the program or the environment"

@@ -48,7 +48,7 @@ def tell(own: Context, findings: Findings, heaps: List[Range], rest: Report) -> 
 
 
 class Header(NamedTuple):
-    """What stands where the header of a mapped chunk must be."""
+    """What stands where the header of an mmapped chunk must be."""
 
     block: int
     """Where its mapping begins."""
@@ -78,7 +78,7 @@ class Damaged:
     def __init__(self, context: Context, heaps: Sequence[Range], there: mmapped.Mmapped, counted: MmappedTotals) -> None:
         self._context, self._there, self._geometry = context, list(there.chunks), context.glibc.geometry
         self._trailer = 2 * self._geometry.word_bytes if context.glibc.traits.mmapped_trailer else 0
-        # 2.43 caches mapped chunks as well
+        # 2.43 caches mmapped chunks as well
         self._cached_bytes = context.glibc.read_mp(context.target)["tcache_max_bytes"] if self._trailer else 0
         self._missing = (counted.chunks or 0) - len(self._there)
         lost = (counted.bytes or 0) - there.chunks.bytes
@@ -177,7 +177,7 @@ class Damaged:
         return "mmapped-as-used"
 
     def _add(self, findings: Findings, header: Header) -> None:
-        what = "a mapped chunk of 0x%x bytes must be here by mp_'s counters and its neighbours; its header has prev_size 0x%x, size 0x%x"
+        what = "an mmapped chunk of 0x%x bytes must be here by mp_'s counters and its neighbours; its header has prev_size 0x%x, size 0x%x"
         rule = self._rule(header.prev_size, header.field, header.chunk)
         findings.add(rule, header.chunk, what % (header.total, header.prev_size, header.field))
 
@@ -207,8 +207,8 @@ class Damaged:
         return 0
 
     def _several(self, findings: Findings) -> int:
-        """From each place where mapped chunks can begin, headers one behind the other, of which one thing is wrong: all of them if they are
-        as many as are lacking, with as many bytes; else those right behind another mapped chunk that have the right flags."""
+        """From each place where mmapped chunks can begin, headers in a row with one thing wrong: all of them if they are
+        as many as are lacking, with as many bytes; else those right behind another mmapped chunk that have the right flags."""
         page, ends = self._geometry.page_bytes, {chunk.block_start + chunk.total_bytes for chunk in self._there}
         chains: List[Header] = []
         for start, end in self._free[:MOST_LOOKED_AT]:
@@ -277,7 +277,7 @@ class Damaged:
     # ---- what is there, and of another size
 
     def _grown_over_others(self, findings: Findings) -> int:
-        """Headers of mapped chunks that lie inside another one, as many as are lacking at most."""
+        """Headers of mmapped chunks that lie inside another one, as many as are lacking at most."""
         page, told, met = self._geometry.page_bytes, 0, 0
         ranges: List[Range] = []
         owners: List[MmappedChunk] = []
@@ -299,7 +299,7 @@ class Damaged:
             met += len(inside)
             if inside and met <= self._missing:
                 told += 1
-                what = "the header of this mapped chunk has size 0x%x, but another mapped chunk begins inside it, at 0x%x"
+                what = "the header of this mmapped chunk has size 0x%x, but another mmapped chunk begins inside it, at 0x%x"
                 findings.add("mmapped-size", chunk.chunk, what % (chunk.size_bytes, inside[0].chunk))
         return told
 

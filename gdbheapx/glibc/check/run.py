@@ -1,4 +1,4 @@
-"""Every rule of one glibc malloc, in one look: the walk, the lists, each chunk, each arena, mapped chunks.
+"""Every rule of one glibc malloc, in one look: the walk, the lists, each chunk, each arena, mmapped chunks.
 
 What an arena's own fields say: the top chunk, the accounts, the bin map, the chain of heaps.
 """

@@ -75,9 +75,9 @@ class Figures(NamedTuple):
     """The sums that the verdict rests on. None: not known, and then counted in no other figure but where that is said."""
 
     system_bytes: int
-    """Taken from the kernel by arenas, and mapped chunks: as far as that is known."""
+    """Taken from the kernel by arenas, and mmapped chunks: as far as that is known."""
     used_bytes: int
-    """In use by the program: used chunks and mapped chunks."""
+    """In use by the program: used chunks and mmapped chunks."""
     cached_bytes: Optional[int]
     """In thread caches; where it is not known they count as used."""
     free_bytes: int
@@ -127,14 +127,14 @@ class Figures(NamedTuple):
     unparsed_bytes: int = 0
     """Of system_bytes: in use or free, nobody knows."""
     beyond_bytes: int = 0
-    """The most that there may be beyond system_bytes: arenas and mapped chunks that could not be read."""
+    """The most that there may be beyond system_bytes: arenas and mmapped chunks that could not be read."""
     reserve_bytes: int = 0
     """Claimed, and in no arena: given back or never used."""
     is_core: bool = False
     is_cut: bool = False
     are_thresholds_fixed: bool = False
     large_free_bytes: int = 0
-    """Of free_bytes in chunks that would have been mappings, had freeing mapped chunks not raised the thresholds."""
+    """Of free_bytes in chunks that would have been mappings, had freeing mmapped chunks not raised the thresholds."""
     no_fastbins: str = layouts.no_fastbins(None)
     """What keeps none at the next start."""
     missing: Sequence[str] = ()
@@ -222,7 +222,7 @@ def _with_last_step(judged: Optional[huge_pages.Judged], asks: bool, around: Sur
 
 
 def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Surroundings) -> Figures:
-    """The sums over all copies; mapped chunks are memory in use."""
+    """The sums over all copies; mmapped chunks are memory in use."""
     totals = [heap.totals for heap in facts]
 
     def total(*names: str) -> int:
@@ -295,7 +295,7 @@ def _missing(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals]) -> Tuple[
     mapped = [heap.totals["mmapped_bytes"] is not None for heap in facts]
     told = [
         (not all(closed), "arenas"),
-        (not all(mapped), "mapped chunks"),
+        (not all(mapped), "mmapped chunks"),
         (any(row.tcache_bytes is None for row in rows), "thread caches"),
         (any(row.fast_bytes is None or row.free_bytes is None for row in rows), "free lists"),
         (any(row.unparsed_bytes for row in rows), "parts of heaps"),
@@ -304,7 +304,7 @@ def _missing(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals]) -> Tuple[
 
 
 def _taken(facts: Sequence[GlibcFacts], around: Surroundings, returned: Optional[int]) -> Optional[int]:
-    """What of arenas and mapped chunks takes memory: of all that is claimed without the rest of the heaps."""
+    """What of arenas and mmapped chunks takes memory: of all that is claimed without the rest of the heaps."""
     taken = add(around.taken_bytes.get(heap.info.id) for heap in facts)
     return None if taken is None else max(0, taken - (returned or 0))
 
@@ -557,7 +557,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
             Finding(
                 "malloc keeps a large top",
                 say(
-                    "top holds %s; freeing mapped chunks has raised trim_threshold to %s",
+                    "top holds %s; freeing mmapped chunks has raised trim_threshold to %s",
                     Size(main_top),
                     Size(sums.trim_threshold_bytes),
                 ),
@@ -573,7 +573,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
             Finding(
                 "much is free in large chunks",
                 say(
-                    "%s in free chunks of 128 KiB or more; freeing mapped chunks has raised trim_threshold to %s",
+                    "%s in free chunks of 128 KiB or more; freeing mmapped chunks has raised trim_threshold to %s",
                     Size(large),
                     Size(sums.trim_threshold_bytes or 0),
                 ),

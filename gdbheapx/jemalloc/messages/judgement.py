@@ -44,4 +44,4 @@ def parts_page(name: str, parts: Sequence[Part], totals: Mapping[str, Optional[i
     if retained and resident is None:
         yield say("plus %s retained: address space returned to the OS; it is unknown whether some of it is still in RAM", Size(retained))
     elif retained and retained > (resident or 0):
-        yield say("plus %s retained: address space only, no RAM behind it", Size(retained - (resident or 0)))
+        yield say("plus %s retained (address space only, not resident)", Size(retained - (resident or 0)))

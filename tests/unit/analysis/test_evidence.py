@@ -39,7 +39,7 @@ sizes = st.sampled_from(SIZES)
 
 
 class Heap(NamedTuple):
-    """One whole glibc heap: the rows of its arenas, mapped chunks, and what of its memory is in RAM."""
+    """One whole glibc heap: the rows of its arenas, mmapped chunks, and what of its memory is in RAM."""
 
     rows: Tuple[ArenaTotals, ...]
     mapped: int
@@ -64,7 +64,7 @@ heaps = st.builds(
     st.lists(st.integers(0, 4), min_size=3, max_size=3),
 )
 
-GLIBC_MISSING = ("caches", "main arena", "mapped chunks", "other arenas", "parts of heaps", "page table")
+GLIBC_MISSING = ("caches", "main arena", "mmapped chunks", "other arenas", "parts of heaps", "page table")
 
 
 def glibc_facts(heap: Heap, missing: Sequence[str] = ()) -> Tuple[List[GlibcFacts], Surroundings]:
@@ -108,7 +108,7 @@ def glibc_facts(heap: Heap, missing: Sequence[str] = ()) -> Tuple[List[GlibcFact
             rows[-1] = last._replace(used_bytes=(last.used_bytes or 0) - used, free_bytes=(last.free_bytes or 0) - free, unparsed_bytes=used + free, **change)
     if "page table" in missing:
         rows = [row._replace(reclaimable_resident_bytes=None) for row in rows]
-    if "mapped chunks" in missing or "main arena" in missing:
+    if "mmapped chunks" in missing or "main arena" in missing:
         mapped = MmappedTotals(None, None)
         known_taken -= heap.mapped
     is_whole = not {"main arena", "other arenas"} & set(missing)

@@ -121,7 +121,7 @@ def test_a_name_that_depends_on_an_unknown_release_is_null() -> None:
     "fields, told",
     [
         ({"mmap_threshold": 128 << 10}, ""),
-        ({"mmap_threshold": 1 << 20}, "raised by freeing a mapped chunk of that size"),
+        ({"mmap_threshold": 1 << 20}, "raised by freeing an mmapped chunk of that size"),
         ({"mmap_threshold": 1 << 20, "no_dyn_threshold": 1}, ""),
         ({"trim_threshold": 2 << 20}, "raised to twice mmap_threshold: top may keep that much"),
         ({"trim_threshold": 2 << 20, "no_dyn_threshold": 1}, "set by the program or the environment"),

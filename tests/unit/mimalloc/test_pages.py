@@ -268,7 +268,7 @@ def test_encoded_builds_move_what_is_behind_their_keys() -> None:
     assert debug.heap is not None and secure[2].heap is not None and debug.heap.cookie == secure[2].heap.cookie + 8
 
 
-@pytest.mark.parametrize("in_ram, told", [(1 << 20, "1.0 MiB in RAM"), (None, "28.0 MiB, of which it is unknown")])
+@pytest.mark.parametrize("in_ram, told", [(1 << 20, "1.0 MiB in RAM"), (None, "28.0 MiB (how much is in RAM is unknown)")])
 def test_what_a_collection_returns_is_in_ram(in_ram: Optional[int], told: str) -> None:
     """Spans that were never touched are address space."""
     row: Any = MimallocArena(**dict.fromkeys(MimallocArena._fields, 0))
