@@ -29,14 +29,14 @@ MORE_ATTEMPTS, MORE_STOPPED_S = 8, 0.5
 """How often a live process is looked at again while what it was doing makes the answer contradict itself, and for how long it stands still
 for that in all."""
 SEARCHED_IN_STOP = (
-    "an allocator that was found by structure was no longer there when the process stood still: it was searched again in the stop"
+    "an allocator that was found by structure was gone when the process was paused: the pause includes a second search"
 )
-IN_SEVERAL = "it is copied in several stops"
-MARKS_QUESTION = "clear the kernel's marks of what process %d writes to (soft-dirty), which CRIU uses too, so that it stands still briefly?"
-SHORT_STOP_QUESTION = "have process %d make two system calls (userfaultfd, close), so that it stands still for a moment only?"
-HELD_BY_GDB = "gdb holds the process: it stands still for as long as gdb has it do so"
+IN_SEVERAL = "it is copied in several pauses"
+MARKS_QUESTION = "clear the soft-dirty bits of process %d, which CRIU uses too, for a shorter pause?"
+SHORT_STOP_QUESTION = "have process %d make two system calls (userfaultfd, close), for a shorter pause?"
+HELD_BY_GDB = "gdb holds the process: it stays paused until gdb continues it"
 COPIED_IN_SEVERAL = (
-    "its memory was copied in %d stops, each of at most %g s, from low addresses to high ones: what changed meanwhile may contradict itself"
+    "its memory was copied in %d pauses of at most %g s, from low addresses to high ones: later pauses may show later data"
 )
 MOST_STOPS = 16
 """Of one copy."""
@@ -596,12 +596,12 @@ class Run:
         process, pid = session.process, session.target.pid
         lasting = stops.about(stops.predict_ms(reads, "c", process), "c", process)
         if why is None:
-            what = units.say("there was no room for a copy of it and what is made of that, %s: this process may use %s", needed, allowed)
+            what = units.say("there was no room for a copy and its tables: they need %s, and gdbheapx may use %s", needed, allowed)
             stands, hint = "there is no room for a copy of process %s" % pid, "allow more memory here, or ask of a core of it (gcore PID)"
         else:
             what = units.say("it could not be copied: %s", why)
             stands, hint = "process %s cannot be copied (%s)" % (pid, why), "ask of a core of it (gcore PID)"
-        stands += ": it stands still while it is looked at, %s" % lasting
+        stands += ": it is paused while it is read, %s" % lasting
         session.problem(problems.NOT_COPIED, None, what, hint, partial=False)
         if not self.has_warned:
             self.has_warned = True

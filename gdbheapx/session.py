@@ -194,10 +194,10 @@ class Session:
         """Notes what could not be told of the pages that were asked for."""
         if self._ram is not None and self._ram.was_missed:
             what = "cannot read /proc/%s/pagemap" % self.target.pid
-            self.problem(problems.PAGEMAP_UNREADABLE, None, what, "so it is unknown what is in RAM; run as root")
+            self.problem(problems.PAGEMAP_UNREADABLE, None, what, "so resident sizes are unknown; run as root")
         if self._ram is not None and self._ram.left_open:
             what = "without root this kernel does not show whether pages are shared with a forked process or are the zero page"
-            what += ": what is in RAM is unknown"
+            what += ": resident sizes are unknown"
             self.problem(problems.SHARED_PAGES_UNKNOWN, None, what, "run as root, or on Linux 6.7 or later", partial=False)
 
     def about_swap(self, swapped_in_bytes: Optional[int]) -> None:

@@ -12,19 +12,19 @@ from gdbheapx.units import plural
 class Reads(Enum):
     """What a command reads of a process that stands still. The names are those of the table in docs/explanation/is-it-safe.md."""
 
-    STATE = "what the allocator keeps beside its blocks"
+    STATE = "the allocator's own structures"
     LISTS = "the lists of free blocks"
     TOTALS = "each block's header"
-    REPORT = "each block's header, and what the other memory is"
+    REPORT = "each block's header, and the kinds of other memory"
     BLOCKS = "each block's header, one by one"
     CHECK = "each block's header and all lists"
-    GRAPH = "each block, for what it points to"
-    OWNERS = "each block, for what it points to, and whose it is"
-    WEAK = "each block twice, for what it points to in any way"
-    CENSUS = "each block, for what it points to and what it is"
+    GRAPH = "each block, for its pointers"
+    OWNERS = "each block, for its pointers and its owner"
+    WEAK = "each block twice, for pointers of any form"
+    CENSUS = "each block, for its pointers and its type"
     PINS = "each block twice"
     SNAPSHOT = "everything"
-    COPY = "all memory that it has touched, once: it is looked at in a copy, while the process runs on"
+    COPY = "all memory that it has touched, once; the copy is read while the process runs on"
 
 
 NO_HALVES = (Reads.GRAPH, Reads.OWNERS, Reads.WEAK, Reads.CENSUS, Reads.PINS, Reads.SNAPSHOT)

@@ -31,14 +31,14 @@ LRU, HEAD, TAIL = 1 << 5, 1 << 15, 1 << 16
 """Of /proc/kpageflags (linux/kernel-page-flags.h). Only pages on a list of the kernel's reclaim are tracked; of a huge one the first."""
 BATCH_PAGES = 1 << 16
 WORD_BITS = 64
-WITHOUT = "omit --for: then only what is in RAM and in swap is told"
+WITHOUT = "omit --for to show RAM and swap only"
 MARKS = "marks"
 QUESTION = {
-    IDLE: "mark the memory of process %d as idle (/sys/kernel/mm/page_idle), look again after %g s?",
-    MARKS: "clear all marks of what process %d writes to (soft-dirty), which may be waited for by others, and look again after %g s?",
+    IDLE: "mark the memory of process %d as idle (/sys/kernel/mm/page_idle), and read the marks again after %g s?",
+    MARKS: "clear the soft-dirty bits of process %d, which other programs (CRIU) may rely on, and read them again after %g s?",
     WRITTEN: "have process %d make two system calls (userfaultfd, close), and take a page fault for each page that it writes to in %g s?",
 }
-FORGETS = "take away the marks by which the kernel knows which pages of it are in use, and "
+FORGETS = "clear the accessed bits by which the kernel knows its pages in use, and "
 PAGE_WPALLOWED, PAGE_WRITTEN, PAGE_PRESENT = 1 << 0, 1 << 1, 1 << 3
 REGIONS = 1 << 12
 SCANS = (b"pgscan_anon ", b"pgscan_file ")
@@ -135,7 +135,7 @@ def check_idle(session: Session, files: Files, options: Any) -> None:
     if not os.path.exists(files.bitmap):
         raise refused("this kernel has no idle page tracking (CONFIG_IDLE_PAGE_TRACKING)", "use --age written, or " + WITHOUT)
     if not os.access(files.bitmap, os.R_OK | os.W_OK) or not os.access(files.flags, os.R_OK):
-        raise refused("the marks of idle pages may be used by root alone", "run as root, or " + WITHOUT)
+        raise refused("only root may use the marks of idle pages", "run as root, or " + WITHOUT)
     if damon_is_on(files):
         raise refused("DAMON samples accesses on this machine, and sets the same marks: pages in use would look idle", "use --age written")
 
@@ -190,7 +190,7 @@ def frames(pagemap: int, start: int, end: int) -> "array[int]":
     """The page frames, 0 where a page is not in RAM. HeapxError where they are hidden."""
     found = entries(pagemap, start, end)
     if any(entry & PRESENT and not entry & FRAME for entry in found):
-        raise refused("page frames are told with CAP_SYS_ADMIN alone", "run as root outside the container, or " + WITHOUT)
+        raise refused("the kernel shows page frames only with CAP_SYS_ADMIN", "run as root outside the container, or " + WITHOUT)
     return array("Q", [entry & FRAME if entry & PRESENT else 0 for entry in found])
 
 
@@ -271,8 +271,8 @@ def idle(session: Session, ranges: Sequence[Range], files: Files, options: Any, 
     try:
         with pagemap_of(pid) as pagemap:
             if not options.accept_mark_loss and any(idle_among(bitmap, heads(pagemap, flags, part)) for part in parts):
-                what = "somebody has marked pages of process %d as idle, and may wait for these marks; or it was an earlier `cold`" % pid
-                raise refused(what, "if nobody does, give --accept-mark-loss; or " + WITHOUT)
+                what = "pages of process %d are marked as idle already, by an earlier `cold` or a program that relies on it" % pid
+                raise refused(what, "if no other program relies on the marks, add --accept-mark-loss; or " + WITHOUT)
             check = reclaim_check(files)
             for part in parts:
                 mark(bitmap, heads(pagemap, flags, part))

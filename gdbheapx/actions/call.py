@@ -9,16 +9,20 @@ from gdbheapx.allocators.discovery import Listed
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.plan import Change
 from gdbheapx.allocators.records import Returning
-from gdbheapx.allocators.returning import Portion, suited
+from gdbheapx.allocators.returning import Portion, Predicted, in_ram, suited
 from gdbheapx.analysis.acted import Acted
 from gdbheapx.command import Options
-from gdbheapx.errors import Refusal
+from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.session import Session
+from gdbheapx.stops import Reads, lasting
+from gdbheapx.units import Size, cells
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.gdb.call import Control
 
 OWN_INTERFACE = "use that allocator's own interface"
+GDB_MS = 200.0
+"""What gdb needs of the pauses: it attaches, tries a call that changes nothing, and lets go."""
 Seen = TypeVar("Seen")
 
 
@@ -39,6 +43,7 @@ def run(session: Session, options: Options, command: str, portion: Portion) -> A
         (way.done, hint),
         lambda heap: suited(heap, portion).return_plan(portion),
         lambda plan: "run %s" % plan.shown,
+        lambda plan: outlook(session, plan, hint),
     )
     from gdbheapx.actions.calling import Call  # without gdb there is no such module, and the refusal was said
 
@@ -48,6 +53,18 @@ def run(session: Session, options: Options, command: str, portion: Portion) -> A
     return done
 
 
+def outlook(session: Session, plan: Any, otherwise: str) -> str:
+    """What the call would return, as a dry run predicts it, and the pause; `otherwise` where the heap changes under the walk."""
+    try:
+        predicted: Predicted = plan.predict()
+    except HeapxError:
+        return " (%s)" % otherwise
+    more = in_ram(predicted.resident_bytes, predicted.exclusive_bytes)
+    reads_ms = session.stop_for(Reads.TOTALS)
+    pause = "" if reads_ms is None else " and pause the process for about %s" % lasting(reads_ms + GDB_MS)
+    return cells(" It would return %s to the OS%s%s.", Size(predicted.bytes), more, pause)
+
+
 def begin(
     session: Session,
     options: Options,
@@ -55,16 +72,19 @@ def begin(
     said: Tuple[str, str],
     plan: Callable[[Heap], Any],
     question: Callable[[Any], str],
+    outlook: Callable[[Any], str] = lambda change: "",
 ) -> "Tuple[Control, Heap, Any, Sandbox]":
     """All that may forbid a change is asked while the process runs, then the user is; Refusal says why not. `said`: what a process is by
-    it, such as `trimmed`, and what can be done where there is none."""
+    it, such as `trimmed`, and what can be done where there is none. `outlook`: what stands behind the question."""
     control = controlled(session, *said)
     heap = session.heaps.open(chosen(session, capability))
     change: Change = plan(heap)
     preflight.vfork_child(control.pid)
     sandbox = preflight.beforehand(change, options.accept_seccomp)
     preflight.in_ram(control.target, change.read)
-    preflight.require_confirmed(options, "%s in process %d (%s)?" % (question(change), control.pid, control.target.executable))
+    if not options.yes:
+        asked = "%s in process %d (%s)?%s" % (question(change), control.pid, control.target.executable, outlook(change))
+        preflight.require_confirmed(options, asked)
     control.prepare()
     return control, heap, change, sandbox
 

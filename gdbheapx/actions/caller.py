@@ -53,7 +53,7 @@ def _against(thread: Standing, mappings: Sequence[Mapping], pointer: Optional[in
     if system_call_only and not thread.in_system_call:
         return "%s is not in a system call" % thread.who
     if any(frame.is_signal for frame in thread.frames):
-        return "%s is handling a signal: it is unknown what the signal interrupted" % thread.who
+        return "%s is handling a signal, and the interrupted code is unknown" % thread.who
     if not thread.in_system_call and not thread.whole:
         return "%s runs code that gdb cannot unwind" % thread.who
     for frame in thread.frames:

@@ -15,7 +15,7 @@ from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal
 from gdbheapx.hints import ask
 from gdbheapx.inferior.gdb.call import Control
 from gdbheapx.inferior.standing import Outcome, Standing
-from gdbheapx.units import plural
+from gdbheapx.units import number, plural
 
 BOUND_S = 10.0
 BYTES_A_SECOND = 100 << 20
@@ -198,4 +198,4 @@ class Call:
 
 
 def _first(reasons: Sequence[str]) -> str:
-    return (reasons[0] if reasons else "it has no threads") + (" (and %d more)" % (len(reasons) - 1) if len(reasons) > 1 else "")
+    return (reasons[0] if reasons else "it has no threads") + (" (and %s more)" % number(len(reasons) - 1) if len(reasons) > 1 else "")

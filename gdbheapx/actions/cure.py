@@ -55,7 +55,7 @@ class Cure:
             if reason is None:
                 objection = self.sandbox.against(thread.lwp, thread.who)
                 if objection is None and self.control.is_late and self.has_cured:
-                    reason = "the process stood still for --max-stop"
+                    reason = "the process was paused for as long as --max-stop allows"
             if reason is not None:
                 busy.append(reason)
             elif objection is not None:

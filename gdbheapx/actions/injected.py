@@ -40,7 +40,7 @@ PIECE_BYTES = 1 << 20
 SECONDS = 10.0
 """For the helper, which takes a few milliseconds."""
 REHEARSALS = 2
-AS_TODAY = "omit --short-stop: the process then stands still while its memory is copied"
+AS_TODAY = "omit --short-stop, which pauses the process while its memory is copied"
 
 
 class Injected(NamedTuple):
@@ -224,12 +224,12 @@ def _is_filtered(pid: int) -> bool:
 def _ask_memory(pid: int, accepts_split: bool) -> None:
     text = procfs.slurp("/proc/%d/smaps" % pid) or b""
     if SOMEBODYS.search(text):
-        raise refused("process %d has memory that is watched by a userfaultfd already" % pid)
+        raise refused("process %d has memory under a userfaultfd already" % pid)
     if SHADOW_STACK.search(text):
-        raise refused("process %d has a shadow stack, which forbids to return where nobody called" % pid)
+        raise refused("process %d has a shadow stack, which forbids a return without a call" % pid)
     huge_bytes = sum(int(found.group(1)) for found in HUGE.finditer(text)) << 10
     if huge_bytes > MOST_HUGE_BYTES and not accepts_split:
-        what = "process %d has %d MiB in huge pages: those that it writes to meanwhile would be split, and stay so for a while"
+        what = "process %d has %d MiB in huge pages: writes during the copy would split them for a while"
         raise refused(what % (pid, huge_bytes >> 20), "accept that with --accept-thp-split, or " + AS_TODAY)
 
 
@@ -318,7 +318,7 @@ def _tried() -> Optional[str]:
     try:
         system_call("pidfd_getfd", os.pidfd_open(os.getpid(), 0), made, 0)
         if not same_descriptors(os.getpid(), os.getpid()):
-            return "this kernel does not tell whose descriptors are shared (kcmp)"
+            return "this kernel does not show which processes share descriptors (kcmp)"
     except (OSError, AttributeError) as error:
         return "descriptors of other processes cannot be taken over here (pidfd_getfd): %s" % error
     return None

@@ -397,7 +397,7 @@ class Injector(Tracer):
                 return
             elif number != CALL_STOP:
                 self._owed.append(number)
-        raise NotNow("thread %d did not do what it was told" % lwp)
+        raise NotNow("thread %d did not stop where it should" % lwp)
 
     # ------------------------------------------------------------------------------------------------ the least
 

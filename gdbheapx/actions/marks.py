@@ -32,8 +32,8 @@ OF_KERNEL = "[v"
 def lacking() -> Optional[str]:
     """What the kernel lacks, or forbids this process; tried in a child."""
     if kernel_release() < FIRST:
-        return "the marks of what is written to (soft-dirty) are used from Linux %d.%d on" % FIRST
-    return in_child(_tried, "this process is not allowed to clear its own marks of what is written to")
+        return "soft-dirty bits are used from Linux %d.%d on" % FIRST
+    return in_child(_tried, "this process may not clear its own soft-dirty bits")
 
 
 def _tried() -> Optional[str]:
@@ -41,16 +41,16 @@ def _tried() -> Optional[str]:
     with mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as page:
         page[0] = 1
         if not _entry(page) & MARKED:
-            return "this kernel does not mark what is written to (CONFIG_MEM_SOFT_DIRTY)"
+            return "this kernel has no soft-dirty bits (CONFIG_MEM_SOFT_DIRTY)"
         if not _entry(page) & FRAME:
-            return "the marks of what is written to need CAP_SYS_ADMIN here, as a page that was moved is told by its frame"
+            return "soft-dirty bits need CAP_SYS_ADMIN here: only page frames show that a page was moved"
         clear(os.getpid())
         if page[0] != 1 or _entry(page) & (PRESENT | MARKED) != PRESENT:
-            return "this kernel does not clear its marks of what is written to"
+            return "this kernel does not clear soft-dirty bits"
         _protected(page, mmap.PROT_READ)
         _protected(page, mmap.PROT_READ | mmap.PROT_WRITE)  # after which Linux 5.19 marks nothing
         page[0] = 2
-        return None if _entry(page) & MARKED else "this kernel does not mark what is written to anew"
+        return None if _entry(page) & MARKED else "this kernel does not set soft-dirty bits again"
 
 
 def _address(page: Any) -> int:
@@ -80,9 +80,9 @@ def check(target: Target, library: Any, accepts_loss: bool) -> None:
     ranges = [(one.start, one.end) for one in target.mappings() if not one.name.startswith(OF_KERNEL)]
     if not accepts_loss and not is_marked(library, table, ranges):
         raise refused(
-            "somebody has cleared the marks of what process %d writes to, and may wait for them (CRIU); or it was an earlier --short-stop"
+            "the soft-dirty bits of process %d were cleared already, by an earlier --short-stop or a program that relies on them (CRIU)"
             % target.pid,
-            "if nobody does, give --accept-mark-loss; or " + AS_TODAY,
+            "if no other program relies on them, add --accept-mark-loss; or " + AS_TODAY,
         )
 
 
@@ -92,7 +92,7 @@ def clear(pid: int) -> None:
         with open("/proc/%d/clear_refs" % procfs.entry(pid), "wb", buffering=0) as file:
             file.write(CLEAR)
     except OSError as error:
-        raise refused("the marks of what process %d writes to cannot be cleared: %s" % (pid, error.strerror))
+        raise refused("the soft-dirty bits of process %d cannot be cleared: %s" % (pid, error.strerror))
 
 
 def is_filtered(pid: int) -> bool:

@@ -152,7 +152,7 @@ def _shares_memory(pid: int, parent: int) -> bool:
     return bool(mine) and mine == theirs
 
 
-def require_confirmed(options: Any, question: str, otherwise: str = "--dry-run to see what it would do") -> None:
+def require_confirmed(options: Any, question: str, otherwise: str = "--dry-run to predict the effect") -> None:
     """--yes, or a yes typed on the terminal itself: gdb's own question answers itself in batch. `otherwise`: what to do instead."""
     if options.yes:
         return

@@ -56,8 +56,8 @@ def findings(session: Session, used: Optional[Sum], leaked: Optional[Sum]) -> Se
     if gone is None or gone < MANY:
         return []
     evidence = say("%s in %s are leaked, and may be theirs", Size(leaked.bytes), plural(leaked.blocks, "block"))
-    hint = "when dlclose unloads a library, memory that only its variables reference is leaked: `%s` shows whether the numbers agree" % ask("leaks")
-    return [Finding("%s were loaded and unloaded since the process began" % libraries(gone), evidence, hint, codes.UNLOADED)]
+    hint = "memory that only a library's variables reference is leaked when dlclose unloads it: `%s` shows whether the numbers agree"
+    return [Finding("%s were loaded and unloaded since the process began" % libraries(gone), evidence, hint % ask("leaks"), codes.UNLOADED)]
 
 
 def libraries(number: int) -> str:

@@ -646,7 +646,7 @@ class CoreSource(Source):
             what = "the core is truncated: %s (the file has %d bytes of %d)" % (lost, core.file_bytes, core.claimed_end)
             diagnostics.append(Diagnostic(CORE_CUT, None, what, "check the disk space and ulimit -c where it was written"))
         if core.has_overlap:
-            what = "the core is damaged: its program headers overlap, and what they claim twice is counted once"
+            what = "the core is damaged: its program headers overlap, and memory in two of them is counted once"
             diagnostics.append(Diagnostic(CORE_DAMAGED, None, what, "copy the core again, or take a new one"))
         if core.outside:
             which = "a segment lies" if core.outside == 1 else "%d segments lie" % core.outside

@@ -37,12 +37,6 @@ FORMATS = re.compile(r"^(?:Fatal glibc error|\(sysmalloc\)|heap profile): ")
 """Letter by letter as glibc's abort messages and tcmalloc's profiles have them."""
 NOT_YET = (
     "commands/",
-    "gdbheapx/actions/",
-    "gdbheapx/extras/explore/",
-    "gdbheapx/inferior/",
-    "gdbheapx/runner.py",
-    "gdbheapx/session.py",
-    "gdbheapx/stops.py",
 )
 """Folders and files that are still to be rewritten."""
 PATHS = sorted(str(path.relative_to(ROOT)) for folder in ("gdbheapx", "commands") for path in (ROOT / folder).rglob("*.py"))

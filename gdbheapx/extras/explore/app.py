@@ -35,7 +35,7 @@ FOCUS = {
 """Where keys go on each tab."""
 KEYS = (
     "1 to 7      the tabs; arrows and page keys scroll",
-    "Enter       open a row: of an owner its classes, then what it owns; of a class its owners and blocks; of a block its paths",
+    "Enter       open a row: an owner shows its classes, then its parts; a class its owners and blocks; a block its paths",
     "Escape      back",
     "p           tab 3: paths to the row's block",
     "/           tabs 4, 5, 6: where to type",

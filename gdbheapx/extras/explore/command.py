@@ -31,7 +31,7 @@ def _explore(invocation: Invocation, shell: Shell) -> int:
     asked, options = invocation.asked, invocation.options
     if asked.pid is not None:
         hint = "take a snapshot, and explore that: %s, then %s" % (ask("snapshot now.snap"), run("explore now.snap"))
-        raise UsageError("explore looks at files: a process would stand still for it", hint)
+        raise UsageError("explore reads files only: it would pause a process for too long", hint)
     path = options.file or asked.core or asked.snapshot
     if path is None:
         raise UsageError("explore requires a core or a snapshot", "name one: gdbheapx explore FILE", code=NO_TARGET)

@@ -15,6 +15,7 @@ from gdbheapx.report import reach_text
 from gdbheapx.session import Session
 from gdbheapx.snapshot.record import Taking
 
+REACHES = "reaches"
 MOST_ROWS = 200
 """Below one node, and of one class."""
 MOST_CLASSES = 12
@@ -220,11 +221,11 @@ class View:
                 keys.append(Address(start))
         wanted = text.lower()
         tops = [(node.owned, node.owned.retained_bytes, "owner") for node in self.tops()]
-        leads = [(row, row.reached_bytes, "leads to") for row in self.owners.together]
+        leads = [(row, row.reached_bytes, REACHES) for row in self.owners.together]
         for owned, counted_bytes, what in [*tops, *leads] if wanted else ():
             if wanted in owned.owner.lower():
                 rows.append((counted_bytes, what, owned.owner))
-                keys.append(owned.address if what == "leads to" else owned.owner)
+                keys.append(owned.address if what == REACHES else owned.owner)
         for of_class in self.classes(text) if wanted else ():
             rows.append((of_class.bytes, "class", of_class.signature or ""))
             keys.append(Class(of_class.signature, of_class.size_bytes))

@@ -105,7 +105,7 @@ def _auxv(core: CoreFile, objects: Sequence[Loaded]) -> Iterator[Contradiction]:
     start, end = program.span()
     header = parse_header(core.read_dumped(start, 64))
     if auxv.get(AT_ENTRY) and not start <= auxv[AT_ENTRY] < end:
-        yield auxv[AT_ENTRY], "AT_ENTRY of the auxiliary vector lies outside the program that AT_PHDR leads to"
+        yield auxv[AT_ENTRY], "AT_ENTRY of the auxiliary vector lies outside the program at AT_PHDR"
     if header is not None and header.phnum != auxv.get(AT_PHNUM):
         yield auxv.get(AT_PHDR), "AT_PHNUM is %s, and the program has %d program headers" % (auxv.get(AT_PHNUM), header.phnum)
 

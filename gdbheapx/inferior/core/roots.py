@@ -28,7 +28,7 @@ def find_missing(core: CoreFile, objects: Sequence[Loaded], threads: Sequence[Th
     clean = Ranges(() if core.is_by_kernel else ((file.start, file.end) for file in core.notes().files))
     checks = (_data(objects, mapped, writable, clean, page), _stacks(threads, writable))
     found = [next(check, None) for check in checks]
-    hint = "whether a block is leaked cannot be told without it: copy the core again, or take a new one"
+    hint = "without it no block can be called leaked: copy the core again, or take a new one"
     return [Diagnostic(ROOTS_MISSING, one[0], one[1], hint) for one in found if one is not None]
 
 

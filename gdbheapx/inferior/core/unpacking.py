@@ -182,7 +182,7 @@ class Head:
     """The beginning of the core, which tells how long it is."""
 
     def __init__(self, path: str) -> None:
-        self._wrong = CannotUnpack("%s is compressed, and what is in it is not an ELF core" % path, "give a core file with --core FILE")
+        self._wrong = CannotUnpack("%s is compressed, and its content is not an ELF core" % path, "give a core file with --core FILE")
         self._data = b""
         self._is_open = True
         self.end: Optional[int] = None

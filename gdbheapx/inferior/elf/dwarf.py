@@ -352,7 +352,7 @@ class Dwarf:
             unit = self.load(self.unit_at(offset))
             die = self._guarded(lambda: self.die(unit, offset - unit.offset, unit.data))
             if die is None:
-                raise Unsupported("an offset that leads to no entry")
+                raise Unsupported("an offset without an entry")
             self._entries[offset] = die
         return die
 

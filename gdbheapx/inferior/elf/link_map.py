@@ -568,7 +568,7 @@ def tls_block(place: TlsPlace, thread_pointer: Optional[int], memory: Numbers) -
     # every C library has it at the block's begin, where the machine's ABI wants it; their vectors of blocks differ
     if not is_repeated and (place.block_offset is None or memory.word(thread_pointer) != thread_pointer):
         return TlsBlock(
-            None, "its thread pointer 0x%x does not lead to a thread control block (which would point to itself)" % thread_pointer
+            None, "its thread pointer 0x%x is not that of a thread control block (its first word is not its own address)" % thread_pointer
         )
     if place.block_offset is not None:
         return TlsBlock((thread_pointer + place.block_offset) & highest, None)

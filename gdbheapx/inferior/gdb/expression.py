@@ -27,7 +27,7 @@ def evaluate(expression: str) -> int:
     try:
         with Settings(READ_ONLY):
             if any(setting(name) not in (None, "off") for name in READ_ONLY):
-                raise HeapxError("this gdb cannot be kept from changing the program", code=GDB_FAILED)
+                raise HeapxError("this gdb has no read-only mode for expressions", code=GDB_FAILED)
             return address_of(expression)
     except HeapxError as error:
         raise UsageError("cannot evaluate %s: %s" % (expression, error.message), HINT)

@@ -272,7 +272,7 @@ def how_it_ended() -> Optional[str]:
         value = gdb.parse_and_eval("$" + name)
         if value.type.code != gdb.TYPE_CODE_VOID:
             return what % (signal_text(int(value)) if name == "_exitsignal" else int(value))
-    return "nobody knows how"
+    return "the cause is unknown"
 
 
 def signal_text(value: int) -> str:

@@ -18,6 +18,7 @@ from gdbheapx.inferior.openable import Openable
 from gdbheapx.inferior.source import CoreSource, Source
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, Diagnostic
+from gdbheapx.units import plural
 from gdbheapx.work import TooMuchWork
 
 NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
@@ -369,7 +370,7 @@ class GdbTarget(ElfTarget):
         lwps = [lwp for lwp in procfs.threads(self.pid) if tracer.is_in_danger(lwp)]
         if not lwps:
             return []
-        who = "thread %d" % lwps[0] if len(lwps) == 1 else "%d threads, thread %d first," % (len(lwps), lwps[0])
+        who = "thread %d" % lwps[0] if len(lwps) == 1 else "%s, thread %d first," % (plural(len(lwps), "thread"), lwps[0])
         what = (
             "gdb stopped %s in a sleep, and its seccomp filter lacks restart_syscall, or cannot be read: it may kill as that runs on" % who
         )

@@ -148,7 +148,7 @@ def run(program: bytes, number: int, arguments: Sequence[Optional[int]]) -> Set[
             if kind == RET:
                 value = a if what & 0x18 == A_SOURCE else k
                 if value is None:
-                    raise HeapxError("a filter answers with what is not known here", code=SECCOMP)
+                    raise HeapxError("a filter returns a value that is not known here", code=SECCOMP)
                 results.add(value)
                 break
             if kind == LD:

@@ -585,7 +585,7 @@ class LiveSource(Source):
         missing = [(start, size) for start, size in missing if size > 0]
         if missing:
             what = say("%s for which a userfaultfd of another program may answer were not read", Size(sum(size for _, size in missing)))
-            told.append(Diagnostic(USERFAULTFD_UNREAD, missing[0][0], what, "what they would hold is unknown"))
+            told.append(Diagnostic(USERFAULTFD_UNREAD, missing[0][0], what, "their content is unknown"))
         return told
 
     def file_in_memory(self, name: str) -> Optional[str]:
