@@ -10,14 +10,14 @@ HELP = """What a container or service uses of its memory limit.
 WHICH is a process (its pid), the path of a memory cgroup (`/system.slice/redis.service`), or the id of a pod or container, or its
 beginning where one group alone has it. `kubectl get pod NAME -o jsonpath={.metadata.uid}` prints the id of a pod.
 
-The lines add up to memory.current: private memory of the processes by allocator (in use; free and kept), runtime (CPython, JVM, V8, ...),
+The lines add up to memory.current: private memory of the processes by allocator (in use; free), runtime (CPython, JVM, V8, ...),
 stacks; shared memory and tmpfs, page cache, kernel memory (page tables, stacks, slab), sockets. Memory that several processes share
-counts once. `not explained` is what is left. `comes back by` says what the kernel can reclaim without a kill, and what a trim or purge
-returns. Also: limits, swap, kills for memory, what `kubectl top` shows, and the processes with pinned, locked and GPU memory.
+counts once. `not explained` is the rest. `comes back by` names the way to get it back: reclaim by the kernel without
+a kill, trim or purge. Also: limits, swap, kills for memory, what `kubectl top` shows, and the processes with pinned, locked and GPU memory.
 
 No process is stopped, and none is changed. The largest processes are looked into until 1.7 s have passed, or as many as --top says; of
-the others the kernel's figures are shown. Where a heap changes while it is read, or is too large for that, `?` says that it is not
-known what is in use.
+the others the kernel's figures are shown. Where a heap changes while it is read, or is too large for that, `?` stands for the
+unknown memory in use.
 """
 
 

@@ -8,22 +8,22 @@ from gdbheapx.problems import USAGE
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """What is in use, by type: class, object, header, size.
+HELP = """Memory in use by type: class, object, header, size.
 
-A block is named by what stands in it, without symbols: classes of C++ by their vtables, objects of Python by their types, headers
-that runtimes write. What no rule knows is named by the one thing that points to it (`Session+0x18`: the pointer 24 bytes into a
-Session; a place, no type), else only its size is told. `confidence` says what a name rests on.
+A block is named by its content, without symbols: classes of C++ by their vtables, objects of Python by their types, headers
+that runtimes write. Other blocks are named by the one thing that points to them (`Session+0x18`: the pointer 24 bytes into a
+Session; a place, no type), else they show by size. `confidence` says how well a name is supported.
 
---copies: blocks of 64 usable bytes and more whose bytes are all the same, headers and unused bytes at their ends included, four of them
+--copies: blocks of 64 usable bytes and more with the same bytes, headers and unused bytes at their ends included, four of them
 or 64 KiB together. They are compared byte by byte, which takes up to 36 bytes of memory for each block.
 
---by-text: what --like names, grouped by a text that stands in the objects, to which they point, or that is an attribute of theirs.
+--by-text: the objects of --like, grouped by a text inside them, behind one of their pointers, or in one of their attributes.
 Texts are data of the program.
 
 --sites: which functions may have allocated the blocks of a row, by the code of the loaded files: calls of malloc and operator new
-that store in the new block what the blocks have there (a vtable, a type of Python, a pointer into themselves or to the next of them), or
-that hand it to what links nodes of C++'s containers. Nothing was recorded: they are candidates, no stack. Other blocks have none. It takes
-seconds to minutes, 24 bytes of memory for each byte of code, and gdbheapx[sites].
+that store in the new block the same words as these blocks have (a vtable, a type of Python, a pointer into themselves or to the next of
+them), or that hand it to the functions that link nodes of C++'s containers. Nothing was recorded: they are candidates, no stack. Other
+blocks have none. It takes seconds to minutes, 24 bytes of memory for each byte of code, and gdbheapx[sites].
 """
 
 
@@ -44,7 +44,7 @@ def ready(session: Session, options: Options) -> None:
             "--by",
             choices=("signature", "module", "size", "owner"),
             default="signature",
-            help="what the rows distinguish (default: signature); size: of malloc's blocks alone",
+            help="group rows by this (default: signature); size: of malloc's blocks alone",
         ),
         argument("--copies", action="store_true", help="contents that several blocks have, what one copy of each would save most first"),
         argument(
@@ -55,7 +55,7 @@ def ready(session: Session, options: Options) -> None:
             help="with --like: by the text at FIELD (+0x18, attribute, or a text of one); else where texts tell most",
         ),
         argument("--sites", action="store_true", help="with functions that may have allocated the blocks, by the program's code"),
-        argument("--like", metavar="TEXT", help="only what has TEXT in its name"),
+        argument("--like", metavar="TEXT", help="only rows with TEXT in their name"),
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 30 in text)"),
         argument("--show-data", action="store_true", help="with texts of the example blocks: data of the program"),
         *NAMES,

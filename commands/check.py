@@ -4,7 +4,7 @@ from gdbheapx.command import SHORT_STOP, Answer, Options, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Consistency checks: what is damaged, and by what.
+HELP = """Checks the heap for damage, and names the suspect.
 
 Each finding has its address, the rule that is broken, and the message with which malloc would abort. `suspect` is the block that ends
 where the damage begins: most likely the program wrote past its end. Freed blocks are checked as well: on two lists, written to after they

@@ -6,25 +6,24 @@ from gdbheapx.problems import NOT_LIVE
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """Memory in use that nobody touches, and what is in swap.
+HELP = """Memory in use but untouched, and memory in swap.
 
-By class and owner. Cold are blocks all of whose pages are in swap, or were not touched while they were watched. Without --for nothing is
-watched. With --for the pages are marked, the process runs on, and after that time a short look tells which are still untouched. That asks
-first (--yes), for it changes what the kernel keeps:
+By class and owner. Cold are blocks with all pages in swap, or untouched while they were watched. Without --for nothing is
+watched. With --for the pages are marked, the process runs on, and after that time a short pause shows which are still untouched. It asks
+first (--yes), because it changes state of the kernel:
 
 `--age idle` (where the kernel has idle page tracking): reads and writes. No call in the process, no fault; the marks are one for all who
 use them. Where the kernel reclaims memory by generations (MGLRU), a watch in which it did ends in an error.
 
-`--age written`: writes alone, so that what is only read looks cold. The process makes two system calls and takes a page fault for each page
-that it first writes to (Linux 6.7); on Linux 6.1 to 6.6 the kernel's marks of what it writes to (soft-dirty) are cleared instead. With
-`--reads` the kernel's marks of accesses are taken away first, and tell by mapping how much was read: where all was, or nothing, the rows go
-by it. Under memory pressure the kernel may then swap out what is in use.
+`--age written`: writes alone, so memory that is only read looks cold. The process makes two system calls and takes a page fault for each
+page that it first writes to (Linux 6.7); on Linux 6.1 to 6.6 the kernel's soft-dirty bits are cleared instead. With `--reads` the accessed
+bits are cleared first, and show by mapping how much was read: where all was, or nothing, the rows go by it. Under memory pressure the
+kernel may then swap out memory in use.
 
-A page is as warm as its warmest block: an untouched block beside one in use looks warm. What is not known is `age unknown`, neither warm
-nor cold.
+One hot block makes its whole page look hot, so cold memory is a lower bound. Unknown ages are `age unknown`, neither warm nor cold.
 
-To be named and counted, blocks in swap are read, which brings them back into RAM: the next answer has less in swap. A snapshot has what was
-there when it was taken; a core does not say.
+To be named and counted, blocks in swap are read, which brings them back into RAM: the next answer has less in swap. A snapshot has the
+state of its time; a core has none.
 """
 
 
@@ -54,7 +53,7 @@ def watch(session: Session, options: Options) -> None:
         argument("--for", dest="for_s", type=some_seconds, metavar="SECONDS", help="mark pages, and see which are untouched so long after"),
         argument("--age", choices=("idle", "written"), help="with --for: by which means (default: idle where there is it, and no MGLRU)"),
         argument("--reads", action="store_true", help="with --age written: also how much was read, by the kernel's marks"),
-        argument("--by", choices=("both", "class", "owner"), default="both", help="what the rows distinguish (default: both)"),
+        argument("--by", choices=("both", "class", "owner"), default="both", help="group rows by this (default: both)"),
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 20 in text)"),
         argument("--accept-thp-split", action="store_true", help="with --age written, although huge pages may become small ones"),
         argument("--accept-mark-loss", action="store_true", help="with --for, although others may wait for the marks that are used"),

@@ -9,8 +9,8 @@ from gdbheapx.stops import Reads
 HELP = """What grew between two snapshots, cores or processes.
 
 Each of the two is the file of a snapshot, a core, or a process id; of a core or a process a snapshot is taken for this. With --pid or
---core, or inside gdb, OLD alone is compared with that. A line reads `+ GROWTH (NEW - OLD) BLOCKS what`. Owners tell what they hold
-before and after (`dict of 20,000 -> 50,000 entries`), and then what each has by class, as `census --by owner` does. --html writes the
+--core, or inside gdb, OLD alone is compared with that. A line reads `+ GROWTH (NEW - OLD) BLOCKS what`. Owners show their size
+before and after (`dict of 20,000 -> 50,000 entries`), and then their classes, as `census --by owner` does. --html writes the
 same as a page that a browser shows without a network or scripts; it requires Jinja2.
 """
 GATE = "exit code 3 if SIZE or more has grown, 4 if unknown; " + SIZE_HELP

@@ -6,7 +6,7 @@ from gdbheapx.command import Answer, Options, Style, command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
-HELP = """What was found, and what is missing to answer more.
+HELP = """Which parts were found, and which are missing.
 
 Shows allocators with versions and build-ids, where each layout and address came from, threads and thread-local storage, whether a
 core is complete, and which debug files are missing and how to get them. Without a target it shows what this machine has.

@@ -8,8 +8,8 @@ from gdbheapx.session import Session
 
 HELP = """A core or snapshot in the terminal, node by node.
 
-Keys: 1 to 7 choose overview, arenas, owners, census, search, SQL, differences; Enter opens a row (a class leads to its owners and blocks,
-an owner to its place in the tree, a block to its paths to roots), p shows the paths of what the cursor is on in the tree, Escape goes
+Keys: 1 to 7 choose overview, arenas, owners, census, search, SQL, differences; Enter opens a row (a class shows its owners and blocks,
+an owner its place in the tree, a block its paths to roots), p shows the paths of the row under the cursor in the tree, Escape goes
 back; / filters, s sorts, e exports the table as CSV, w writes the page of `report --html` (both ask for the file's name first), q ends.
 --against OLD shows what grew since an older snapshot or core. It works over ssh, in 80 columns and more, and requires Textual
 (pip install 'gdbheapx[explore]'). Of a process take a snapshot first: `gdbheapx --pid N snapshot FILE`.

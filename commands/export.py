@@ -12,11 +12,11 @@ from gdbheapx.stops import Reads
 HELP = """The heap as a file: flame graph, pprof, CSV, Perfetto.
 
 folded: stacks for flamegraph.pl, inferno and speedscope, a line each, `frame;frame BYTES`. pprof: the same for `go tool pprof`, with
-blocks and bytes; of owners also what of them is in RAM and in swap, and the free memory that they keep, where that is known. Of owners:
+blocks and bytes; of owners also their bytes in RAM and in swap, and the free memory that they keep, where that is known. Of owners:
 who keeps a block alive, from global variables and threads down; of the census: module, signature, size; of the profile (pprof, jeprof):
 the calls that allocated it, where the allocator samples them (jeprof: as `jeprof EXECUTABLE FILE` reads them, a note says
-how much they cover). Of owners and the census the sum is what is in
-use; what is too small for a frame of its own is in frames named `[smaller]`. csv: every block of malloc's, a row each, in the order of
+how much they cover). Of owners and the census the sum is the memory
+in use; smaller parts are together in frames named `[smaller]`. csv: every block of malloc's, a row each, in the order of
 addresses; --of census: blocks in use alone, with their signature. parquet: the same, by DuckDB (pip install 'gdbheapx[query]'), from a
 shell alone. perfetto: blocks, their pointers and roots as a heap graph for ui.perfetto.dev; above 2,000,000 objects, or with --of owners,
 those with the same owners are one.

@@ -9,14 +9,14 @@ from gdbheapx.session import Session
 
 HELP = """Reports of many cores and snapshots, and one table.
 
-Each core is looked at by a process of its own, without following its blocks (`report --no-deep`): memory stays small, and a bad core is a
-row with its reason. What lies at a URL is fetched by the process that looks at it; it requires `gdbheapx[store]`. A second run makes only
-what is lacking: documents that are whole, of cores with the same size and time, stay. Ctrl-C leaves what is whole. --max-seconds limits
-each look. Beside the documents lies views.sql, for DuckDB.
+Each core is read by a process of its own, without following its blocks (`report --no-deep`): memory stays small, and a bad core is a
+row with its reason. A URL is fetched by the process that reads it, which requires `gdbheapx[store]`. A second run makes only
+missing documents: whole ones, of cores with the same size and time, stay. Ctrl-C leaves whole documents. --max-seconds limits
+each core. views.sql, next to the documents, is for DuckDB.
 Exit code 4: some cores have no answer or a partial one; 1: none has (with --share that is 4: a share may have one core, or none).
 
---table shows the table again, of the folder or of any documents of `report --json`; nothing is looked at. What is no document is a row with
-the reason. Figures that a document does not have are unknown. `free` is what the allocator holds and the program does not use, as in
+--table shows the table again, of the folder or of any documents of `report --json`; no core is read. Another file is a row with
+the reason. Figures that a document does not have are unknown. `free` is memory that the allocator has and the program does not use, as in
 `diff`; `memory` is RSS, or the bytes of the core. --sort takes a column by its heading ("in use"), or by its name in JSON (used_bytes).
 
 With --dask, each core is a task of a Dask cluster. Its workers need gdbheapx in the same version and the cores at the same paths; the
@@ -45,7 +45,7 @@ def share(given: str) -> Tuple[int, int]:
     "fleet",
     arguments=[
         argument("cores", metavar="CORE", nargs="+", help="core, also compressed, snapshot, or URL, also a pattern: 's3://BUCKET/*.snap'"),
-        argument("-o", "--directory", metavar="DIR", help="folder for the documents, made with mode 0700; required but for --table"),
+        argument("-o", "--directory", metavar="DIR", help="folder for the documents, made with mode 0700; required without --table"),
         argument("--table", action="store_true", help="only the table, of documents of report --json, or a folder of them"),
         argument("--sort", type=column_of(record), metavar="COLUMN", help="with --table: order by this column; the largest number first"),
         argument("--by", choices=("executable", "verdict", "version"), help="with --table: one row for each of these, with sums"),

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 HELP = """Memory that nothing references any more.
 
-Every block in use is `held` (a pointer to its start leads there from a global variable, a stack, a register or thread-local
-storage), `maybe` (only weaker evidence does, such as a pointer to its middle) or `leaked` (nothing does). Leaked blocks are
-shown as the roots of what is lost: blocks that no other lost block leads to, with what hangs behind them; every byte counts
-once. What only the kernel (epoll) or another process holds cannot be seen.
+Every block in use is `held` (reachable by pointers to its start from a global variable, a stack, a register or thread-local
+storage), `maybe` (only by weaker evidence, such as a pointer to its middle) or `leaked` (not at all). Leaked blocks are
+shown as leak roots: leaked blocks that no other leaked block references, with all that is reachable from them; every byte counts
+once. References in the kernel (epoll) or in other processes cannot be seen.
 
 In gdb's batch mode `heapx --exit leaks --fail-on-leak 1M` ends gdb with the exit code; without --exit gdb ends with 0.
 """

@@ -9,7 +9,7 @@ from gdbheapx.session import Session
 HELP = """Serves agents: read-only answers by the protocol MCP.
 
 It speaks on standard input and output. Tools: report, arenas, census, leaks, owners, refs, whatis, pins, check, query, diff. Answers are
-cut to 40 KB and say what was left out, how long the process stood still, and which calls follow, with their arguments. Nothing that
+cut to 40 KB and name the parts left out, the pause of the process, and the calls that follow, with their arguments. Nothing that
 changes a process is offered. With --pid, --core or --snapshot it reads that one alone, and `diff` compares it with the file of --older;
 without, each call names its own. --max-stop and --max-seconds (default 60) hold for each call. It requires the MCP SDK and Python 3.10 or
 later (pip install 'gdbheapx[mcp]').

@@ -9,9 +9,9 @@ from gdbheapx.stops import Reads
 
 HELP = """Which variables, threads, blocks keep memory alive.
 
-`retained` is what would be lost with an owner: nothing else leads there. `reachable` is all that it leads to, others too. What several
-owners hold is retained by none of them; it is shown as `shared` where one block stands above it. A suspect keeps a fifth of the heap or
-more; it is followed down to the block where the memory piles up. A block is called by its path where names lead there, such as
+`retained` is the memory that would be leaked without this owner: nothing else references it. `reachable` includes memory that others
+reference, too. Memory of several owners is retained by none of them; it is `shared` where one block is above it. A suspect keeps a fifth of
+the heap or more; it is followed down to the block where the memory piles up. A block has its path as its name where one is known, such as
 `g_sessions["u:1234"][3]`.
 """
 
@@ -20,7 +20,7 @@ more; it is followed down to the block where the memory piles up. A block is cal
     "owners",
     arguments=[
         argument("--of", type=address_or_name, metavar="ADDR|SYMBOL|PATH", help="what this block, global variable or path owns"),
-        argument("--by", choices=("class",), help="below each owner what it owns, by class"),
+        argument("--by", choices=("class",), help="below each owner its memory by class"),
         argument("--depth", type=count, metavar="N", default=1, help="show N levels (default 1)"),
         argument("--limit", type=count, metavar="N", default=20, help="at most N rows of each (default 20)"),
         *NAMES,

@@ -8,8 +8,8 @@ HELP = """Which used blocks keep free memory from being returned.
 
 Free memory returns to the OS in whole pages, or whole slabs, so one small block can keep a page. This counts the
 free memory that a trim or purge would leave; `arenas` shows what they would return (reclaimable). Each free byte counts once: for the
-blocks that have most of its page or slab. Rows that keep a twentieth of it or more come first, sorted by free bytes kept for each byte
-of the blocks; `alone_bytes` (JSON) is what nothing but these blocks keeps.
+blocks that have most of its page or slab. Rows that keep a twentieth of it or more come first, sorted by free bytes for each byte
+of the blocks; `alone_bytes` (JSON) is the free memory that only these blocks keep.
 """
 
 
@@ -18,7 +18,7 @@ of the blocks; `alone_bytes` (JSON) is what nothing but these blocks keeps.
     arguments=[
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 20 in text)"),
         argument(
-            "--no-owners", action="store_true", help="do not look for who holds the blocks, nor name them by what points to them: quicker"
+            "--no-owners", action="store_true", help="skip owners of the blocks and names by references: quicker"
         ),
         *SHORT_STOP,
     ],

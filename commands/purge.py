@@ -8,7 +8,7 @@ from gdbheapx.stops import Reads
 
 HELP = """Makes an allocator return its unused pages.
 
-Calls the allocator's own function. It cannot return what thread caches hold, nor free blocks whose page, slab or span has others in use.
+Calls the allocator's own function. It cannot return what thread caches hold, nor free blocks in a page, slab or span with blocks in use.
 It refuses, with the reason, if a call could harm the process: a thread is inside the allocator, a lock is held, the heap is damaged.
 """
 

@@ -10,10 +10,10 @@ from gdbheapx.stops import Reads
 HELP = """SQL over blocks, owners, arenas, classes, threads, leaks.
 
 `gdbheapx --pid N query "SELECT status, count(*), sum(size_bytes) FROM blocks GROUP BY ALL"`. DuckDB answers (pip install
-'gdbheapx[query]'), outside gdb: one SELECT, of which a process that stands still is asked no more than the tables it names. SQL can read
+'gdbheapx[query]'), outside gdb: one SELECT; a process is paused only for the tables in it. SQL can read
 no file and write none. Addresses are numbers that are shown in hex, and compared as `address = '0x55e226c732a0'`. --tables lists tables
-and columns, and needs no process or core. `owner` and `path` of blocks say who holds them: `SELECT address, size_bytes, owner, path FROM
-blocks`; held_blocks also has what runtimes cut themselves. `sites` has functions that may have allocated what a row of classes has, by
+and columns, and needs no process or core. `owner` and `path` of blocks name their owner: `SELECT address, size_bytes, owner, path FROM
+blocks`; held_blocks also has what runtimes cut themselves. `sites` has functions that may have allocated the blocks of a row of classes, by
 the program's code (gdbheapx[sites]; seconds to minutes): `SELECT c.bytes, s.* FROM classes c JOIN sites s USING (signature, module)`.
 A snapshot has arenas, classes, threads, leaks, owners, and blocks in use.
 """

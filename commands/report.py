@@ -17,16 +17,16 @@ MOST_COPIED_BYTES, MOST_PAUSE_MS = 64 << 20, 250
 """Of private memory, and the pause on idle CPUs, up to which all blocks of a live process are looked at without being asked: that takes a
 second or two of one CPU and no longer a pause."""
 
-HELP = """Is it a leak, what holds memory, and what to do next.
+HELP = """Is it a leak, who has the memory, and what to do next.
 
 First it splits the memory of the process (RSS), or the bytes of the core, by owner: allocators, runtimes (JVM, V8, Go, BEAM, PHP,
 Ruby, CPython), thread stacks, generated code, bss, shared memory, private copies of file pages, page cache. The parts add up to RSS.
-`shared` and PSS show what other processes map as well; `swapped` is in swap; hugetlb pages are not part of RSS.
+`shared` and PSS show memory that other processes map as well; `swapped` is in swap; hugetlb pages are not part of RSS.
 docs/explanation/whose-memory.md explains each. Then come a verdict with its evidence, the arenas, the size classes that hold
 the most memory, and what a trim would return to the OS.
 
 Kinds of verdict: `in-use` (the program has the memory: normal unless it keeps growing), `leaked` (nothing points to 5 % or 16 MiB of
-the memory in use: where all blocks were read), `kept` (free memory that malloc keeps, also called hoarding), `fragmented` (free blocks
+the memory in use: where all blocks were read), `kept` (free memory that malloc keeps), `fragmented` (free blocks
 that blocks in use keep), `runtime` (Python objects, a Java heap, V8, Go ...), `small`, `inconclusive` (unread memory would decide).
 `code` says which exactly, `kind_1_0` what release 1.0 called it. `confidence` is `certain`, `likely` or `guess`. `growing` takes two
 readings: `diff`, `watch`.
@@ -35,18 +35,19 @@ The first lines say what it comes to: process, time, host, pause, allocator, RSS
 next command; --brief prints no more than that. With --json, --brief gives `allocators`, `memory`, `largest`, `verdict`, `was_looked`,
 `suspect` and `next` alone.
 
-A core with up to 2 GiB of heap, and a process with up to 64 MiB of private memory of which nothing is in swap, is looked at block by block
-where the program holds the memory: who keeps most of what is in use, and what it is. The process is copied for that in a pause of some
-10 ms, and looked at once it runs again. --deep does it on any target, --no-deep on none. In a process with CPython, a JVM, PostgreSQL,
+A core with up to 2 GiB of heap, and a process with up to 64 MiB of private memory and none in swap, is read block by block
+where the program has the memory: for the owners and types of the memory in use. The process is copied for that in a pause of some
+10 ms, and the copy is read while it runs on. --deep does it on any target, --no-deep on none. In a process with CPython, a JVM, PostgreSQL,
 Ruby, PHP or Perl the same look adds a table in which every byte of RSS, or of the core, stands once, whatever the verdict.
 Of BIND's server (9.16, 9.18, 9.20) its memory contexts by name are always shown, with their sum against what malloc has in use.
 
---sites adds to that page, and to --page, which functions may have allocated what is in use, by the program's code: candidates, no stack, as
-`census --sites` has them. Every block is read then, as by --deep, and code for seconds to minutes; it requires gdbheapx[sites].
+--sites adds to that page, and to --page, which functions may have allocated the memory in use, by the program's code: candidates, no stack,
+as `census --sites` has them. Every block is read then, as by --deep, and code for seconds to minutes; it requires gdbheapx[sites].
 
 --html writes one page that a browser shows without a network or scripts: verdict, split, arenas, a map of the heap's pages, size
-classes, what is in use and who keeps it (where that was looked at), purging, findings, next steps. It requires Jinja2. With --json the
-document that the page was made from is printed. In that document `page` has what only the page shows; --page adds it to --json alone.
+classes, memory in use with its owners (where blocks were read), purging, findings, next steps. It requires Jinja2. With --json the
+document that the page was made from is printed. In that document `page` has the data that only the page shows; --page adds it to --json
+alone.
 """
 
 
@@ -81,15 +82,15 @@ def settle(session: Session, options: Options) -> None:
             "--deep",
             "--no-deep",
             action=Switch,
-            help="read every used block: what it is, and what holds it (default: cores up to 2 GiB, small processes)",
+            help="read every used block for types and owners (default: cores up to 2 GiB, small processes)",
         ),
         argument("--brief", action="store_true", help="the head alone: at most 12 lines of 80 columns"),
         argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
-        argument("--page", action="store_true", help="with --json: add what the page of --html shows beyond the text"),
+        argument("--page", action="store_true", help="with --json: add the data that only the page of --html shows"),
         argument(
             "--sites",
             action="store_true",
-            help="with --html or --page: functions that may have allocated what is in use, by the program's code",
+            help="with --html or --page: functions that may have allocated the memory in use, by the program's code",
         ),
         *NAMES,
     ],

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HELP = """An endpoint for Prometheus; no process is stopped.
 
 From a shell only. For one process (--pid N or NAME) it has what `watch --openmetrics` writes: RSS, threads, allocator counters; it ends
-when the process does. --pids serves many by their counters alone: ALL, those whose program has a name, or those of a control group
+when the process does. --pids serves many by their counters alone: ALL, those of a program's name, or those of a control group
 (`/system.slice`) and of the groups below it; processes that begin are followed, series of those that ended go away. Labels are pid, name
 and, where its control group says so, container_id and pod_uid.
 
@@ -59,7 +59,7 @@ def whose(of: "Union[Sampler, Machine]", which: Optional[str]) -> str:
     arguments=[
         argument("--listen", type=listen, default=LISTEN, metavar="ADDRESS:PORT", help="where to listen (default: %s)" % LISTEN),
         argument("--every", type=some_seconds, default=15.0, metavar="SECONDS", help="a sample every SECONDS (default: 15)"),
-        argument("--times", type=count, metavar="N", help="end after N samples (default: when it is told to, or the process exits)"),
+        argument("--times", type=count, metavar="N", help="end after N samples (default: at a signal, or when the process exits)"),
         argument("--pids", metavar="WHICH", help="many processes: ALL, the name of a program, or the path of a control group"),
         argument("--most", type=count, default=1000, metavar="N", help="of --pids the N with the highest RSS (default: 1000)"),
     ],

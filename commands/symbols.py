@@ -9,7 +9,7 @@ HELP = """Packs: layouts for hosts without debug files.
 
 A pack has types, relative addresses and constants, and the vtables of the C++ classes of any build. On a host that has the debug
 files, `export -o BUILDID.json` writes the pack of the target's allocator (--allocator selects one of several). `--module NAME`
-exports what is in that module, a library or the executable: its allocator, if it has one, and the vtables of its C++ classes, which
+exports from that module, a library or the executable, its allocator, if it has one, and the vtables of its C++ classes, which
 need the module's file alone, stripped or not. On other hosts pass `--symbols DIR`, or in gdb `set heapx symbols-path DIR`. Packs are
 matched by build-id and, those of an allocator, verified against the target's memory before use, like debug information. Bundled
 packs, for builds of Debian's, are tried last.

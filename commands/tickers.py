@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 HELP = """jemalloc threads that never return unused pages.
 
-In jemalloc 5.0.1 to 5.2.1 a thread whose first call is free() never returns unused pages to the OS: it is `blind`. A thread that has
+In jemalloc 5.0.1 to 5.2.1 a thread with free() as its first call never returns unused pages to the OS: it is `blind`. A thread that has
 only freed so far becomes blind at its first malloc: it is `at-risk`. Exit code 3: an arena goes unpurged, or is degraded, overdue by more
 than twice its decay time and keeps more than 1 MiB or 1 % of what jemalloc holds (--strict: a thread is blind, whether or not its arena
 suffers); 4: the state of a thread is unknown. Changes nothing in the process unless --cure is given.

@@ -17,8 +17,8 @@ HELP = """How a process grows over time, without stopping it.
 From a shell only. It never attaches to the process and writes nothing to it; each sample reads a few counters. Figures with ~ are
 estimates from a walk over what changes meanwhile, made at most so often that it takes 2 % of one processor; ? is unknown. --exact
 stops the process for each sample instead, for as long as `arenas` does. At the end, also after Ctrl-C: growth per hour, whether it is
-memory in use or kept, and, where memory was returned to the OS (a trim, a purge), how much of it came back and whether doing that
-periodically pays.
+memory in use or free in the allocator, and, where memory was returned to the OS (a trim, a purge), how much of it came back and whether
+doing that periodically pays.
 
 --html writes a page for a browser when the watch ends, also by Ctrl-C or SIGTERM: the summary, curves of RSS, of what allocators hold,
 have in use and free, of threads, and the times at which memory was returned to the OS. It requires Jinja2. --from FILE makes summary
@@ -30,7 +30,7 @@ and page again of what `watch --jsonl FILE` has written, also while that goes on
 by in five seconds, or tasks waited for memory in 10 % of ten seconds; `pressure=PERCENT`). Each stops the process as `snapshot` does,
 within --max-stop. Every decision is a line, with --jsonl or --json an object of kind `snapshot`; the summary names the two for `diff`.
 
---pids watches many processes by their counters alone: ALL, those whose program has a name, or those of a control group (`/system.slice`)
+--pids watches many processes by their counters alone: ALL, those of a program's name, or those of a control group (`/system.slice`)
 and of the groups below it. Each sample is a line; at the end a table says which grow, and how fast, swings left out.
 
 Files are readable only by you. --csv and --jsonl continue a file that is there. --openmetrics replaces its file at each sample, as the
@@ -64,7 +64,7 @@ def rule(text: str) -> Any:
         argument("--openmetrics", metavar="FILE", help="keep the last sample in FILE, as OpenMetrics text"),
         argument("--html", metavar="FILE", help="write a page with curves to FILE when the watch ends"),
         argument("--snapshot-when", type=rule, action="append", metavar="RULE", help="take a snapshot when RULE holds; may be repeated"),
-        argument("--snapshots", type=count, default=2, metavar="N", help="at most N, beside that at the beginning (default: 2)"),
+        argument("--snapshots", type=count, default=2, metavar="N", help="at most N after the first (default: 2)"),
         argument("--snapshot-gap", type=seconds, default=600.0, metavar="SECONDS", help="at least so long between two (default: 600)"),
         argument("--snapshot-to", default=".", metavar="FOLDER|URL", help="where they go (default: here)"),
         argument("--snapshot-short-stop", action="store_true", help="take them with `--short-stop --yes`"),

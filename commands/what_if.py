@@ -8,13 +8,13 @@ from gdbheapx.stops import Reads
 
 HELP = """How much memory a setting would save, before a restart.
 
-A setting is shown if it was measured to help against what keeps memory here (docs/reference/advice.md): what it acts on; RSS as it would
-be at the same point of the program's work, had the process begun with it; what that rests on; and what it costs. What saves most comes
-first. What a trim or purge returns, and larger pages, follow from the heap as it is. All else depends on time and order: RSS is between
+A setting is shown if it was measured to help with such memory (docs/reference/advice.md): with the memory that it acts on; RSS as it would
+be at the same point of the program's work, had the process begun with it; the evidence; and the cost. The largest savings come
+first. Figures of trim, purge and larger pages follow from the heap as it is. All else depends on time and order: RSS is between
 the two ends. Both leave room for what two runs of one program usually differ by. `?`: that end is not known. Below are settings
 that are in force, and those that were not measured to help here (a restart, another allocator, no huge pages among them): --json
 has their ends. Of a program that was started with other rights than its caller's no variable is shown, for none is heeded. A core
-does not tell RSS: only what a setting would save at most is shown. docs/how-to/what-if.md has what was measured.
+has no RSS: only the most that a setting would save is shown. docs/how-to/what-if.md has the measurements.
 """
 
 

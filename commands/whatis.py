@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from gdbheapx.analysis.locate import Location
     from gdbheapx.analysis.reachability.refs import Refs
 
-HELP = """What is at an address: its block, what holds it, neighbours.
+HELP = """An address: its block, the holders, the neighbours.
 
 Where no heap holds it: the mapping, the object with its nearest symbol, the thread's stack or thread-local storage. `offset` counts from
 the address that malloc returned; below zero it is in the block's header.
 
-Below stands what points to the block, and what points there, back to the roots: each line is one pointer; the chain ends at a global
-variable, a stack, thread-local storage or a register, or where nothing leads on (the block is lost with all that is in the chain). Where
-names lead there, `Path` says how the program itself gets to the block: `shop._cache["u:1234"].items[3]` in Python,
+Below are the pointers to the block, and the pointers to those, back to the roots: each line is one pointer; the chain ends at a global
+variable, a stack, thread-local storage or a register, or where nothing references the last block (then all in the chain is leaked). `Path`
+is the program's own expression for the block, where there is one: `shop._cache["u:1234"].items[3]` in Python,
 `g_sessions["u:1234"][3]` through containers of C++. --no-holders reads less, and pauses a process for less; it is the default for
 heaps of more than 2 GiB.
 """
@@ -51,9 +51,9 @@ def reads(options: Options) -> Reads:
         argument(
             *("--holders", "--no-holders"),
             action=Switch,
-            help="what the block is, and what holds it (default: heaps of up to 2 GiB)",
+            help="type and holders of the block (default: heaps of up to 2 GiB)",
         ),
-        argument("--chains", action="store_true", help="only what points to the block, and so on back to the roots"),
+        argument("--chains", action="store_true", help="only the pointers to the block, back to the roots"),
         argument("--limit", type=count, metavar="N", help="at most N chains (default: 3; 10 with --chains)"),
         argument("--depth", type=count, metavar="N", default=20, help="at most N steps of each chain, without its middle (default 20)"),
         *NAMES,

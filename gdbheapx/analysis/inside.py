@@ -131,7 +131,7 @@ def leaks_steps(session: Session, judged: Verdict, inside: Optional[Inside]) -> 
     codes = {problem.code for problem in session.problems}
     why = "before the next core includes mapped files, which this core lacks and which may reference these blocks"
     step = Step("echo 0x3f > /proc/PID/coredump_filter", why)
-    return [Step(ask("leaks"), "lists blocks without a reference in the memory read"), *([step] if problems.FILES_NOT_DUMPED in codes else [])]
+    return [Step(ask("leaks"), "lists unreferenced blocks of the memory read"), *([step] if problems.FILES_NOT_DUMPED in codes else [])]
 
 
 def with_leaked(judged: Verdict, inside: Optional[Inside], whole_bytes: int = 0) -> Verdict:
