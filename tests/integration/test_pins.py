@@ -98,7 +98,7 @@ def test_without_owners(lasting: Lasting, kind: str) -> None:
     group = asked(process, kind, "--no-owners")
     assert (group["pins_blocks"], group["owner"]) == (OBJECTS, None) and is_class(group["signature"], "Entry", kind)
     text = heapx(process.target(kind), "pins", "--no-owners", "--limit", "1").stdout.decode().splitlines()
-    assert text[1] == "2,000 blocks (78.1 KiB, %s) keep 7.7 MiB" % group["signature"] and text[-1].endswith(" pins`")
+    assert text[1] == "2,000 blocks (78.1 KiB, %s) keep 7.7 MiB" % group["signature"] and text[-1].endswith(" pins shows them")
     assert any("more row" in line for line in text) and text[2].endswith("as `arenas` has it")
 
 
