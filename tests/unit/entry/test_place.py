@@ -47,6 +47,7 @@ def test_what_a_shell_or_another_target_answers_is_written_for_it() -> None:
 
 def test_the_command_that_is_answered_is_written_once_more() -> None:
     """With what it was asked for and a longer table; what a snapshot has no answer for is asked of what it was taken of."""
+    command.load_commands("leaks")
     declared = command.parse(["leaks", "--list", "--limit", "2", "--weak"], "gdbheapx")
 
     def asked(more: str) -> str:
