@@ -78,7 +78,7 @@ def test_text(stage: Stage) -> None:
     """The largest rows come first, and the words below say what their names rest on."""
     outcome = heapx(kinds(stage).target("core"), "census", "--limit", "6")
     assert outcome.code == 0, outcome.stderr
-    assert NODE in outcome.stdout.decode() and "more rows: gdbheapx -" in outcome.stdout.decode() and "shape: its words fit together" in outcome.stdout.decode()
+    assert NODE in outcome.stdout.decode() and "more rows: gdbheapx -" in outcome.stdout.decode() and "shape: laid out like this" in outcome.stdout.decode()
 
 
 def test_nothing_but_the_core(stage: Stage) -> None:

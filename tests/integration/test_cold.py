@@ -127,7 +127,7 @@ def test_without_a_watch_only_what_is_in_swap_is_cold(stage: Stage) -> None:
     assert (found["means"], found["watched_s"]) == (None, None) and whole["cold_bytes"] <= whole["swapped_bytes"]
     assert whole["unknown_bytes"] == whole["bytes"] - whole["swapped_bytes"] > 10 << 20
     text = alone(process.target("live"), "cold").stdout.decode()
-    assert text.startswith("Wholly in swap: " if whole["swapped_bytes"] else "In swap: nothing of ") and "was not watched" in text
+    assert text.startswith("Wholly in swap: " if whole["swapped_bytes"] else "In swap: 0 B of ") and "was not watched" in text
 
 
 def test_marks_are_not_set_unasked(stage: Stage) -> None:
