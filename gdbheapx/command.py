@@ -376,7 +376,7 @@ def address_or_name(text: str) -> Union[int, str]:
 
 def address_or_printed(text: str) -> Union[int, str]:
     """An address, or what an answer calls a block or an owner; in gdb an expression that has a value comes before such names."""
-    return address(text) if text[:1].isdigit() or text[:1] == "$" else text
+    return address(text) if text[:1].isdigit() or text[:1] in ("$", "-") else text
 
 
 ADDRESSES = (address, address_or_name, address_or_printed)

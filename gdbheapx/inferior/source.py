@@ -287,8 +287,8 @@ class Source(Memory, Mappings, Usage, Process):
         return None
 
     def program_link(self) -> Optional[str]:
-        """The name that the program was started by, where its file has another: what execve was given, if the process calls itself so, too (of
-        a script only the kernel does)."""
+        """The name that the program was started by, where its file has another: what execve was given, if the process calls itself so,
+        too (of a script only the kernel does)."""
         place, program = self.auxv().get(AT_EXECFN), self.identity().program
         text = Numbers(self.read_own, self.header).string(place) if place and program else None
         same = text is not None and os.path.basename(os.fsdecode(text)) == program != os.path.basename(self.executable or "")

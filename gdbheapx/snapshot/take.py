@@ -149,7 +149,8 @@ def _head(session: Session, moved: Moved, sums: List[HeapSum], rss_bytes: Option
 
 def _known(target: Target) -> List[str]:
     """Names that sentences may have in them: of files, mappings, threads and the program."""
-    names_ = {mapping.name for mapping in target.mappings()} | {name for module in target.modules() for name in (module.file_name, module.shown_name)} | {target.executable or ""}
+    names_ = {mapping.name for mapping in target.mappings()}
+    names_ |= {name for module in target.modules() for name in (module.file_name, module.shown_name)} | {target.executable or ""}
     names_ |= {thread.name or "" for thread in target.threads()}
     return sorted(name for name in names_ if name and not name.startswith("["))
 

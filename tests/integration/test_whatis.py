@@ -65,7 +65,7 @@ def test_neighbours_and_lists(stage: Stage, kind: str) -> None:
 
 
 def test_what_is_no_block(stage: Stage, live: str) -> None:
-    """A stack, code with its symbol, nothing; the same without gdb; a bad argument is wrong usage."""
+    """A stack, code with its symbol, nothing; the same without gdb; a bad address is wrong usage, an unknown name is not."""
     process = stage.start("damage", "none")
     maps = Path("/proc/%d/maps" % process.pid).read_text()
     stack = int(re.search(r"-([0-9a-f]+) .*\[stack\]", maps)[1], 16) - 64  # type: ignore[index]
@@ -76,7 +76,9 @@ def test_what_is_no_block(stage: Stage, live: str) -> None:
     assert third["mapping"] is None and third["named"] is None
     assert alone(process.target("live"), "whatis", str(stack), "--json").data == first
     assert "nothing is mapped" in alone(process.target("live"), "whatis", "4096").stdout.decode()
-    for wrong in ("zz", "0x", "-5", "0x10000000000000000"):
+    unknown = alone(process.target("live"), "whatis", "zz")  # a name may be any text: it is no wrong usage that nothing is called so
+    assert unknown.code == 1 and " owners` lists the names" in unknown.stderr
+    for wrong in ("0x", "-5", "0x10000000000000000"):
         assert alone(process.target("live"), "whatis", wrong).code == 2
 
 

@@ -78,5 +78,9 @@ def find_address(session: Session, place: Union[int, str]) -> int:
     node = ownership.find_named(tallied, place)
     address = tallied.address(node) if node is not None else None
     if address is None:
-        raise HeapxError("no block or variable is called %s" % place, "`%s` lists the names there are" % ask("owners"), code=NOT_FOUND)
+        if find.UNNAMED_CLASS.fullmatch(place):
+            hint = "a class has many blocks; `%s` counts them and names one" % ask("census --like %s", place)
+        else:
+            hint = "`%s` lists the names there are" % ask("owners")
+        raise HeapxError("no block or variable is called %s" % place, hint, code=NOT_FOUND)
     return address
