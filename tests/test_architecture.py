@@ -23,7 +23,7 @@ ALLOWED = {
     "jemalloc": {"inferior", "layout", "allocators", "jemalloc"},
     "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
     "snapshot": {"inferior", "allocators", "analysis", "session", "command", "invocation", "output", "snapshot"},
-    "report": {"allocators", "analysis", "report", "command", "snapshot"},
+    "report": {"allocators", "analysis", "report", "catalogue", "command", "snapshot"},
     "query": {"allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "worker", "query"},
     "extras": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "place", "worker", "api", "extras"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},

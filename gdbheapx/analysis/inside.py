@@ -163,7 +163,7 @@ def with_objects(judged: Verdict, program: Optional[str], tables: Optional[Seque
 
 
 def is_mostly_seen(split: Optional[Split]) -> bool:
-    """Return True if a third of what the kernel cannot take back lies in blocks that this tool sees, so that their owners explain the memory."""
+    """Return True if a third of what the kernel cannot take back lies in blocks that are read: their owners explain the memory."""
     if split is None:
         return True
     blocks = sum(taken(part) for part in split.parts if part.allocator is not None or next_steps.is_seen(part.program))

@@ -107,7 +107,8 @@ def _blind(version: Optional[str], tickers: TickerReport, state: JemallocConditi
         if any(arena.verdict not in ("purged", "at-once") for arena in where):
             around = state.names.call('"background_thread"') + " with true" if state.background_asked else BACKGROUND.value
             hint = "fixed in jemalloc 5.3.0; workaround: %s; the threads: %s" % (around, ask("tickers"))
-        lines.append(Finding(what % (plural(blind, "thread"), *words[:2], release, words[2]), _held_by_blind(where), hint, codes.BLIND_THREADS))
+        said = what % (plural(blind, "thread"), *words[:2], release, words[2])
+        lines.append(Finding(said, _held_by_blind(where), hint, codes.BLIND_THREADS))
     if unknown:
         what = "cannot determine the state of %s, and jemalloc %s has the bug that makes threads blind"
         known = what % (plural(unknown, "thread"), release)
