@@ -213,7 +213,7 @@ def test_not_built(version):
     [
         (300, 1 << 20, 310 << 20, True, None),
         (0, 1 << 20, 107 << 20, False, "0 % of the memory in use: 0 B of 107.0 MiB; sampling is off now"),
-        (27, 1 << 20, 107 << 20, True, "of 107.0 MiB; what was allocated while sampling was off"),
+        (27, 1 << 20, 107 << 20, True, "of 107.0 MiB; memory allocated while sampling was off"),
         (0, 1 << 20, 8 << 20, True, None),
         (0, 1 << 20, None, False, None),
         (1000, 100, 1000 * (16 << 10), True, None),
