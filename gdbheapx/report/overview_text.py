@@ -173,6 +173,7 @@ def _verdicts(overview: Overview) -> Page:
 def _verdict(judged: Verdict) -> Page:
     for line in judged.lines:
         is_sure = judged.sure == CERTAIN or judged.kind == INCONCLUSIVE or line is not judged.lines[0]
+        first: Any
         first, *more = _line("", line if is_sure else line._replace(what="%s (%s)" % (line.what, judged.sure)))
         yield mark(first, brief_text.meaning(judged)) if line is judged.lines[0] else first
         yield from more
