@@ -35,7 +35,7 @@ def test_others(name: Optional[str]) -> None:
 TRIM = "for glibc use `%s`" % ask("trim")
 
 
-@pytest.mark.parametrize("owns, hint", [(True, TRIM), (None, TRIM), (False, "see " + ask("doctor"))])
+@pytest.mark.parametrize("owns, hint", [(True, TRIM), (None, TRIM), (False, "see " + ask("doctor"))], ids=["owner", "unknown", "other"])
 def test_a_command_that_would_be_refused_is_not_advised(owns: Optional[bool], hint: str) -> None:
     """Another heap's way to return memory is named where it could do something: it owns malloc, or nobody knows who does."""
     heaps: Any = discovery.Heaps.__new__(discovery.Heaps)
