@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional
 
 from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, Style, Switch, address_or_printed, argument, command, count
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import ask
 from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -78,7 +79,7 @@ def whatis(session: Session, options: Options) -> Answer:
         memory_budget.check(session)
         found = find_chains(session, place, limit)
         if found is None:
-            hint = "`gdbheapx whatis 0x%x` says what is there" % place
+            hint = "`%s` says what is there" % ask("whatis 0x%x", place)
             raise HeapxError("no block in use has the address 0x%x" % place, hint, code=NOT_FOUND)
         return Answer(
             lambda: reach_text.data(found, limit, options.depth),

@@ -81,8 +81,9 @@ def typed(declared: command.Command, options: command.Options, more: str = "") -
         flag, value = given.flags[0], getattr(options, command.dest(given), None)
         if value in (None, False, given.options.get("default")) or [flag] == replaced:
             continue
-        words += [flag] if flag.startswith("-") else []
-        words += [] if value is True else [quoted(str(value))]
+        for one in value if isinstance(value, list) else [value]:
+            words += [flag] if flag.startswith("-") else []
+            words += [] if one is True else [quoted(str(one))]
     line = " ".join([*words, *([more] if more else [])])
     again = parse(line)
     if again is None:

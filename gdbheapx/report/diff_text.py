@@ -5,6 +5,7 @@ from typing import Any, Dict, Iterator, Optional, Sequence
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import TEXT, Column, Table
 from gdbheapx.command import Style
+from gdbheapx.hints import again
 from gdbheapx.report import text
 from gdbheapx.snapshot.diff import Change, Diff, Side, changed
 from gdbheapx.snapshot.growth import DUMPED, Part
@@ -126,7 +127,7 @@ def _rows(title: str, rows: Sequence[Row], limit: int) -> Page:
         yield ""
         yield Table([*COLUMNS, *blocks, Column(title, TEXT, field="what")], shown)
     if len(rows) > limit:
-        yield "%s: --limit N" % plural(len(rows) - limit, "more row")
+        yield "%s: %s" % (plural(len(rows) - limit, "more row"), again("--limit %d", len(rows)))
 
 
 def _only(side: Optional[str]) -> str:

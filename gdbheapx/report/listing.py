@@ -6,6 +6,7 @@ from typing import Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, S
 
 from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.command import Answer, JsonLines, Style
+from gdbheapx.hints import again
 from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter, Blocks, BlockShape
 from gdbheapx.model import HistogramRow
 from gdbheapx.report import fitting, pages, text
@@ -171,4 +172,4 @@ def _lines(style: Style, mallocs: Sequence[Any], selection: Selection) -> Iterat
     yield from fitting.note([column.heading for place, column in enumerate(COLUMNS) if place not in places], False, style.width)
     more = sum(len(blocks.addresses) for _, stream in _streams(mallocs, selection) for blocks in stream) - limit
     if more > 0:
-        yield "... %s; --limit N shows more, --json shows all" % plural(more, "more chunk")
+        yield "... %s: %s" % (plural(more, "more chunk"), again("--limit %d", limit + more))

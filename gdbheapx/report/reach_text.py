@@ -9,7 +9,7 @@ from gdbheapx.analysis.reachability.owners import SHARED, Owned, Owners, Suspect
 from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
-from gdbheapx.hints import ask
+from gdbheapx.hints import again, ask
 from gdbheapx.kernel.blocks.graph import MAYBE, WEAK, Others
 from gdbheapx.model import Address
 from gdbheapx.report import garbage_text, text
@@ -60,12 +60,14 @@ def lines(style: Style, refs: Refs, limit: int, depth: int) -> Iterator[str]:
         yield "%d. %s" % (number, _title(chain))
         for step in shortened(chain.steps, depth):
             if step.left_out:
-                yield "      ... %s not shown: --depth N" % plural(step.left_out, "step")
+                more = ": %s" % again("--depth %d", len(chain.steps)) if depth < len(chain.steps) else ""
+                yield "      ... %s not shown%s" % (plural(step.left_out, "step"), more)
             container = ", %s" % step.container.words() if step.container is not None else ""
             yield "   <- %s%s%s" % (_where(step), container, WORDS.get(step.evidence, ""))
     if len(refs.chains) > limit:
         yield ""
-        yield "%s%s: --limit N" % (plural(len(refs.chains) - limit, "more chain"), " at least" if refs.more else "")
+        least = " at least" if refs.more else ""
+        yield "%s%s: %s" % (plural(len(refs.chains) - limit, "more chain"), least, again("--limit %d", len(refs.chains)))
 
 
 def shortened(steps: Sequence[Step], depth: int) -> List[Step]:

@@ -58,6 +58,10 @@ def test_the_command_that_is_answered_is_written_once_more() -> None:
     assert hints.whole(longer, PLACES["shell"][0]._replace(asked=asked).line) == "gdbheapx -p 4711 leaks --list --weak --limit 467"
     assert hints.whole(longer, PLACES["gdb"][0]._replace(asked=asked).line) == "heapx leaks --list --weak --limit 467"
     assert hints.whole(elsewhere, snapshot.line) == "gdbheapx -p 7 leaks --list --limit 2 --weak"
+    command.load_commands("chunks")
+    declared = command.parse(["chunks", "--status", "used", "--status", "mmapped", "--min-size", "1M"], "gdbheapx")
+    chunks = "gdbheapx -p 4711 chunks --status used --status mmapped --min-size 1048576 --limit 467"
+    assert hints.whole(longer, PLACES["shell"][0]._replace(asked=asked).line) == chunks
     assert hints.whole(longer) == "--limit 467" and hints.whole(elsewhere, PLACES["snapshot"][0].line) == "--pid N or --core FILE"
 
 

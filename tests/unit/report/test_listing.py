@@ -8,6 +8,7 @@ from typing import Any, Iterator, List, NamedTuple, Tuple
 
 import pytest
 
+from gdbheapx import hints
 from gdbheapx.command import JsonLines, Style
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_USED, NO_ARENA, Blocks, BlockShape, make_blocks
 from gdbheapx.report import listing
@@ -89,6 +90,6 @@ def test_text_says_how_many_more_there_are() -> None:
     style = Style(True, False)
     lines = list(listing.chunk_answer([Glibc(), Jemalloc()], EVERYTHING._replace(limit=2)).text(style))
     assert len(lines) == 4 and lines[0].split() == ["address", "chunk", "size", "usable", "status", "arena"]
-    assert lines[1].split() == ["0x0000000000001010", "0x0000000000001000", "32", "24", "used", "0"] and lines[3].startswith("... 4 more chunks")
+    assert lines[1].split() == ["0x0000000000001010", "0x0000000000001000", "32", "24", "used", "0"] and hints.bare(lines[3]) == "... 4 more chunks: --limit 6"
     whole = list(listing.chunk_answer([Glibc(), Jemalloc()], EVERYTHING).text(style))
     assert len(whole) == 7 and whole[4].split()[-1] == "-" and whole[5].split()[1] == "-"

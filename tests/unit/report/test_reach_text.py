@@ -7,6 +7,7 @@ from typing import Any, List, Optional
 
 import pytest
 
+from gdbheapx import hints
 from gdbheapx.analysis.reachability.leaks import Group, Leaks, LostMapping
 from gdbheapx.analysis.reachability.owners import SHARED, Accumulation, Division, HoldingBlock, Owned, Owners, Suspect, named
 from gdbheapx.analysis.reachability.refs import Chain, Holder, Refs, Step
@@ -81,7 +82,7 @@ def test_a_long_chain_keeps_its_ends() -> None:
     answer = Refs(Address(0x50), 8, 64, "start", [Chain(steps, True), Chain(steps[:2], False)], False)
     lines = list(reach_text.lines(Style(plain_bytes=False, color=False), answer, 1, 4))
     assert "+8" in lines[0] and "2 pointers; reachable" in lines[0] and "110 steps to a root" in lines[2]
-    assert "106 steps not shown" in "\n".join(lines) and "1 more chain: --limit N" in lines[-1]
+    assert "106 steps not shown: --depth 10" in hints.bare("\n".join(lines)) and hints.bare(lines[-1]) == "1 more chain: --limit 2"
     assert reach_text.data(answer, 1, 4)["referrers"] == 2
 
 
