@@ -194,13 +194,13 @@ class Step(Said):
     why: str
 
     saves_bytes: Optional[int]
-    measured: bool
+    """As of Advice, and then reckoned from the process's structures: an estimate is not written here."""
 
-    def __new__(cls, command: str, why: str, saves_bytes: Optional[int] = None, measured: bool = False) -> "Step":
-        """The sentence is `COMMAND WHY`. `measured`: what it saves was asked of the process, not estimated."""
+    def __new__(cls, command: str, why: str, saves_bytes: Optional[int] = None) -> "Step":
+        """The sentence is `COMMAND WHY`."""
         made = str.__new__(cls, "%s %s" % (command, why))
         made.plain, made.command, made.why = "%s %s" % (command, plain_form(why)), command, why
-        made.saves_bytes, made.measured = saves_bytes, measured
+        made.saves_bytes = saves_bytes
         return made
 
 

@@ -159,7 +159,9 @@ def _once(steps: Sequence[str]) -> List[Advice]:
     """Each command once, as it is said first: an allocator may name one that the memory as a whole asks for."""
     made: Dict[str, Advice] = {}
     for step in steps:
-        one = Advice(step.command, step.why, step.saves_bytes, step.measured) if isinstance(step, Step) else Advice(None, step)
+        one = Advice(None, step)
+        if isinstance(step, Step):
+            one = Advice(step.command, step.why, step.saves_bytes, step.saves_bytes is not None)
         made.setdefault(one.command or one.why, one)
     return list(made.values())
 

@@ -196,8 +196,11 @@ def best(found: WhatIf, refused: Collection[str] = ()) -> Optional[Step]:
     if rss is None:
         return None
     worth = [one for one in found.settings if one.is_advised and one.code not in refused and (one.acts_on_bytes or 0) * LEAST_PART > rss]
-    said = [_said(one, rss) for one in sorted(worth, key=rank)[:2]]
-    return Step(ask("what-if"), say("shows what a setting saves: " + "; ".join(["%s"] * len(said)), *said)) if said else None
+    named = sorted(worth, key=rank)[:2]
+    if not named:
+        return None
+    said, saved = [_said(one, rss) for one in named], [one.saves_least_bytes for one in named if one.measured_percent is None]
+    return Step(ask("what-if"), say("shows what a setting saves: " + "; ".join(["%s"] * len(said)), *said), saved[0] if saved else None)
 
 
 def _said(one: Outcome, rss: int) -> Said:

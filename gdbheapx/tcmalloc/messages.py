@@ -61,7 +61,7 @@ def _judge(facts: TcFacts, around: Surroundings) -> Judged:
         judged = verdict.of_lines([line], judged.sure)
     steps = verdict.what_is_in_use(judged.code)
     if judged.code in (codes.FREED_AND_HELD, codes.PART_HELD) and row.free_bytes >= WORTH_BYTES:
-        steps.append(Step(ask("purge --dry-run"), "shows what a purge would return to the OS"))
+        steps.append(Step(ask("purge --dry-run"), "shows what a purge would return to the OS", row.free_resident_bytes))
         if not facts.is_aggressive:
             steps.append(Step(AGGRESSIVE_DECOMMIT.text, "at the next start returns each free span at once"))
     elif judged.code == codes.FREE_REGIONS:

@@ -56,9 +56,9 @@ def with_abort(judged: Verdict) -> Verdict:
     return judged._replace(lines=[*judged.lines, line])
 
 
-def next_steps(code: Optional[str]) -> List[Step]:
-    """Commands to type, by the code of the verdict."""
-    trim = Step(ask("trim --dry-run"), "shows what malloc_trim would return to the OS, arena by arena")
+def next_steps(code: Optional[str], reclaimable_bytes: Optional[int] = None) -> List[Step]:
+    """Commands to type, by the code of the verdict. `reclaimable_bytes`: in RAM, of a process."""
+    trim = Step(ask("trim --dry-run"), "shows what malloc_trim would return to the OS, arena by arena", reclaimable_bytes)
     tunables = Step(ask("tunables"), "shows the thresholds in force")
     steps = {
         codes.ABORTED_IN_MALLOC: [Step(ask("check"), "shows which rules of malloc are broken, and where")],
@@ -177,7 +177,7 @@ def judge(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
     judged = verdict_on(sums, returned, blockless if told_more else None)
     if any(heap.has_aborted for heap in facts):
         judged = with_abort(judged)
-    steps = [*huge_pages.against(judged, returned), *next_steps(judged.code)]
+    steps = [*huge_pages.against(judged, returned), *next_steps(judged.code, sums.reclaimable_resident_bytes)]
     ids = [heap.info.id for heap in facts]
     taken = sums.system_bytes if sums.taken_bytes is None else min(sums.taken_bytes, sums.system_bytes)
     held = taken + (sums.returned_resident_bytes or 0)

@@ -241,8 +241,9 @@ def next_steps(
         why = "shows for each arena how long unused pages may stay, when it last returned some, and which threads can do it"
         steps.append(Step(ask("decay"), why))
         outside = "; from outside: %s" % ask("purge") if found.can_purge else ""
-        call = Step(names.call(PURGE), say("in the program returns %s to the OS now%s", Size(found.purgeable_bytes), outside))
-        steps.append(programs.purge_hint(modules) or call)
+        gained = None if found.is_core else found.purgeable_bytes
+        call = Step(names.call(PURGE), say("in the program returns %s to the OS now%s", Size(found.purgeable_bytes), outside), gained)
+        steps.append(programs.purge_hint(modules, gained) or call)
         steps += _against_hoarding(tickers, state)
     is_much = code in (codes.UNUSED_PAGES, codes.PART_HELD) and 4 * found.huge_dirty_bytes > found.in_memory.held_bytes
     if is_much and found.dirty_mult is not None and found.dirty_mult < 0:

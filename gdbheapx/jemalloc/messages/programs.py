@@ -34,7 +34,7 @@ def defragment_hint(modules: Sequence[Module]) -> Optional[str]:
     return Step("redis-cli CONFIG SET activedefrag yes", _DEFRAGMENT) if _client(modules) is not None else None
 
 
-def purge_hint(modules: Sequence[Module]) -> Optional[str]:
+def purge_hint(modules: Sequence[Module], purgeable_bytes: Optional[int] = None) -> Optional[str]:
     """The program's own way to have jemalloc purge; None if it has none that is known here."""
     client = _client(modules)
-    return Step("%s MEMORY PURGE" % client, _PURGE) if client is not None else None
+    return Step("%s MEMORY PURGE" % client, _PURGE, purgeable_bytes) if client is not None else None

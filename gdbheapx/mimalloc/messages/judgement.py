@@ -63,7 +63,9 @@ def _ways(facts: MimallocFacts, held: int) -> Iterator[Step]:
     ]
     worth = [how for size, how in sorted(calls, key=lambda call: -call[0]) if _worth(size, held)]
     if worth:
-        yield Step("mi_collect(true)", join_sentences(", ", [say("called in the program %s to the OS", worth[0]), *worth[1:]]))
+        gained = None if None in in_ram else sum(size for size, _ in calls if _worth(size, held))
+        why = join_sentences(", ", [say("called in the program %s to the OS", worth[0]), *worth[1:]])
+        yield Step("mi_collect(true)", why, gained)
     setting = SETTINGS.get(facts.delay.name) if facts.delay is not None and facts.delay.ms != 0 else None
     if setting is not None and _worth(unowned + own, held):
         yield Step(setting, "at the next start returns free pages as soon as no block of them is in use")

@@ -240,6 +240,7 @@ def test_programs_that_can_purge_themselves() -> None:
     for name in ("/usr/bin/redis-server", "/usr/bin/redis-check-rdb"):
         steps = jemalloc_findings.next_steps("unused-pages", figures(dirty_bytes=50 * MB), tickers([], []), state(), modules(name))
         assert "redis-cli MEMORY PURGE returns the unused pages of every arena to the OS now" in steps
+        assert [getattr(step, "saves_bytes", None) for step in steps if "PURGE" in step] == [50 * MB]
     assert runtimes.purge_hint(modules("/usr/sbin/named")) is None
 
 

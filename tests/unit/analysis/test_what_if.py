@@ -86,6 +86,7 @@ def test_a_setting_is_advised_where_it_was_measured_against_what_keeps_memory_he
     first = "%s acts on 13.0 MiB of 64.0 MiB, and saved up to 90 %% where it was measured (cost: a cost)" % most.setting
     second = "gdbheapx trim saves 9.0 MiB of 64.0 MiB (cost: faults)"
     assert bare(str(best(found))) == "what-if shows what a setting saves: %s; %s" % (first, second)
+    assert getattr(best(found), "saves_bytes", None) == 9 * MIB  # of the one that is known here
     near = [outcome("x", one, 64 * MIB, 64 * MIB, 0) for one in (tried(MXFAST, codes.UNMERGED, 11 * MIB), sure)]
     assert sorted(near, key=rank)[0].setting == "gdbheapx trim"  # it is known here, the other where it was measured
     assert bare(str(best(found, ["own"]))) == "what-if shows what a setting saves: %s" % second
