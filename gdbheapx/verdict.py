@@ -138,7 +138,7 @@ def less_sure(missing: Sequence[str], sure: str = CERTAIN) -> str:
     return SURENESS[min(SURENESS.index(sure) + len(missing), len(SURENESS) - 1)]
 
 
-GROWING_HINT = "that is normal unless it keeps growing: %s now, later %s" % (ask("snapshot now.snap"), ask("diff now.snap"))
+GROWING_HINT = "that is normal unless it keeps growing: `%s` now, later `%s`" % (ask("snapshot now.snap"), ask("diff now.snap"))
 """What is said where the program has most of the memory."""
 GREW_HINT = "that is normal unless it grew: %s compares it with an earlier snapshot" % ask("diff OLD")
 """The same of a core."""

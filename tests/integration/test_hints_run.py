@@ -3,61 +3,152 @@
 Files: place.py, hints.py.
 """
 
+import json
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Iterator, List, Set
+from typing import Dict, List, Set
 
 import pytest
 
+from gdbheapx import place
+from tests.support import jemallocs
 from tests.support.processes import Process, Stage
-from tests.support.tool import heapx
+from tests.support.tool import heapx, in_gdb
 
 pytestmark = pytest.mark.once  # what is typed differs by door, not by machine
 
-ASKED = (["report"], ["leaks"], ["owners"], ["pins"], ["owners", "--of", "nothing_here"], ["refs", "0x10"])
+ASKED = {
+    "trimmer": ("report", "leaks", "owners", "pins", "owners --of nothing_here", "whatis 0x10", "whatis 0x10 --chains", "arenas", "doctor", "chunks --limit 2"),
+    "tickers": ("report", "tickers", "decay", "pins", "arenas", "whatis 0x10"),
+    "python": ("report", "census", "owners", "leaks", "doctor"),
+}
+"""By program."""
+BESIDE = {"core": ("tickers", "cold", "trim"), "snapshot": ("chunks", "census --sites", "whatis 0x10", "bins", "trim --dry-run")}
+"""Of the first program what such a target has no answer for: the error names what has."""
 WHOLE = re.compile(r"gdbheapx (?:-p|--core|--snapshot) [^`;,\n]*?(?=   |[`;,)\n]|$)")
 """A command as it stands in text: up to what explains it, or the end of the line."""
-ACTS = {"trim", "purge"}
+IN_GDB = re.compile(r"(?<!gdb)heapx ([a-z][^`;,\n]*?)(?=   |[`;,)\n]|$)")
+ACTS = {"trim", "purge", "release"}
+MOST_SECONDS = ("watch", "cold")
+HOLD = "data = {n: [n] for n in range(20000)}\nprint(flush=True)\nimport sys\nsys.stdin.read()"
+"""A program of Python."""
 
 
-def told(target: List[str], words: List[str]) -> Iterator[str]:
-    """The commands in an answer's text, and in its next steps."""
-    shown = heapx(target, *words)
-    yield from WHOLE.findall(shown.stdout.decode() + shown.stderr)
-    for step in heapx(target, *words, "--json").data["next_steps"] if words == ["report"] else []:
-        yield from [step["command"]] if (step["command"] or "").startswith("gdbheapx ") else []
+RAN: Dict[str, Set[str]] = {}
+"""By program: what was typed already."""
 
 
-def check(commands: Set[str], target: List[str], folder: Path) -> None:
-    """Each is understood; what would change the process is asked with --dry-run, what takes long for a second."""
-    assert commands
-    for line in sorted(commands):
-        words = [word.replace("now.snap", str(folder / "now.snap")) for word in shlex.split(line)[1:]]
-        assert words[: len(target)] == target, line
-        if re.search(r"\b[A-Z]{2,}\b", line):  # a place for what the reader has to choose
-            continue
-        more = ["--dry-run"] * (bool(ACTS & {*words}) and "--dry-run" not in words)
-        ended = heapx([], *words, *more)
-        assert ended.code != 2, (line, ended.stderr)
+def started(stage: Stage, program: str) -> Process:
+    """In a state that has much to tell."""
+    if program == "tickers":
+        return jemallocs.start(stage, "preload", "tickers", "300", "healthy", "frees-first", conf="dirty_decay_ms:400")
+    if program == "trimmer":
+        return stage.start("trimmer", "arenas")
+    process = stage.spawn([sys.executable, "-c", HOLD])
+    process.wait_ready(b"\n")
+    return process
 
 
-@pytest.mark.parametrize("door", ["live", "core", "snapshot"])
-def test_every_hint_runs(stage: Stage, tmp_path: Path, door: str) -> None:
+def kind_of(words: List[str]) -> str:
+    """The command and its options, without values and addresses: what decides whether it is understood."""
+    return " ".join(word for word in words if word.startswith("--") or word == words[0])
+
+
+class Reader:
+    """Whoever types what the answers of one target tell."""
+
+    def __init__(self, process: Process, target: List[str], folder: Path, ran: Set[str]) -> None:
+        self.process, self.target, self.folder, self.ran = process, target, folder, ran
+        self.found: Set[str] = set()
+
+    def ask(self, line: str) -> None:
+        """One answer: its text, and the steps of a report."""
+        words = shlex.split(line)
+        shown = heapx(self.target, *words)
+        assert shown.code != 2, (line, shown.stderr)
+        self.ran.add(self.key(self.target, words))
+        self.found.update(WHOLE.findall(shown.stdout.decode() + shown.stderr))
+        if words == ["report"] and self.target[0] == "-p":
+            steps = heapx(self.target, *words, "--json").data["next_steps"]
+            self.found.update(step["command"] for step in steps if (step["command"] or "").startswith("gdbheapx "))
+
+    def key(self, options: List[str], words: List[str]) -> str:
+        """What is typed once: a process and its core understand the same."""
+        return "%s %s" % ("--snapshot" if "--snapshot" in options else "", kind_of(words))
+
+    def filled(self, line: str) -> List[str]:
+        """The words, with what the reader has to choose."""
+        words = shlex.split(line)[1:]
+        known = {"PID": str(self.process.pid), "OLD": str(self.folder / "now.snap"), "SECONDS": "1", "SIZE": "1M", "N": "1", "NAME": "x", "DIR": str(self.folder)}
+        made = [known.get(word, word).replace("now.snap", str(self.folder / "now.snap")) for word in words]
+        core = str(self.process.core()) if "FILE" in made and "--core" in made else ""
+        for number, word in enumerate(made):
+            if word == "FILE":
+                files = {"--core": core, "--exe": self.process.executable, "--snapshot": str(self.folder / "now.snap")}
+                made[number] = files.get(made[number - 1], str(self.folder / "a file"))
+        assert not [word for word in made if re.fullmatch(r"[A-Z]{2,}", word)], line
+        return made
+
+    def type_all(self) -> None:
+        """Each is understood: a command of another kind than those that were asked is run, the others are parsed."""
+        assert self.found
+        for line in sorted(self.found, key=lambda line: ("snapshot" not in line, line)):  # what a diff reads is written first
+            words = self.filled(line)
+            at = 2 if words[:1] in (["-p"], ["--core"], ["--snapshot"]) else 0
+            assert words[:at] == self.target[:at] or self.target[0] in ("--core", "--snapshot"), line
+            own = words[at:] if self.target[at:] != words[at : len(self.target)] else words[len(self.target) :]
+            assert place.parse(" ".join(map(shlex.quote, own))) is not None, line
+            key = self.key(words[:at], own)
+            if key in self.ran or own[0] in MOST_SECONDS:
+                continue
+            self.ran.add(key)
+            more = ["--dry-run"] * (bool(ACTS & {*own}) and "--dry-run" not in own)
+            ended = heapx([], *words, *more)
+            assert ended.code != 2, (line, ended.stderr)
+
+
+DOORS = [("trimmer", "live"), ("trimmer", "core"), ("trimmer", "snapshot"), ("tickers", "live"), ("tickers", "core"), ("python", "live")]
+
+
+@pytest.mark.parametrize("program, door", DOORS)
+def test_every_hint_runs(stage: Stage, tmp_path: Path, program: str, door: str) -> None:
     """Of a process, its core and a snapshot."""
-    process: Process = stage.start("trimmer", "arenas")
-    target = ["-p", str(process.pid)]
-    if door == "core":
-        target = list(process.target("core"))
-    elif door == "snapshot":
-        assert heapx(target, "snapshot", str(tmp_path / "a.snap")).code in (0, 4)
-        target = ["--snapshot", str(tmp_path / "a.snap")]
-    found = {line for words in ASKED for line in told(target, words)}
-    if door == "snapshot":  # what no snapshot answers is asked of the process
-        found = {line for line in found if not line.startswith("gdbheapx -p ")}
-    check(found, target, tmp_path)
+    process = started(stage, program)
+    snapshot, live = str(tmp_path / "now.snap"), ["-p", str(process.pid)]
+    target = {"live": live, "core": ["--core"], "snapshot": ["--snapshot", snapshot]}[door]
+    if program == "python" or door == "snapshot":
+        assert heapx(live, "snapshot", snapshot).code in (0, 4)
+    reader = Reader(process, list(process.target("core")) if door == "core" else target, tmp_path, RAN.setdefault(program, set()))
+    beside = BESIDE.get(door, ()) if program == "trimmer" else ("diff %s --limit 1" % snapshot,) if program == "python" else ()
+    for line in (*(ASKED[program] if door != "snapshot" else ASKED[program][:7]), *beside):
+        reader.ask(line)
+    reader.type_all()
+    if (program, door) == ("trimmer", "live"):
+        told = heapx(target, "report", "--json").data["next_steps"]
+        trim = [step for step in told if step["command"].endswith(" trim --dry-run")]
+        assert trim and trim[0]["measured"]
+        assert trim[0]["saves_bytes"] == heapx(target, "trim", "--dry-run", "--json").data["predicted_resident_bytes"]
+
+
+def test_every_hint_of_gdb_runs_in_gdb(stage: Stage, tmp_path: Path) -> None:
+    """As it is typed there; what only a shell has says so by its name."""
+    process = started(stage, "trimmer")
+    target, document = ["--pid", str(process.pid)], tmp_path / "report"
+    asked = ("leaks", "owners", "chunks --limit 2", "whatis 0x10 --chains", "tunables")
+    first = in_gdb(target, ["heapx report --json -o %s" % document, *("heapx " + line for line in asked)])
+    told = [step["command"] for step in json.loads(document.read_text())["data"]["next_steps"]]
+    found = {line for text in (first.stdout.decode(), first.stderr, "\n".join(filter(None, told))) for line in IN_GDB.findall(text)}
+    assert found and not any("heapx -p" in line for line in found)
+    lines = {kind_of(line.split()): line.replace("now.snap", str(tmp_path / "now.snap")) for line in sorted(found)}
+    lines = {key: line for key, line in lines.items() if line.split()[0] not in (*ACTS, *MOST_SECONDS) or "--dry-run" in line}
+    ordered = sorted(lines.values(), key=lambda line: (not line.startswith("snapshot"), line))
+    files = [tmp_path / ("answer-%d" % number) for number in range(len(ordered))]
+    in_gdb(target, ["heapx %s --json -o %s" % pair if not pair[0].startswith("snapshot") else "heapx " + pair[0] for pair in zip(ordered, files)])
+    for line, file in zip(ordered, files):
+        assert line.startswith("snapshot") or json.loads(file.read_text()).get("error", {}).get("code") != "usage", line
 
 
 FORGED = "\x02purge --yes\x03y"
