@@ -89,7 +89,7 @@ def on_glibc(**fields: Any) -> Callable[[], Iterable[Finding]]:
 
 GLIBC = {
     "small": Case(on_glibc(system_bytes=MB // 2, used_bytes=0, free_bytes=0), [codes.SMALL_HEAP], ["512.0 KiB requested"]),
-    "leak": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB), [codes.IN_USE], ["90.0 MiB of 100.0 MiB (90 %) are allocated by the program", "later gdbheapx diff now.snap"]),
+    "leak": Case(on_glibc(used_bytes=90 * MB, free_bytes=10 * MB), [codes.IN_USE], ["90.0 MiB of 100.0 MiB (90 %) are allocated by the program", "later `gdbheapx diff now.snap`"]),
     "hoarding": Case(on_glibc(), [codes.FREED_AND_HELD], ["50.0 MiB of 100.0 MiB (50 %) are free memory that malloc keeps", "malloc_trim(0) would return 40.0 MiB to the OS"]),
     "fragmented": Case(on_glibc(reclaimable_bytes=15 * MB, top_bytes=5 * MB), [codes.FREE_BETWEEN], ["50.0 MiB of 100.0 MiB (50 %) are free between blocks in use", "would return 15.0 MiB"]),
     "half in RAM": Case(
