@@ -216,7 +216,7 @@ def test_what_people_read() -> None:
     assert "112.0 MiB (87.5 %) in use by 2 processes; limit 128.0 MiB of /, 16.0 MiB left" in shown
     assert "memory.high 100.0 MiB; 5.0 MiB in swap, which is not part of this; killed for memory: 2 times; limit reached: 7 times" in shown
     assert "can reclaim up to 30.0 MiB" in shown and "Up to 9.0 MiB may go to swap." in shown and "`kubectl top` shows 92.0 MiB" in shown
-    assert "With what is left, up to 55.0 MiB more fit below the limit before it kills." in shown
+    assert "With the room left, up to 55.0 MiB more fit below the limit before it kills." in shown
     assert "Not explained: 1.0 MiB (0.9 %)" in shown and "and 1 process with 18.0 MiB of private memory: --top 2" in shown
     assert "GPU memory of process 1" in shown and "\x1b" not in shown
     assert "no limit" in text(made(*THREE, told=memory(limit_bytes=None, is_cut_above=True))[0])

@@ -264,7 +264,7 @@ def test_several_side_by_side() -> None:
         node = memory.block(MORE + 64 * number, 24, place, place)
         memory.put(place, node, node, 1)
     found = containers.Containers(made, made).within(HERE, HERE + 56 + 24 * 5)
-    assert words(found) == "unordered map or set of 9 entries, beside a list of 1, a list of 1 and 3 more"
+    assert words(found) == "unordered map or set of 9 entries, beside a list of 1, a list of 1 and 3 others"
     finder = containers.Containers(made, made)
     assert finder.around(HERE + 16, HERE - 400) == found[0] and finder.around(HERE + 64, 0) == found[1]
     assert finder.around(HERE + 56 + 24 * 5, 0) is None

@@ -103,7 +103,7 @@ def test_the_text_names_the_means(means: str) -> None:
 def test_without_a_watch_and_without_swap_there_are_no_rows() -> None:
     """They would say nothing."""
     text = shown(None)
-    assert text.startswith("In swap: nothing of 5100") and "not watched" in text and "Session" not in text
+    assert text.startswith("In swap: 0 B of 5100") and "not watched" in text and "Session" not in text
 
 
 def test_the_text_bounds_what_was_read() -> None:
@@ -116,7 +116,7 @@ def test_the_text_bounds_what_was_read() -> None:
 def test_the_text_tells_what_is_in_swap() -> None:
     """Without a watch, too. What may be there and is not known is not nothing."""
     swapped = FOUND._replace(swapped_bytes=100)
-    assert shown(None, swapped).startswith("Wholly in swap: 100 ") and "since the kernel took it" in shown(None, swapped)
+    assert shown(None, swapped).startswith("Wholly in swap: 100 ") and "since the kernel swapped it out" in shown(None, swapped)
     assert shown(cold.WRITTEN, swapped).startswith("Not written to for 60 s or wholly in swap: ")
     assert shown(None, FOUND._replace(unseen_bytes=8)).startswith("Wholly in swap: 100 ")
-    assert "nothing is known" in shown(None, FOUND._replace(known_bytes=0, unseen_bytes=8))
+    assert "is unknown" in shown(None, FOUND._replace(known_bytes=0, unseen_bytes=8))

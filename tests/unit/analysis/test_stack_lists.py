@@ -97,7 +97,7 @@ def test_each_list_says_what_became_of_its_threads(case: str, layout: Layout, gu
     assert (ended.unjoined_virtual_bytes, ended.cached_virtual_bytes) == (unjoined * STACK_BYTES, cached * STACK_BYTES)
     assert [start.threads for start in ended.starts] == [unjoined][: unjoined > 0]
     per_stack = STACK_BYTES - GUARD_BYTES if guards else STACK_BYTES
-    kinds = (("never joined", unjoined), ("kept for reuse", cached), ("thread stacks", len(living)))
+    kinds = (("never joined", unjoined), ("cached for reuse", cached), ("thread stacks", len(living)))
     assert {word: sum(size for name, size in rows(found).items() if word in name) for word, _ in kinds} == {word: count * per_stack for word, count in kinds}
     findings = [finding for finding in memory_verdict.findings(found) if finding.code == codes.NEVER_JOINED]
     assert [finding.what.split(" ")[0] for finding in findings] == ["20"][: unjoined == 20]
