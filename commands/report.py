@@ -17,7 +17,7 @@ MOST_COPIED_BYTES, MOST_PAUSE_MS = 64 << 20, 250
 """Of private memory, and the pause on idle CPUs, up to which all blocks of a live process are looked at without being asked: that takes a
 second or two of one CPU and no longer a pause."""
 
-HELP = """Is it a leak, who has the memory, and what to do next.
+HELP = """Is it a leak, who has memory, and what to do next.
 
 First it splits the memory of the process (RSS), or the bytes of the core, by owner: allocators, runtimes (JVM, V8, Go, BEAM, PHP,
 Ruby, CPython), thread stacks, generated code, bss, shared memory, private copies of file pages, page cache. The parts add up to RSS.

@@ -300,7 +300,7 @@ def test_more_pointers_than_there_are_numbers_for() -> None:
     check_pointers(MOST_POINTERS)
     with pytest.raises(HeapxError) as error:
         check_pointers(MOST_POINTERS + 1)
-    assert "4294967295 words" in error.value.line() and "gdbheapx leaks" in error.value.line()
+    assert "4,294,967,295 words" in error.value.line() and "gdbheapx leaks" in error.value.line()
 
 
 def reachable(graph: Graph, starts: Sequence[int], rules: Set[int], without: int = -1) -> Set[int]:
