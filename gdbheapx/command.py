@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
 
 from gdbheapx.catalogue import ALIASES, file_of
-from gdbheapx.errors import UsageError
+from gdbheapx.errors import Unevaluated, UsageError
 from gdbheapx.hints import Write, about, alone, quoted, run
 from gdbheapx.session import Session
 from gdbheapx.stops import READ_STOP_S, Reads
@@ -413,8 +413,8 @@ def _evaluate(declared: Command, options: Options, evaluate: Evaluate) -> None:
         elif text[0] == "$" or "->" in text or kind is address_or_printed:
             try:
                 setattr(options, name, evaluate(text))
-            except UsageError:  # PHP's own names look like this
-                setattr(options, name, text)
+            except UsageError as error:  # PHP's own names look like this
+                setattr(options, name, Unevaluated.of(text, error))
 
 
 def size(text: str) -> int:

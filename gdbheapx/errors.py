@@ -91,3 +91,17 @@ class Interrupted(HeapxError):
 
     def __init__(self, name: str) -> None:
         super().__init__("interrupted by %s; no result" % name)
+
+
+class Unevaluated(str):
+    """A text that gdb has no value for: the name of a block or owner, or nothing."""
+
+    error: UsageError
+    """What gdb said."""
+
+    @classmethod
+    def of(cls, text: str, error: UsageError) -> "Unevaluated":
+        """Return the text with its error."""
+        made = cls(text)
+        made.error = error
+        return made

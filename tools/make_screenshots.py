@@ -14,7 +14,7 @@ from gdbheapx.extras.explore import command as exploring
 from tests.support.browser import CHROMIUM, Browser
 
 IMAGES = run.HERE.parent / "docs" / "images"
-WIDTH = 900
+WIDTH = 800
 BOTTOM = "Math.ceil(document.querySelector('svg[aria-labelledby^=areas]').getBoundingClientRect().bottom) + 12"
 """Where the treemap ends: the picture does, too."""
 COLUMNS, LINES = 100, 20

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.once  # each program brings its own allocator
 
 COMMANDS = {path.stem.replace("_", "-") for path in (ROOT / "commands").glob("*.py")} - {"__init__", "diff", "doctor", "export", "snapshot"}
 ACTS = {"trim", "purge"}
-NAMED = re.compile(r"gdbheapx (?:--?[a-z]+ \S+ )*((?:%s)(?: --[a-z-]+(?: \d+)?)*)" % "|".join(sorted(COMMANDS)))
+NAMED = re.compile(r"gdbheapx (?:--?[a-z]+ \S+ )*((?:%s)(?: --[a-z-]+(?: (?:\d+|used|mmapped|size))?)*)" % "|".join(sorted(COMMANDS)))
 """A command of this tool, without the options that name its target."""
 
 

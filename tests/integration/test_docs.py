@@ -87,11 +87,11 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    """At most 150 lines, with two pictures, of page and explorer, of less than 150 KB each; they are no links to anywhere else."""
+    """At most 150 lines, with two pictures, of page and explorer, of less than 170 KB each; they are no links to anywhere else."""
     page = (ROOT / "README.md").read_text()
     assert len(page.splitlines()) <= 150
     pictures = re.findall(r"!\[[^]]*\]\(([^)]*)\)", page)
-    assert len(pictures) == 2 and all((ROOT / picture).stat().st_size < 150_000 for picture in pictures)
+    assert len(pictures) == 2 and all((ROOT / picture).stat().st_size < 170_000 for picture in pictures)
     assert "font-face" not in (ROOT / pictures[1]).read_text(), "the explorer's would load fonts"
 
 

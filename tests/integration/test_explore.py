@@ -296,7 +296,7 @@ def test_a_snapshot_without_blocks_is_refused(stage: Stage, tmp_path: Path) -> N
         exploring.loaded(heap)
 
 
-@pytest.mark.parametrize("words, why", [(["explore"], "requires a core or a snapshot"), (["explore", "/nowhere"], "terminal"), (["--pid", "1", "explore"], "looks at files")])
+@pytest.mark.parametrize("words, why", [(["explore"], "requires a core or a snapshot"), (["explore", "/nowhere"], "terminal"), (["--pid", "1", "explore"], "reads files only")])
 def test_what_it_refuses(words: List[str], why: str) -> None:
     """One line with the next step, and an exit code."""
     done = subprocess.run([*tool_command(), *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)

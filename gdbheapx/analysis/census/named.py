@@ -9,7 +9,7 @@ from gdbheapx.analysis.reachability import heap_graph, memory_budget, refs
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.names import NamedGraph, Names
 from gdbheapx.analysis.reachability.refs import Holder
-from gdbheapx.errors import HeapxError
+from gdbheapx.errors import HeapxError, Unevaluated
 from gdbheapx.hints import ask
 from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
@@ -78,6 +78,8 @@ def find_address(session: Session, place: Union[int, str]) -> int:
     node = ownership.find_named(tallied, place)
     address = tallied.address(node) if node is not None else None
     if address is None:
+        if isinstance(place, Unevaluated):
+            raise place.error
         if find.UNNAMED_CLASS.fullmatch(place):
             hint = "a class has many blocks; `%s` counts them and names one" % ask("census --like %s", place)
         else:

@@ -188,7 +188,7 @@ def test_a_partial_look_says_so() -> None:
     document.update(partial=True, problems=[{"code": "x", "where": "0x10", "what": "a part is missing", "hint": "look again"}])
     text = page(document)
     assert "This look is partial" in text and "0x10: a part is missing; look again" in text
-    assert text.index("a part is missing") < text.index("Whose memory it is")
+    assert text.index("a part is missing") < text.index("Memory by owner")
 
 
 def flame(name: str, bytes_: int, *frames: Any, others: int = 0) -> Dict[str, Any]:
