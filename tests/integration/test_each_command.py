@@ -5,7 +5,6 @@ Files: analysis/checkup.py, commands/arenas.py, commands/chunks.py, commands/doc
 
 import json
 import os
-import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
@@ -14,7 +13,7 @@ import pytest
 
 from gdbheapx import catalogue
 from tests.support import jemallocs, kernelcore, mimallocs
-from tests.support.bare import timeless
+from tests.support.bare import doorless, timeless
 from tests.support.glibc import check_identity
 from tests.support.other_machines import i386_flags
 from tests.support.paths import ROOT
@@ -563,7 +562,7 @@ def test_a_command_answers_the_same_without_gdb(looked: Callable[[str], Looked],
 
 def bare(data: Any) -> Any:
     """The same without what differs between a shell and gdb in the commands that it names."""
-    return json.loads(re.sub(r"\bgdbheapx (?:-p \d+|--core \S+) ", "heapx ", json.dumps(data)))
+    return json.loads(doorless(json.dumps(data)))
 
 
 def settled(data: Any, words: str) -> Any:

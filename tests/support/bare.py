@@ -14,6 +14,9 @@ OF_THE_MACHINE = ("split", "memory", "evidence")
 OF_BUILDS = ("stopped_ms", "stops", "swapped_in_bytes", "version", "layout", "address_source", "allocators")
 """Keys that say where an answer comes from, and may differ."""
 
+OF_A_SHELL = re.compile(r"\bgdbheapx (?:(?:-p|--core|--exe|--sysroot|--symbols|--debug-dir|--gdb) [^ \"]+ |--no-debug-info )*")
+"""How a command begins that is typed in a shell."""
+
 
 class Bare(NamedTuple):
     """A copy of the tool without packs, and an empty tree in which no file of the target is found."""
@@ -39,8 +42,9 @@ def facts(data: Any, kind: str = "core") -> Any:
     if isinstance(data, dict):
         left_out = OF_BUILDS if kind == "core" else OF_BUILDS + OF_THE_MACHINE
         found: Dict[str, Any] = {key: facts(value, kind) for key, value in data.items() if key not in left_out}
-        if isinstance(found.get("next"), list):  # that the program's file is not here is no fact of the heap; nor is RSS, which settings are weighed by
-            found["next"] = [step for step in found["next"] if "--exe FILE" not in str(step) and "what-if" not in str(step)]
+        for steps in ("next", "next_steps"):  # that the program's file is not here is no fact of the heap; nor is RSS, which settings are weighed by
+            if isinstance(found.get(steps), list):
+                found[steps] = [step for step in found[steps] if "--exe FILE" not in str(step) and "what-if" not in str(step)]
         return found
     if isinstance(data, str):
         return timeless(data)
@@ -49,4 +53,9 @@ def facts(data: Any, kind: str = "core") -> Any:
 
 def timeless(text: str) -> str:
     """A sentence without how long a look would take, which is computed anew each time, and by how busy the CPUs are."""
-    return re.sub(r"\(pauses the process for [^)]*\)", "(pauses the process)", text)
+    return doorless(re.sub(r"\(pauses the process for [^)]*\)", "(pauses the process)", text))
+
+
+def doorless(text: str) -> str:
+    """The same with the commands that it names as gdb has them: of what was asked, without the options that name it."""
+    return OF_A_SHELL.sub("heapx ", text)
