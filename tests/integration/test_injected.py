@@ -441,7 +441,7 @@ def test_somebodys_userfaultfd(stage: Stage) -> None:
     stack = next(one for one in procfs.maps(process.pid) if one.name == "[stack]")
     fcntl.ioctl(descriptor, injected.API, struct.pack("QQQ", injected.API_VERSION, injected.ASYNC | injected.UNPOPULATED, 0))
     fcntl.ioctl(descriptor, REGISTER, struct.pack("QQQQ", stack.start, stack.end - stack.start, WP, 0))
-    assert "is watched by a userfaultfd already" in refusal(process)
+    assert "has memory under a userfaultfd already" in refusal(process)
     os.close(descriptor)
     os.close(injected.take_userfaultfd(process.pid))
 

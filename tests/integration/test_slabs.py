@@ -45,7 +45,7 @@ def test_slabs_are_told(stage: Stage, kind: str, way: str) -> None:
     if way == "mixed":
         assert rows["slab of %s" % ", ".join(CLASSES)]["blocks"] == record["slabs"]
     for words in (("census",), ("report", "--deep")):
-        assert "This program has its own allocator: about %d of malloc's blocks" % record["slabs"] in heapx(process.target(kind), *words).stdout.decode()
+        assert "This program has its own allocator: about %d blocks of malloc" % record["slabs"] in heapx(process.target(kind), *words).stdout.decode()
 
 
 def test_slabs_without_type_info(stage: Stage, kind: str) -> None:
