@@ -81,9 +81,10 @@ def typed(declared: command.Command, options: command.Options, more: str = "") -
         flag, value = given.flags[0], getattr(options, command.dest(given), None)
         if value in (None, False, given.options.get("default")) or [flag] == replaced:
             continue
+        form = "0x%x" if given.options.get("type") in command.ADDRESSES and isinstance(value, int) else "%s"
         for one in value if isinstance(value, list) else [value]:
             words += [flag] if flag.startswith("-") else []
-            words += [] if one is True else [quoted(str(one))]
+            words += [] if one is True else [quoted(form % one)]
     line = " ".join([*words, *([more] if more else [])])
     again = parse(line)
     if again is None:

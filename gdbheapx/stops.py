@@ -270,5 +270,5 @@ def next_step(predicted_ms: Optional[float], kernel: str, limit_s: float) -> str
     """What to do where a process may not stand still for as long as its answer takes."""
     enough_s = max(predicted_ms or 0.0, limit_s * 1000) * 1.5 / 1000
     step = "allow more with --max-stop %d" % max(1, round(enough_s + 0.5)) if enough_s < 120 else ""
-    kernels = [] if kernel == "c" else ["build the C kernel (`%s`)" % ask("doctor")]
+    kernels = [] if kernel == "c" else ["build the native library (`%s`)" % ask("doctor")]
     return ", or ".join(filter(None, [*kernels, step, "ask of a core of it (gcore PID)"]))

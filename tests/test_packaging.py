@@ -240,7 +240,7 @@ def test_installed_wheel_tells_of_itself(installed: "tuple[str, Path]") -> None:
     prefix = entry.parent.parent
     assert said(entry, "--version") == "gdbheapx %s\n" % __version__
     assert prefix in Path(said(entry, "gdbinit").strip()).parents
-    assert "arenas" in said(entry, "--help")
+    assert "arenas" in said(entry, "--help-all")
     assert "gdbheapx" in (prefix / "share" / "man" / "man1" / "gdbheapx.1").read_text()
     assert (prefix / "share" / "bash-completion" / "completions" / "gdbheapx").is_file()
 

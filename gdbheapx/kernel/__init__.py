@@ -42,7 +42,7 @@ def compiled(kernel: Kernel) -> "CKernel":
     from gdbheapx.kernel.binding import CKernel
 
     if not isinstance(kernel, CKernel):
-        raise HeapxError("this needs the C kernel, which is not in use: %s" % kernel.why, NEXT_STEP, code=KERNEL_MISSING)
+        raise HeapxError("this needs the native library, which is not in use: %s" % kernel.why, NEXT_STEP, code=KERNEL_MISSING)
     return kernel
 
 

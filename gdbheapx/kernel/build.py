@@ -206,7 +206,7 @@ def build(destination_dir: str, quiet: bool = True) -> Optional[str]:
             return target
     except OSError as error:
         if not quiet:
-            sys.stderr.write("cannot build the C kernel: %s\n" % error)
+            sys.stderr.write("cannot build the native library: %s\n" % error)
     finally:
         if os.path.exists(unfinished):
             os.unlink(unfinished)

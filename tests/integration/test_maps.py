@@ -113,8 +113,9 @@ def test_what_speaks_against_a_suspect(running: Process, live: str) -> None:
     assert [one["owner"].split(" in ")[0] for one in suspects] == [FIRST, SECOND]
     assert all(one["others"]["unowning"] > 100 for one in suspects)
     lines = [line for line in heapx(target, "owners").stdout.decode().split("\n") if line.startswith("Suspect: ")]
-    for line, one in zip(lines, suspects):
-        assert "%d words that own nothing" % one["others"]["unowning"] in line and "unordered map or set of 32,000 entries" in line
+    assert len(lines) == len(suspects)
+    for line in lines:
+        assert " further references do not keep it alive" in line and "unordered map or set of 32,000 entries" in line
 
 
 def test_which_one_grew(running: Process, live: str, folder: Any) -> None:

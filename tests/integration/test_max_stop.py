@@ -63,7 +63,7 @@ def test_the_twin_is_refused_before_the_stop(lasting: Lasting, live: str, words:
     process = lasting.of(live, Stage.start, *BIG)
     outcome = alone(process.target(live), words, "--json", "--max-stop", str(LIMIT_S), env={"GDBHEAPX_KERNEL": "python"})
     target = json.loads(outcome.stdout)["target"]
-    assert outcome.code == 1 and "no C kernel" in outcome.stderr and outcome.stderr.count("\n") == 1
+    assert outcome.code == 1 and "no native library" in outcome.stderr and outcome.stderr.count("\n") == 1
     assert target["stopped_ms"] is None and target["predicted_stop_ms"] > LIMIT_S * 1000
     check_free(process)
 

@@ -23,7 +23,7 @@ def packed(data: bytes) -> str:
 def unpacked(name: str) -> bytes:
     """The bytes of that name; Unusable if there are none."""
     if name not in PACKED:
-        raise Unusable("this single file has no C kernel for %s" % name)
+        raise Unusable("this single file has no native library for %s" % name)
     return zlib.decompress(base64.b85decode(PACKED[name]))
 
 

@@ -133,7 +133,7 @@ def test_else_it_is_compiled(single: None, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(embedded, "PACKED", {embedded.C_FILES: packed, embedded.SOURCE_ID: str(build.source_id())})
     assert binding.open_kernel("/nowhere").library.heapx_abi() == library.HEAPX_ABI
     monkeypatch.setenv("CC", "/nowhere/cc")
-    with pytest.raises(library.Unusable, match=r"no C kernel for %s; no C compiler found here" % platform.machine()):
+    with pytest.raises(library.Unusable, match=r"no native library for %s; no C compiler found here" % platform.machine()):
         binding.open_kernel("/nowhere")
 
 
