@@ -574,7 +574,8 @@ def settled(data: Any, words: str) -> Any:
     if words == "report":  # to attach gdb to a process brings pages of files in, and its layouts come from debug information
         own = [part for part in data["split"] if part["kind"] == "allocator"]
         same = {key: value for key, value in data.items() if key not in ("allocators", "memory", "next")}
-        return {**same, "split": own, "next": [timeless(step) for step in steps_of(data) if not step.startswith("what-if")]}
+        whole = [(one["command"], timeless(one["why"])) for one in data["next_steps"] if " what-if" not in str(one["command"])]
+        return {**same, "split": own, "next": [timeless(step) for step in steps_of(data) if not step.startswith("what-if")], "next_steps": whole}
     if words == "what-if":  # RSS, as above; it is the most that can be saved
         own = [one for one in data["settings"] if one["allocator"] and one["saves_most_bytes"] != data["rss_bytes"]]
         return sorted((one["allocator"], one["setting"], one["saves_most_bytes"], one["is_in_force"]) for one in own)

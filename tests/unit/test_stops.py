@@ -119,8 +119,8 @@ def test_words() -> None:
     assert stops.pauses(12, "c", busy, 2.0) == "(pauses the process for at most 12 ms: the CPUs are busy)"
     assert stops.pauses(4000, "python", busy, 2.0) == "(pauses the process for at most 4 s, at most 2 s: no native library, the CPUs are busy)"
     assert (stops.paused(11.8, 1), stops.paused(250, 3)) == ("paused 12 ms", "paused 0.2 s (the longest of 3 pauses)")
-    assert "--max-stop 8" in stops.next_step(5000, "c", 2) and "C kernel" not in stops.next_step(5000, "c", 2)
-    assert "C kernel" in stops.next_step(5000, "python", 2) and "--max-stop" not in stops.next_step(600_000, "python", 2)
+    assert "--max-stop 8" in stops.next_step(5000, "c", 2) and "native library" not in stops.next_step(5000, "c", 2)
+    assert "native library" in stops.next_step(5000, "python", 2) and "--max-stop" not in stops.next_step(600_000, "python", 2)
 
 
 def test_each_command_that_reads_a_process_says_what() -> None:
