@@ -21,7 +21,7 @@ def test_what_follows_pointers_is_refused(lasting: Lasting, kind: str, words: st
     process = lasting.of(kind, Stage.start, "recorder", "2", "100", "5")
     outcome = alone(process.target(kind), *words.split(), env=PYTHON)
     assert (outcome.code, outcome.stdout) == (1, b"") and outcome.stderr.count("\n") == 1
-    assert "C kernel" in outcome.stderr and "compiler" in outcome.stderr
+    assert "native library" in outcome.stderr and "compiler" in outcome.stderr
     if not words.startswith("export"):
         envelope = json.loads(alone(process.target(kind), *words.split(), "--json", env=PYTHON).stdout)
         assert envelope["error"]["code"] == "kernel-missing" and envelope["target"]["stopped_ms"] is None
@@ -44,7 +44,7 @@ def test_what_has_parts_says_which_are_missing(lasting: Lasting, core: str, tmp_
     """report --deep and a snapshot have what does not need it."""
     process = lasting.of(core, Stage.start, "recorder", "2", "100", "5")
     problems = alone(process.target(core), "report", "--deep", "--json", env=PYTHON).envelope["problems"]
-    assert ["C kernel" in one["what"] for one in problems if one["code"] == "no-answer"] == [True]
+    assert ["native library" in one["what"] for one in problems if one["code"] == "no-answer"] == [True]
     look = str(tmp_path_factory.mktemp("look") / "look")
     assert alone(process.target(core), "snapshot", look, env=PYTHON).code == 0
     for words in ("arenas", "report"):
