@@ -89,10 +89,11 @@ def answers(target: Sequence[str], commands: Sequence[str]) -> Dict[str, Any]:
         words = [sys.executable, "-m", "gdbheapx.cli", *target, *command.split(), "--json"]
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=str(ROOT)))
         try:
-            envelope = json.loads(doorless(done.stdout))  # each reader has the core and its files at paths of its own
+            envelope = json.loads(done.stdout)
         except ValueError:
             envelope = {"data": None, "problems": []}
-        by_words[command] = {"code": done.returncode, "data": envelope["data"], "problems": envelope["problems"], "stderr": done.stderr}
+        data = json.loads(doorless(json.dumps(envelope["data"])))  # each reader has the core and its files at paths of its own
+        by_words[command] = {"code": done.returncode, "data": data, "problems": envelope["problems"], "stderr": done.stderr}
     return by_words
 
 
