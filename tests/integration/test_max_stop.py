@@ -73,8 +73,11 @@ def test_predicted_and_measured(lasting: Lasting, live: str) -> None:
     process = lasting.of(live, Stage.start, *BIG)
     looks = [alone(process.target(live), "leaks", "--json", "--max-stop", "60").envelope["target"] for _ in range(TRIES)]
     stopped_ms, predicted_ms = min((look["stopped_ms"], look["predicted_stop_ms"]) for look in looks)  # least disturbed by others
-    is_busy = os.getloadavg()[0] > (os.cpu_count() or 1) / 2  # on a machine at work: tests/wild/test_predicted_stops.py
-    assert predicted_ms > 0 and (is_busy or stopped_ms / 6 < predicted_ms < stopped_ms * 6)
+    is_busy = os.getloadavg()[0] > (os.cpu_count() or 1) / 2
+    if is_busy:  # others take turns with it: only whether it is of that size; its bounds there: tests/wild/test_predicted_stops.py
+        assert 0 < stopped_ms <= predicted_ms * 10 + 1000
+    else:
+        assert stopped_ms <= predicted_ms * 1.5 + TOLERANCE_MS and predicted_ms < stopped_ms * 6
     core = alone(process.target("core"), "arenas", "--json").envelope["target"]
     assert core["predicted_stop_ms"] is None and core["stopped_ms"] is None
 
