@@ -1,0 +1,694 @@
+/* Containers, and who holds each. What decides is not how many elements a pointer leads to, but that it leads to one that comes first in the
+   order of the container's own links: a head, a root, a table of chains. All other pointers to elements belong to users.
+
+   The fields of a group that lead to different elements are put together to systems, such as next, previous, or left and right. In each
+   system an element that none of its fields leads to is a first; who points to firsts from where nine of ten elements are reached owns
+   the container. Where several do, those lead that a first leads back to, that hold both ends, or that are tables. */
+#include "containers.h"
+#include "linked.h"
+#include "tally.h"
+
+#include <stdlib.h>
+
+#define LEAST_MEMBERS 8u
+#define LEAST_ALIKE 3u                  /* of one size, where links lead back */
+#define MOST_SYSTEMS 8u
+#define OWNING_PERCENT 90u              /* of the elements that the firsts reach which an owner points to */
+#define SEVERAL_PERCENT 50u
+#define TABLE_SHARE 4u                  /* a table points to one of so many elements */
+#define LEAST_TABLE 16u
+
+struct system {
+    uint16_t fields;                    /* one bit each */
+    uint32_t firsts, deepest;
+    uint32_t leaf_least, leaf_most;     /* depths */
+    uint8_t has_two_below;
+};
+
+/* Who points into the group from outside. */
+struct holder {
+    uint32_t node, first, pointers;     /* of outer[] */
+    uint32_t reached;                   /* elements, by its best system */
+    uint32_t to_firsts;                 /* pointers */
+    uint16_t systems;                   /* one bit for each of which it has a first */
+    uint8_t is_led_back, is_table, is_stack, is_local, is_request;
+};
+
+struct search {
+    const struct graph *graph;
+    const uint16_t *inside;
+    struct linked linked;
+    uint32_t weak_from, locals_from;
+    struct containers *found;
+    struct outer *outer;                /* by group */
+    uint32_t *outer_from;               /* by group; one more */
+    uint32_t *label;                    /* by block: in the system at hand its first's place in sizes + 1 */
+    uint32_t *sizes, *stack, *seen;     /* by place of a first; nodes */
+    uint32_t scratch_room;
+    struct holder *holders;
+    uint32_t holder_room;
+    struct system systems[MOST_SYSTEMS];
+    unsigned system_count;
+};
+
+/* ---- outside ---- */
+
+static uint32_t group_at(const struct search *search, uint32_t node)
+{
+    return node < search->graph->index.blocks ? search->linked.of[node] : 0;
+}
+
+/* Pointers from elsewhere to each group, by source: once they are counted, once listed. */
+static int list_outer(struct search *search)
+{
+    const struct graph *graph = search->graph;
+    const uint32_t count = search->linked.count;
+    search->outer_from = lazy_alloc(((size_t) count + 2) * sizeof *search->outer_from);
+    for (int is_counting = 1; search->outer_from && is_counting >= 0; is_counting--) {
+        for (uint32_t node = 0; node < graph->nodes; node++)
+            for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+                if (edge + AHEAD < graph->edges)
+                    __builtin_prefetch(&search->linked.of[EDGE_ID(graph->to[edge + AHEAD])]);
+                const uint32_t group = group_at(search, EDGE_ID(graph->to[edge]));
+                if (!group || group_at(search, node) == group || is_loose(graph, edge))
+                    continue;
+                if (is_counting)
+                    search->outer_from[group + 1]++;
+                else
+                    search->outer[search->outer_from[group]++] = (struct outer) {node, edge};
+            }
+        if (!is_counting)
+            break;
+        for (uint32_t i = 1; i <= count + 1; i++)
+            search->outer_from[i] += search->outer_from[i - 1];
+        search->outer = dense_alloc(((size_t) search->outer_from[count + 1] + 1) * sizeof *search->outer);
+        if (!search->outer)
+            return 0;
+    }
+    return search->outer_from != NULL;   /* outer_from[g] is now where group g's end: those of number g - 1 end there */
+}
+
+/* ---- systems ---- */
+
+static void find_systems(struct search *search, const struct cluster *group)
+{
+    uint32_t both[MOST_LINK_FIELDS][MOST_LINK_FIELDS] = {{0}};
+    for (uint32_t i = 0; i < group->members; i++) {
+        const uint16_t hit = search->linked.hit[search->linked.order[group->first + i]];
+        for (unsigned one = 0; hit >> one; one++)
+            for (unsigned other = one + 1; hit >> one & 1 && hit >> other; other++)
+                both[one][other] += hit >> other & 1;
+    }
+    search->system_count = 0;
+    uint16_t taken = 0;
+    for (unsigned one = 0; one < group->field_count && search->system_count < MOST_SYSTEMS; one++) {
+        if (!group->fields[one].is_injective || taken >> one & 1)
+            continue;
+        uint16_t fields = (uint16_t) (1u << one);
+        for (unsigned other = one + 1; other < group->field_count; other++) {
+            int fits = group->fields[other].is_injective && !(taken >> other & 1);
+            for (unsigned in = one; in < other && fits; in++) {
+                const uint32_t a = group->fields[in].targets, b = group->fields[other].targets;
+                fits = !(fields >> in & 1) || 20 * (uint64_t) both[in][other] <= (a < b ? a : b);
+            }
+            fields |= fits ? (uint16_t) (1u << other) : 0;
+        }
+        taken |= fields;
+        search->systems[search->system_count++] = (struct system) {.fields = fields};
+    }
+}
+
+/* Walks a system's trees from their firsts: each element gets its tree's label; elements in the order that they are met in `met`. Returns how
+   many are reached. */
+static uint32_t walk_system(struct search *search, const struct cluster *group, struct system *system, uint32_t *met)
+{
+    const struct graph *graph = search->graph;
+    const uint32_t number = search->linked.of[search->linked.order[group->first]];
+    uint32_t count = 0;
+    system->firsts = system->deepest = system->leaf_most = system->has_two_below = 0;
+    system->leaf_least = UINT32_MAX;
+    for (uint32_t i = 0; i < group->members; i++)
+        search->label[search->linked.order[group->first + i]] = 0;
+    for (uint32_t i = 0; i < group->members; i++) {
+        const uint32_t first = search->linked.order[group->first + i];
+        if (search->linked.hit[first] & system->fields)
+            continue;
+        uint32_t depth = 0;
+        const uint32_t label = ++system->firsts, before = count;
+        search->stack[depth++] = first;
+        search->label[first] = label;
+        while (depth) {
+            const uint32_t node = search->stack[--depth];
+            uint32_t below = 0;
+            met[count++] = node;
+            for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+                const uint32_t target = EDGE_ID(graph->to[edge]);
+                if (group_at(search, target) != number || search->label[target])
+                    continue;
+                const int field = field_in(graph, search->inside, group, edge);
+                if (field < 0 || !(system->fields >> field & 1))
+                    continue;
+                search->label[target] = label;
+                search->stack[depth++] = target;
+                below++;
+            }
+            system->has_two_below |= below > 1;
+        }
+        search->sizes[label - 1] = count - before;
+    }
+    return count;
+}
+
+/* How deep its trees are, and whether all leaves are alike: level by level. */
+static void measure_depth(struct search *search, const struct cluster *group, struct system *system, uint32_t *queue)
+{
+    const struct graph *graph = search->graph;
+    const uint32_t number = search->linked.of[search->linked.order[group->first]];
+    uint32_t end = 0, next = 0, level = 0;
+    for (uint32_t i = 0; i < group->members; i++) {
+        const uint32_t node = search->linked.order[group->first + i];
+        search->label[node] = !(search->linked.hit[node] & system->fields);
+        if (search->label[node])
+            queue[end++] = node;
+    }
+    for (uint32_t last = end; next < end; last = end, level++)
+        for (; next < last; next++) {
+            const uint32_t before = end, node = queue[next];
+            for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+                const uint32_t target = EDGE_ID(graph->to[edge]);
+                const int field = group_at(search, target) == number && !search->label[target]
+                                  ? field_in(graph, search->inside, group, edge) : -1;
+                if (field < 0 || !(system->fields >> field & 1))
+                    continue;
+                search->label[target] = 1;
+                queue[end++] = target;
+            }
+            if (end == before) {
+                system->leaf_least = level < system->leaf_least ? level : system->leaf_least;
+                system->leaf_most = level;
+            }
+            system->deepest = level;
+        }
+}
+
+static unsigned bits_of(uint16_t bits)
+{
+    unsigned count = 0;
+    for (; bits; bits &= (uint16_t) (bits - 1))
+        count++;
+    return count;
+}
+
+/* Elements that know what they are part of, in no search tree: each belongs to its parent, and all of them are no container. */
+static int is_object_tree(struct search *search, const struct cluster *group, uint32_t *queue)
+{
+    struct system *down = NULL;
+    int has_parents = 0;
+    for (unsigned i = 0; i < group->field_count; i++)
+        has_parents |= !group->fields[i].is_injective;
+    for (unsigned i = 0; i < search->system_count; i++)
+        if (bits_of(search->systems[i].fields) > 1 && (!down || bits_of(search->systems[i].fields) > bits_of(down->fields)))
+            down = &search->systems[i];
+    if (!down) {
+        down = has_parents && search->system_count ? &search->systems[0] : NULL;
+        if (!down)
+            return 0;
+    }
+    walk_system(search, group, down, queue);
+    if (!has_parents && down->firsts != 1)
+        return 0;
+    measure_depth(search, group, down, queue);
+    uint32_t power = 0;
+    while (group->members >> power)
+        power++;
+    const int is_search_tree = bits_of(down->fields) == 2 && down->deepest <= 2 * power + 3;
+    return !is_search_tree && down->leaf_least != down->leaf_most && (has_parents || down->has_two_below);
+}
+
+/* ---- holders ---- */
+
+static uint32_t outer_begin(const struct search *search, uint32_t number)
+{
+    return search->outer_from[number - 1];
+}
+
+static int find_holders(struct search *search, uint32_t number, uint32_t *count)
+{
+    const uint32_t end = search->outer_from[number];
+    *count = 0;
+    for (uint32_t at = outer_begin(search, number); at < end; at++) {
+        const uint32_t node = search->outer[at].node;
+        if (*count && search->holders[*count - 1].node == node) {
+            search->holders[*count - 1].pointers++;
+            continue;
+        }
+        if (*count == search->holder_room) {
+            const uint32_t room = search->holder_room ? 2 * search->holder_room : 1024;
+            struct holder *more = realloc(search->holders, room * sizeof *more);
+            if (!more)
+                return 0;
+            search->holders = more;
+            search->holder_room = room;
+        }
+        const int is_root = node >= search->locals_from;
+        search->holders[(*count)++] = (struct holder) {.node = node, .first = at, .pointers = 1,
+            .is_stack = node >= search->weak_from, .is_local = (uint8_t) is_root};
+    }
+    return 1;
+}
+
+/* By one system: what each holder's firsts reach. */
+static void reach_by(struct search *search, const struct cluster *group, unsigned system, uint32_t count)
+{
+    const struct graph *graph = search->graph;
+    const uint16_t fields = search->systems[system].fields;
+    memset(search->seen, 0, (size_t) search->systems[system].firsts * sizeof *search->seen);
+    for (uint32_t i = 0; i < count; i++) {
+        struct holder *holder = &search->holders[i];
+        uint32_t reached = 0, to_firsts = 0;
+        for (uint32_t at = holder->first; at < holder->first + holder->pointers; at++) {
+            const uint32_t target = EDGE_ID(graph->to[search->outer[at].edge]);
+            if (search->linked.hit[target] & fields)
+                continue;
+            const uint32_t label = search->label[target] - 1;
+            to_firsts++;
+            if (search->seen[label] != i + 1) {
+                search->seen[label] = i + 1;
+                reached += search->sizes[label];
+            }
+            for (uint32_t edge = graph->offsets[target]; edge < graph->offsets[target + 1] && !holder->is_led_back; edge++)
+                holder->is_led_back = EDGE_ID(graph->to[edge]) == holder->node && slot_of(graph, edge) < MOST_LINK_SLOT;
+        }
+        holder->systems |= to_firsts ? (uint16_t) (1u << system) : 0;
+        holder->to_firsts = to_firsts > holder->to_firsts ? to_firsts : holder->to_firsts;
+        holder->reached = reached > holder->reached ? reached : holder->reached;
+        holder->is_table = holder->pointers >= LEAST_MEMBERS && holder->pointers * (uint64_t) TABLE_SHARE >= group->members;
+    }
+}
+
+/* A pointer at the same place of several blocks of this size leads to members: requests have that, and iterators. */
+static int mark_requests(struct search *search, uint32_t count)
+{
+    struct tally places;
+    int done = tally_open(&places, 64);
+    for (int is_counting = 1; is_counting >= 0 && done; is_counting--)
+        for (uint32_t i = 0; i < count && done; i++) {
+            struct holder *holder = &search->holders[i];
+            for (uint32_t at = holder->first; at < holder->first + holder->pointers && holder->node < search->graph->index.blocks; at++) {
+                const uint64_t key = (index_size(&search->graph->index, holder->node) << 24 | slot_of(search->graph, search->outer[at].edge)) + 1;
+                uint32_t *times = is_counting ? tally_at(&places, key) : tally_find(&places, key);
+                done = times != NULL;
+                if (done && is_counting)
+                    *times += at == holder->first || slot_of(search->graph, search->outer[at - 1].edge) != slot_of(search->graph, search->outer[at].edge);
+                else if (done)
+                    holder->is_request |= *times > 1;
+            }
+        }
+    tally_close(&places);
+    return done;
+}
+
+/* ---- who owns ---- */
+
+typedef int (*trait)(const struct holder *holder);
+
+static int has_role(const struct holder *holder)
+{
+    return holder->is_led_back || holder->is_table || (holder->systems & (holder->systems - 1));
+}
+
+static int is_pure(const struct holder *holder)
+{
+    return 2 * holder->to_firsts >= holder->pointers;
+}
+
+static int is_single(const struct holder *holder)
+{
+    return !holder->is_request;
+}
+
+static int is_lasting(const struct holder *holder)
+{
+    return !holder->is_stack;
+}
+
+static int is_global(const struct holder *holder)
+{
+    return !holder->is_local;
+}
+
+/* Keeps of the owners those that have it, if some have. */
+static uint32_t prefer(const struct holder *holders, uint32_t *owners, uint32_t count, trait has)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++)
+        kept += (uint32_t) (has(&holders[owners[i]]) != 0);
+    if (!kept || kept == count)
+        return count;
+    kept = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (has(&holders[owners[i]]))
+            owners[kept++] = owners[i];
+    return kept;
+}
+
+/* Of those that reach enough. `owners`: room for all holders. */
+static uint32_t find_owners(const struct search *search, const struct cluster *group, uint32_t holder_count, uint32_t *owners, uint8_t *sure)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < holder_count; i++)
+        if (search->holders[i].reached && 100 * (uint64_t) search->holders[i].reached >= OWNING_PERCENT * (uint64_t) group->members)
+            owners[count++] = i;
+    const uint32_t all = count;
+    static const trait ROLES[] = {is_global, has_role, is_pure, is_single, is_lasting};
+    for (unsigned i = 0; i < sizeof ROLES / sizeof *ROLES; i++)
+        count = prefer(search->holders, owners, count, ROLES[i]);
+    *sure = count > 1 ? SURE_SHARED : all > 1 ? SURE_LIKELY : SURE_CERTAIN;
+    return count;
+}
+
+/* Of a ring, which has no first: who has one pointer, to an element that lacks what nine of ten have; else who has one. */
+static uint32_t find_ring_owners(const struct search *search, const struct cluster *group, uint32_t holder_count, uint32_t *owners, uint8_t *sure)
+{
+    const struct graph *graph = search->graph;
+    uint64_t edges = 0;
+    for (uint32_t i = 0; i < group->members; i++) {
+        const uint32_t node = search->linked.order[group->first + i];
+        edges += graph->offsets[node + 1] - graph->offsets[node];
+    }
+    uint32_t count = 0, dummies = 0;
+    for (int is_dummy = 1; is_dummy >= 0 && !count; is_dummy--)
+        for (uint32_t i = 0; i < holder_count; i++) {
+            const struct holder *holder = &search->holders[i];
+            const uint32_t target = EDGE_ID(graph->to[search->outer[holder->first].edge]);
+            const uint64_t here = graph->offsets[target + 1] - graph->offsets[target];
+            if (holder->is_stack || (!is_dummy && holder->pointers > 1) || (is_dummy && 10 * here * group->members > 9 * edges - here))
+                continue;
+            owners[count++] = i;
+            dummies += (uint32_t) is_dummy;
+        }
+    count = prefer(search->holders, owners, count, is_global);
+    count = prefer(search->holders, owners, count, is_single);
+    *sure = count == 1 && dummies ? SURE_LIKELY : SURE_GUESS;
+    return count;
+}
+
+/* ---- making them ---- */
+
+static struct container *new_container(struct containers *found)
+{
+    if (found->count == found->room) {
+        const uint32_t room = found->room ? 2 * found->room : 256;
+        struct container *more = realloc(found->all, room * sizeof *more);
+        if (!more)
+            return NULL;
+        found->all = more;
+        found->room = room;
+    }
+    struct container *container = &found->all[found->count++];
+    memset(container, 0, sizeof *container);
+    container->first = found->ordered;
+    container->first_entry = found->entry_count;
+    return container;
+}
+
+static int add_entry(struct containers *found, struct container *container, struct outer outer)
+{
+    if (found->entry_count == found->entry_room) {
+        const uint32_t room = found->entry_room ? 2 * found->entry_room : 256;
+        struct outer *more = realloc(found->entry_edges, room * sizeof *more);
+        if (!more)
+            return 0;
+        found->entry_edges = more;
+        found->entry_room = room;
+    }
+    found->entry_edges[found->entry_count++] = outer;
+    container->entries++;
+    return 1;
+}
+
+static void add_member(struct containers *found, uint32_t node)
+{
+    found->order[found->ordered++] = node;
+    found->of[node] = found->count;
+    found->all[found->count - 1].members++;
+}
+
+static uint8_t shape_of(const struct search *search, const struct cluster *group, const uint32_t *owners, uint32_t owner_count)
+{
+    unsigned several = 0, nested = 0;
+    int has_table = 0;
+    for (unsigned i = 0; i < search->system_count; i++) {
+        several |= bits_of(search->systems[i].fields) > 1 && search->systems[i].has_two_below;
+        nested += search->systems[i].firsts > group->members / 8 && bits_of(search->systems[i].fields) == 1;
+    }
+    for (uint32_t i = 0; i < owner_count; i++)
+        has_table |= search->holders[owners[i]].is_table;
+    if (has_table)
+        return search->system_count > 2 ? SHAPE_LRU : SHAPE_HASH_TABLE;
+    return several ? SHAPE_TREE : nested > 1 && search->system_count > 3 ? SHAPE_SKIP_LIST : SHAPE_LIST;
+}
+
+/* One container of the whole group. */
+static int make_whole(struct search *search, const struct cluster *group, const uint32_t *owners, uint32_t owner_count, uint8_t sure,
+                      const uint32_t *met, uint32_t met_count)
+{
+    struct containers *found = search->found;
+    const uint32_t number = search->linked.of[search->linked.order[group->first]];
+    struct container *container = new_container(found);
+    if (!container)
+        return 0;
+    container->element_bytes = group->element_bytes;
+    container->sure = sure;
+    container->shape = shape_of(search, group, owners, owner_count);
+    for (uint32_t i = 0; i < owner_count; i++) {
+        const struct holder *holder = &search->holders[owners[i]];
+        uint32_t best = holder->first;
+        for (uint32_t at = holder->first; at < holder->first + holder->pointers; at++)
+            if (!(search->linked.hit[EDGE_ID(search->graph->to[search->outer[at].edge])] & search->systems[0].fields)) {
+                best = at;
+                break;
+            }
+        if (!add_entry(found, container, search->outer[best]))
+            return 0;
+    }
+    for (uint32_t i = 0; i < met_count; i++)
+        if (search->linked.of[met[i]] == number && !found->of[met[i]])
+            add_member(found, met[i]);
+    for (uint32_t i = 0; i < group->members; i++)
+        if (!found->of[search->linked.order[group->first + i]])
+            add_member(found, search->linked.order[group->first + i]);
+    return 1;
+}
+
+/* Better: led back to, a table, more pointers. */
+static int is_better(const struct holder *one, const struct holder *other)
+{
+    if (one->is_stack != other->is_stack)
+        return !one->is_stack;
+    if (one->is_request != other->is_request)
+        return !one->is_request;
+    if (has_role(one) != has_role(other))
+        return has_role(one);
+    return one->pointers > other->pointers;
+}
+
+/* Several lists that something connects: each first's tree goes to who holds the first. Returns 0 for no memory, 1, or 2: too few have a
+   holder. `labels` are those of the system. */
+static int make_parts(struct search *search, const struct cluster *group, const struct system *system, uint32_t holder_count,
+                      const uint32_t *met, uint32_t met_count)
+{
+    const struct graph *graph = search->graph;
+    struct containers *found = search->found;
+    uint64_t held = 0;
+    memset(search->seen, 0, (size_t) system->firsts * sizeof *search->seen);
+    for (uint32_t i = 0; i < holder_count; i++) {
+        const struct holder *holder = &search->holders[i];
+        for (uint32_t at = holder->first; at < holder->first + holder->pointers; at++) {
+            const uint32_t target = EDGE_ID(graph->to[search->outer[at].edge]);
+            if (search->linked.hit[target] & system->fields)
+                continue;
+            uint32_t *best = &search->seen[search->label[target] - 1];
+            held += *best ? 0 : search->sizes[search->label[target] - 1];
+            if (!*best || is_better(holder, &search->holders[*best - 1]))
+                *best = i + 1;
+        }
+    }
+    if (100 * held < SEVERAL_PERCENT * (uint64_t) group->members)
+        return 2;
+    uint32_t *heads = search->stack, *next = search->stack + system->firsts;    /* by holder its trees; by tree the next */
+    memset(heads, 0, (size_t) holder_count * sizeof *heads);
+    next = search->stack + holder_count;
+    for (uint32_t first = system->firsts; first-- > 0;)
+        if (search->seen[first]) {
+            next[first] = heads[search->seen[first] - 1];
+            heads[search->seen[first] - 1] = first + 1;
+        }
+    uint32_t place = 0;                 /* where each tree begins in met[] */
+    for (uint32_t first = 0; first < system->firsts; first++) {
+        const uint32_t size = search->sizes[first];
+        search->sizes[first] = place;
+        place += size;
+    }
+    for (uint32_t i = 0; i < holder_count; i++) {
+        if (!heads[i])
+            continue;
+        struct container *container = new_container(found);
+        if (!container || !add_entry(found, container, search->outer[search->holders[i].first]))
+            return 0;
+        container->element_bytes = group->element_bytes;
+        container->sure = SURE_LIKELY;
+        container->shape = search->holders[i].is_table ? SHAPE_HASH_TABLE : system->has_two_below ? SHAPE_TREE : SHAPE_LIST;
+        for (uint32_t first = heads[i]; first; first = next[first - 1]) {
+            const uint32_t end = first < system->firsts ? search->sizes[first] : met_count;
+            for (uint32_t at = search->sizes[first - 1]; at < end; at++)
+                add_member(found, met[at]);
+        }
+    }
+    return 1;
+}
+
+static int has_room(struct search *search, uint32_t members, uint32_t holders)
+{
+    const uint64_t need = 2 * (uint64_t) members + holders + 16;
+    if (need <= search->scratch_room)
+        return 1;
+    const uint32_t room = (uint32_t) (need + need / 2);
+    uint32_t **all[] = {&search->sizes, &search->stack, &search->seen};
+    for (unsigned i = 0; i < 3; i++) {
+        free(*all[i]);
+        *all[i] = malloc((size_t) room * sizeof **all[i]);
+    }
+    search->scratch_room = room;
+    return search->sizes && search->stack && search->seen;
+}
+
+static int is_large_enough(const struct cluster *group)
+{
+    int is_mutual = 0;
+    for (unsigned i = 0; i < group->field_count; i++)
+        is_mutual |= 5 * (uint64_t) group->fields[i].mutual >= 4 * (uint64_t) group->fields[i].edges;
+    return group->field_count && (group->members >= LEAST_MEMBERS || (group->members >= LEAST_ALIKE && group->element_bytes && is_mutual));
+}
+
+/* A few blocks that others lead to by the same field are no list of their own. */
+static int is_apart(const struct search *search, uint32_t number)
+{
+    const struct cluster *group = &search->linked.groups[number - 1];
+    for (uint32_t at = outer_begin(search, number); group->members < LEAST_MEMBERS && at < search->outer_from[number]; at++)
+        if (search->outer[at].node < search->graph->index.blocks
+            && field_in(search->graph, search->inside, group, search->outer[at].edge) >= 0)
+            return 0;
+    return 1;
+}
+
+/* 0: no memory. */
+static int settle_group(struct search *search, uint32_t number, uint32_t *met)
+{
+    const struct cluster *group = &search->linked.groups[number - 1];
+    uint32_t holder_count, best = 0, most = 0;
+    uint8_t sure;
+    if (!find_holders(search, number, &holder_count) || !has_room(search, group->members, holder_count))
+        return 0;
+    find_systems(search, group);
+    if (is_object_tree(search, group, met))
+        return 1;
+    for (unsigned i = 0; i < search->system_count; i++) {
+        const uint32_t count = walk_system(search, group, &search->systems[i], met);
+        reach_by(search, group, i, holder_count);
+        if (count > most) {
+            most = count;
+            best = i;
+        }
+    }
+    if (!mark_requests(search, holder_count))
+        return 0;
+    uint32_t *owners = malloc(((size_t) holder_count + 1) * sizeof *owners);
+    if (!owners)
+        return 0;
+    uint32_t owner_count = find_owners(search, group, holder_count, owners, &sure);
+    uint32_t count = search->system_count ? walk_system(search, group, &search->systems[best], met) : 0;
+    int done = 2;
+    if (!owner_count && search->system_count && 2 * count >= group->members)
+        done = make_parts(search, group, &search->systems[best], holder_count, met, count);
+    else if (!owner_count)
+        owner_count = find_ring_owners(search, group, holder_count, owners, &sure);
+    if (done == 2 && !owner_count) {    /* nobody knows: who points into it holds it */
+        for (; owner_count < holder_count; owner_count++)
+            owners[owner_count] = owner_count;
+        owner_count = prefer(search->holders, owners, owner_count, is_lasting);
+        owner_count = prefer(search->holders, owners, owner_count, is_global);
+        sure = owner_count > 1 ? SURE_SHARED : SURE_GUESS;
+    }
+    if (done == 2)
+        done = make_whole(search, group, owners, owner_count, sure, met, count);
+    free(owners);
+    return done;
+}
+
+static int settle_groups(struct search *search)
+{
+    uint32_t *met = lazy_alloc((size_t) search->graph->index.blocks * sizeof *met + 8);
+    int done = met != NULL;
+    for (uint32_t number = 1; number <= search->linked.count && done; number++)
+        if (is_large_enough(&search->linked.groups[number - 1]) && is_apart(search, number))
+            done = settle_group(search, number, met);
+    lazy_free(met, (size_t) search->graph->index.blocks * sizeof *met + 8);
+    return done;
+}
+
+/* Edges between members of one container by its fields, and how many others lead in. */
+static void mark_links(struct search *search)
+{
+    const struct graph *graph = search->graph;
+    struct containers *found = search->found;
+    for (uint32_t node = 0; node < graph->index.blocks; node++)
+        for (uint32_t edge = found->of[node] ? graph->offsets[node] : UINT32_MAX; edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            if (target < graph->index.blocks && found->of[target] == found->of[node] && target != node)
+                found->is_link[edge >> 3] |= (uint8_t) (1u << (edge & 7));
+        }
+}
+
+int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t weak_from, uint32_t locals_from, struct containers *found)
+{
+    struct search search = {.graph = graph, .inside = inside, .weak_from = weak_from, .locals_from = locals_from, .found = found};
+    const size_t blocks = (size_t) graph->index.blocks;
+    memset(found, 0, sizeof *found);
+    found->blocks = graph->index.blocks;
+    found->edges = graph->edges;
+    if (!graph->all_slots || !blocks)
+        return 1;
+    found->of = lazy_alloc(blocks * 4 + 8);
+    found->order = lazy_alloc(blocks * 4 + 8);
+    found->is_link = lazy_alloc((size_t) graph->edges / 8 + 1);
+    search.label = lazy_alloc(blocks * 4 + 8);
+    int done = found->of && found->order && found->is_link && search.label && linked_find(graph, inside, &search.linked);
+    done = done && list_outer(&search) && settle_groups(&search);
+    if (done)
+        mark_links(&search);
+    if (search.outer)
+        lazy_free(search.outer, ((size_t) search.outer_from[search.linked.count + 1] + 1) * sizeof *search.outer);
+    if (search.outer_from)
+        lazy_free(search.outer_from, ((size_t) search.linked.count + 2) * sizeof *search.outer_from);
+    lazy_free(search.label, blocks * 4 + 8);
+    free(search.sizes);
+    free(search.stack);
+    free(search.seen);
+    free(search.holders);
+    linked_close(&search.linked);
+    return done;
+}
+
+void containers_close(struct containers *containers)
+{
+    const size_t blocks = (size_t) containers->blocks;
+    free(containers->all);
+    free(containers->entry_edges);
+    if (containers->of)
+        lazy_free(containers->of, blocks * 4 + 8);
+    if (containers->order)
+        lazy_free(containers->order, blocks * 4 + 8);
+    if (containers->is_link)
+        lazy_free(containers->is_link, (size_t) containers->edges / 8 + 1);
+}

@@ -1,0 +1,41 @@
+/* Containers: blocks that links of their own hold together, or a table, and the pointer by which each is held. */
+#ifndef HEAPX_CONTAINERS_H
+#define HEAPX_CONTAINERS_H
+
+#include "graph.h"
+
+enum container_shape { SHAPE_LIST, SHAPE_TREE, SHAPE_HASH_TABLE, SHAPE_SKIP_LIST, SHAPE_ARRAY, SHAPE_LRU };
+enum container_sure { SURE_CERTAIN, SURE_LIKELY, SURE_GUESS, SURE_SHARED };
+
+struct container {
+    uint32_t first, members;            /* order[first] on: in the order of its links */
+    uint32_t first_entry, entries;      /* of entry_edges */
+    uint32_t element_bytes;             /* usable; 0: of several sizes */
+    uint32_t users;                     /* pointers to members that own nothing */
+    uint32_t used_members;              /* that these lead to */
+    uint8_t shape, sure;                /* container_shape, container_sure */
+};
+
+/* A pointer from outside to a member. */
+struct outer {
+    uint32_t node, edge;
+};
+
+struct containers {
+    struct container *all;
+    uint32_t count, room;
+    uint32_t *of;                       /* by block its container's number + 1; 0: none */
+    uint32_t *order;
+    uint32_t ordered;                   /* of order */
+    struct outer *entry_edges;
+    uint32_t entry_count, entry_room;
+    uint8_t *is_link;                   /* one bit an edge: between members, by one of the fields that make a container */
+    uint64_t blocks, edges;
+};
+
+/* Roots: variables from roots_from, thread-local ones from locals_from, stacks and registers from weak_from until weak_until; `inside`: by
+   edge the offset in its target, in words. Without slots there are none. 0: no memory. */
+int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t weak_from, uint32_t locals_from, struct containers *found);
+void containers_close(struct containers *containers);
+
+#endif

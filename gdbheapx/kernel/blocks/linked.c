@@ -1,0 +1,471 @@
+/* Links and what they hold together. A field is a word of blocks of one size that leads so far inside blocks of that size. It is a link
+   where the same word of the target often leads on to a third such block. Elements of several sizes are told by strands: many blocks in a
+   row by one word. What is linked is one group; then each group keeps the fields that lead to different blocks, or back to who leads. */
+#include "linked.h"
+#include "tally.h"
+
+#include <stdlib.h>
+
+#define LEAST_GOING_ON 4u
+#define LEAST_SHARE 20u                 /* one of so many edges of a field goes on, */
+#define LEAST_OF_KIND 50u               /* and one of so many edges between the like is the field's */
+#define STRAND 16u                      /* blocks in a row */
+#define LEAST_MUTUAL 32u                /* edges between blocks of several sizes, of which four in five lead back */
+#define ANY_SIZE (UINT64_C(1) << 63)
+#define OF_KIND 0xffffu                 /* in place of a slot: all edges between blocks of this size */
+
+struct field_sum {
+    uint32_t edges, going_on, mutual;
+};
+
+struct finder {
+    const struct graph *graph;
+    const uint16_t *inside;
+    struct tally numbers;               /* by field, its sum's number + 1 */
+    struct field_sum *sums;
+    uint32_t sum_count, sum_room;
+    uint8_t *goes_on, *in_strand;       /* one bit an edge */
+    uint32_t *above;                    /* by block, for joining */
+};
+
+static int bit_of(const uint8_t *bits, uint64_t at)
+{
+    return bits[at >> 3] >> (at & 7) & 1;
+}
+
+static void bit_set(uint8_t *bits, uint64_t at)
+{
+    bits[at >> 3] |= (uint8_t) (1u << (at & 7));
+}
+
+/* It may be a link: from a block to another one, by no word that a runtime tells of. */
+static int may_link(const struct finder *finder, uint32_t node, uint32_t edge)
+{
+    const struct graph *graph = finder->graph;
+    const uint32_t target = EDGE_ID(graph->to[edge]);
+    return target < graph->index.blocks && target != node && slot_of(graph, edge) < MOST_LINK_SLOT
+           && finder->inside[edge] < MOST_LINK_OFFSET && !is_loose(graph, edge) && !is_sure(graph, edge)
+           && index_size(&graph->index, target) <= MOST_LINK_SIZE;
+}
+
+static uint64_t field_key(const struct finder *finder, uint64_t size, uint32_t edge)
+{
+    return (size ? size << 32 : ANY_SIZE) | slot_of(finder->graph, edge) << 16 | finder->inside[edge];
+}
+
+static struct field_sum *sum_at(struct finder *finder, uint64_t key)
+{
+    uint32_t *number = tally_at(&finder->numbers, key);
+    if (!number)
+        return NULL;
+    if (!*number) {
+        if (finder->sum_count == finder->sum_room) {
+            const uint32_t room = finder->sum_room ? 2 * finder->sum_room : 1024;
+            struct field_sum *more = realloc(finder->sums, room * sizeof *more);
+            if (!more)
+                return NULL;
+            finder->sums = more;
+            finder->sum_room = room;
+        }
+        memset(&finder->sums[finder->sum_count], 0, sizeof *finder->sums);
+        *number = ++finder->sum_count;
+    }
+    return &finder->sums[*number - 1];
+}
+
+static const struct field_sum *sum_of(const struct finder *finder, uint64_t key)
+{
+    const uint32_t *number = tally_find(&finder->numbers, key);
+    return number ? &finder->sums[*number - 1] : NULL;
+}
+
+/* By the same word as the edge, from its target. */
+static uint32_t edge_on(const struct finder *finder, uint32_t edge)
+{
+    return edge_by_field(finder->graph, finder->inside, EDGE_ID(finder->graph->to[edge]), (uint32_t) slot_of(finder->graph, edge),
+                         finder->inside[edge]);
+}
+
+static int leads_to(const struct graph *graph, uint32_t node, uint32_t target)
+{
+    uint32_t edge = graph->offsets[node];
+    const uint32_t end = graph->offsets[node + 1], last = end - edge > 64 ? edge + 64 : end;
+    for (; edge < last; edge++)
+        if (EDGE_ID(graph->to[edge]) == target)
+            return 1;
+    return 0;
+}
+
+/* 0: no memory. */
+static int count_edge(struct finder *finder, uint32_t node, uint64_t size, uint32_t edge)
+{
+    const struct graph *graph = finder->graph;
+    const uint32_t target = EDGE_ID(graph->to[edge]), next = edge_on(finder, edge);
+    const uint64_t there = index_size(&graph->index, target);
+    const uint32_t third = next == UINT32_MAX ? NO_NODE : EDGE_ID(graph->to[next]);
+    const int goes_on = third < graph->index.blocks && third != target && third != node;
+    struct field_sum *sum = sum_at(finder, field_key(finder, there == size ? size : 0, edge));
+    if (!sum)
+        return 0;
+    sum->edges++;
+    if (goes_on) {
+        bit_set(finder->goes_on, edge);
+        sum->going_on += there != size || index_size(&graph->index, third) == size;
+    }
+    if (there != size && goes_on)
+        sum->mutual += leads_to(graph, target, node);
+    if (there != size)
+        return 1;
+    struct field_sum *all = sum_at(finder, size << 32 | OF_KIND << 16);
+    if (all)
+        all->edges++;
+    struct field_sum *any = all && goes_on ? sum_at(finder, field_key(finder, 0, edge)) : NULL;
+    if (any)
+        any->going_on++;
+    return all && (any || !goes_on);
+}
+
+static int count_edges(struct finder *finder)
+{
+    const struct graph *graph = finder->graph;
+    for (uint32_t node = 0; node < graph->index.blocks; node++) {
+        const uint64_t size = index_size(&graph->index, node);
+        if (size > MOST_LINK_SIZE)
+            continue;
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            if (edge + 2 * AHEAD < graph->edges) {
+                __builtin_prefetch(&graph->offsets[EDGE_ID(graph->to[edge + 2 * AHEAD])]);
+                __builtin_prefetch(&graph->to[graph->offsets[EDGE_ID(graph->to[edge + AHEAD])]]);
+            }
+            if (may_link(finder, node, edge) && !count_edge(finder, node, size, edge))
+                return 0;
+        }
+    }
+    return 1;
+}
+
+/* ---- joining ---- */
+
+static uint32_t top_of(uint32_t *above, uint32_t node)
+{
+    while (above[node] != node)
+        node = above[node] = above[above[node]];
+    return node;
+}
+
+static void join(uint32_t *above, uint32_t one, uint32_t other)
+{
+    one = top_of(above, one);
+    other = top_of(above, other);
+    above[one > other ? one : other] = one > other ? other : one;   /* the same for every order of edges */
+}
+
+/* The edge stands in a row of STRAND blocks by its word: all edges of the row that are looked at are marked. */
+static int is_strand(struct finder *finder, uint32_t edge)
+{
+    uint32_t row[STRAND], count = 0;
+    for (uint32_t at = edge; count < STRAND && at != UINT32_MAX && !bit_of(finder->in_strand, at); count++) {
+        row[count] = at;
+        at = edge_on(finder, at);
+        if (at == edge)                 /* a short ring */
+            return 0;
+        if (at != UINT32_MAX && bit_of(finder->in_strand, at)) {
+            count++;
+            break;
+        }
+        if (count + 1 < STRAND && at == UINT32_MAX)
+            return 0;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        bit_set(finder->in_strand, row[i]);
+    return 1;
+}
+
+static int is_link(struct finder *finder, uint64_t size, uint32_t edge)
+{
+    const uint64_t there = index_size(&finder->graph->index, EDGE_ID(finder->graph->to[edge]));
+    if (bit_of(finder->goes_on, edge) && there == size) {
+        const struct field_sum *sum = sum_of(finder, field_key(finder, size, edge)), *all = sum_of(finder, size << 32 | OF_KIND << 16);
+        if (sum->going_on >= LEAST_GOING_ON && sum->going_on * (uint64_t) LEAST_SHARE >= sum->edges
+            && sum->edges * (uint64_t) LEAST_OF_KIND >= all->edges)
+            return 1;
+    }
+    const struct field_sum *any = sum_of(finder, field_key(finder, 0, edge));
+    if (!any || any->going_on < STRAND)
+        return 0;
+    if (there != size && bit_of(finder->goes_on, edge) && any->mutual >= LEAST_MUTUAL && 5 * (uint64_t) any->mutual >= 4 * (uint64_t) any->edges)
+        return 1;
+    return bit_of(finder->in_strand, edge) || (bit_of(finder->goes_on, edge) && is_strand(finder, edge));
+}
+
+static void join_links(struct finder *finder)
+{
+    const struct graph *graph = finder->graph;
+    for (uint32_t node = 0; node < graph->index.blocks; node++)
+        finder->above[node] = node;
+    for (uint32_t node = 0; node < graph->index.blocks; node++) {
+        const uint64_t size = index_size(&graph->index, node);
+        for (uint32_t edge = size > MOST_LINK_SIZE ? UINT32_MAX : graph->offsets[node]; edge < graph->offsets[node + 1]; edge++)
+            if (may_link(finder, node, edge) && is_link(finder, size, edge))
+                join(finder->above, node, EDGE_ID(graph->to[edge]));
+    }
+}
+
+/* ---- groups ---- */
+
+/* Numbers what is joined, in order of the lowest blocks, and puts blocks in order. 0: no memory. */
+static int make_groups(const struct finder *finder, struct linked *linked)
+{
+    const uint32_t blocks = (uint32_t) finder->graph->index.blocks;
+    uint32_t *above = finder->above, count = 0, place = 0;
+    memset(linked->of, 0, (size_t) blocks * sizeof *linked->of);
+    for (uint32_t node = 0; node < blocks; node++)      /* the top of each group is its lowest block */
+        if (top_of(above, node) != node && !linked->of[above[node]])
+            linked->of[above[node]] = ++count;
+    if (count > linked->room) {
+        struct cluster *more = realloc(linked->groups, count * sizeof *more);
+        if (!more)
+            return 0;
+        linked->groups = more;
+        linked->room = count;
+    }
+    linked->count = count;
+    memset(linked->groups, 0, count * sizeof *linked->groups);
+    for (uint32_t node = 0; node < blocks; node++) {
+        linked->of[node] = linked->of[above[node]];
+        if (linked->of[node])
+            linked->groups[linked->of[node] - 1].members++;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        linked->groups[i].first = place;
+        place += linked->groups[i].members;
+        linked->groups[i].members = 0;
+    }
+    for (uint32_t node = 0; node < blocks; node++)
+        if (linked->of[node]) {
+            struct cluster *group = &linked->groups[linked->of[node] - 1];
+            const uint32_t size = (uint32_t) index_size(&finder->graph->index, node);
+            group->element_bytes = !group->members || group->element_bytes == size ? size : 0;
+            linked->order[group->first + group->members++] = node;
+        }
+    return 1;
+}
+
+/* Of the group's edges between members; NULL: it has no room for another field. */
+static struct link_field *field_of(const struct finder *finder, struct cluster *group, uint32_t edge)
+{
+    const int at = field_in(finder->graph, finder->inside, group, edge);
+    if (at >= 0)
+        return &group->fields[at];
+    if (group->field_count == MOST_LINK_FIELDS)
+        return NULL;
+    struct link_field *field = &group->fields[group->field_count++];
+    *field = (struct link_field) {(uint16_t) slot_of(finder->graph, edge), finder->inside[edge], 0, 0, 0, 0, 0};
+    return field;
+}
+
+static void count_fields(const struct finder *finder, struct linked *linked, struct cluster *group)
+{
+    const struct graph *graph = finder->graph;
+    const uint32_t number = linked->of[linked->order[group->first]];
+    for (uint32_t i = 0; i < group->members; i++) {
+        const uint32_t node = linked->order[group->first + i];
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            struct link_field *field;
+            if (!may_link(finder, node, edge) || linked->of[target] != number || !(field = field_of(finder, group, edge)))
+                continue;
+            const uint16_t bit = (uint16_t) (1u << (field - group->fields));
+            field->edges++;
+            field->going_on += (uint32_t) bit_of(finder->goes_on, edge);
+            field->mutual += (uint32_t) leads_to(graph, target, node);
+            field->targets += !(linked->hit[target] & bit);
+            linked->hit[target] |= bit;
+        }
+    }
+}
+
+static int is_kept(const struct cluster *group, struct link_field *field)
+{
+    const uint32_t least = group->members / 4 < LEAST_GOING_ON ? group->members / 4 : LEAST_GOING_ON;
+    field->is_injective = 10 * (uint64_t) field->targets >= 7 * (uint64_t) field->edges;
+    const int is_mutual = 5 * (uint64_t) field->mutual >= 4 * (uint64_t) field->edges
+                          || (field->edges >= LEAST_MUTUAL && 10 * (uint64_t) field->mutual >= 3 * (uint64_t) field->edges);
+    return field->going_on >= (least ? least : 1) && field->going_on * (uint64_t) LEAST_SHARE >= field->edges
+           && (field->is_injective || is_mutual);
+}
+
+/* Leaves out fields that make no links; their bits, too. */
+static void keep_fields(struct linked *linked, struct cluster *group)
+{
+    uint16_t places[MOST_LINK_FIELDS], count = 0;
+    for (unsigned i = 0; i < group->field_count; i++) {
+        places[i] = MOST_LINK_FIELDS;
+        if (is_kept(group, &group->fields[i])) {
+            group->fields[count] = group->fields[i];
+            places[i] = count++;
+        }
+    }
+    for (uint32_t i = 0; i < group->members; i++) {
+        uint16_t *hit = &linked->hit[linked->order[group->first + i]], kept = 0;
+        for (unsigned one = 0; one < group->field_count; one++)
+            if (*hit >> one & 1 && places[one] < MOST_LINK_FIELDS)
+                kept |= (uint16_t) (1u << places[one]);
+        *hit = kept;
+    }
+    group->field_count = count;
+}
+
+static void settle_groups(const struct finder *finder, struct linked *linked)
+{
+    memset(linked->hit, 0, (size_t) linked->blocks * sizeof *linked->hit);
+    for (uint32_t i = 0; i < linked->count; i++) {
+        count_fields(finder, linked, &linked->groups[i]);
+        keep_fields(linked, &linked->groups[i]);
+    }
+}
+
+/* Joins again, by the fields that each group has kept, now with blocks from where none leads on: leaves, and ends of chains. */
+static void join_kept(struct finder *finder, const struct linked *linked)
+{
+    const struct graph *graph = finder->graph;
+    for (uint32_t node = 0; node < linked->blocks; node++)
+        finder->above[node] = node;
+    for (uint32_t node = 0; node < linked->blocks; node++) {
+        const struct cluster *group = linked->of[node] ? &linked->groups[linked->of[node] - 1] : NULL;
+        for (uint32_t edge = group && group->field_count ? graph->offsets[node] : UINT32_MAX; edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            const uint64_t there = may_link(finder, node, edge) ? index_size(&graph->index, target) : 0;
+            if (!there || (group->element_bytes && there != group->element_bytes) || field_in(graph, finder->inside, group, edge) < 0)
+                continue;
+            join(finder->above, node, target);
+            uint32_t on = edge, steps = linked->of[target] ? 0 : 2 * STRAND;     /* to the end of a strand that was looked at from there */
+            for (; steps && (on = edge_on(finder, on)) != UINT32_MAX && EDGE_ID(graph->to[on]) < graph->index.blocks; steps--)
+                if (!group->element_bytes || index_size(&graph->index, EDGE_ID(graph->to[on])) == group->element_bytes)
+                    join(finder->above, node, EDGE_ID(graph->to[on]));
+        }
+    }
+}
+
+/* What only holds the others: the one block of another size, or one of a size to which no link leads. */
+static int cut_holders(const struct graph *graph, struct linked *linked, struct cluster *group, struct tally *sizes)
+{
+    memset(sizes->keys, 0, (size_t) sizes->room * sizeof *sizes->keys);
+    sizes->used = 0;
+    uint64_t least = UINT64_MAX, most = 0;
+    uint32_t at_least = 0, at_most = 0;
+    for (uint32_t i = 0; i < group->members; i++) {
+        const uint64_t size = index_size(&graph->index, linked->order[group->first + i]);
+        at_least = size < least ? 1 : at_least + (size == least);
+        least = size < least ? size : least;
+        at_most = size > most ? 1 : at_most + (size == most);
+        most = size > most ? size : most;
+        if (linked->hit[linked->order[group->first + i]] && !tally_at(sizes, size))
+            return 0;
+    }
+    const int has_odd = at_least + at_most == group->members && (at_least == 1 || at_most == 1) && group->members > 2;
+    const uint64_t odd = !has_odd ? UINT64_MAX : at_least == 1 ? least : most;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < group->members; i++) {
+        const uint32_t node = linked->order[group->first + i];
+        const uint64_t size = index_size(&graph->index, node);
+        if (size == odd || (!linked->hit[node] && !tally_find(sizes, size)))
+            linked->of[node] = 0;
+        else
+            linked->order[group->first + kept++] = node;
+    }
+    group->members = kept;
+    return 1;
+}
+
+/* Its links again, when some blocks have left it. */
+static void settle_again(const struct finder *finder, struct linked *linked, struct cluster *group)
+{
+    for (uint32_t i = 0; i < group->members; i++)
+        linked->hit[linked->order[group->first + i]] = 0;
+    group->field_count = 0;
+    if (!group->members)
+        return;
+    count_fields(finder, linked, group);
+    keep_fields(linked, group);
+}
+
+/* The size that nine of ten have; 0: there is none. */
+static uint32_t common_size(const struct graph *graph, const struct linked *linked, const struct cluster *group)
+{
+    uint64_t size = 0;
+    uint32_t votes = 0, times = 0;
+    for (uint32_t i = 0; i < group->members; i++) {
+        const uint64_t here = index_size(&graph->index, linked->order[group->first + i]);
+        size = votes ? size : here;
+        votes += here == size ? 1 : UINT32_MAX;
+    }
+    for (uint32_t i = 0; i < group->members; i++)
+        times += index_size(&graph->index, linked->order[group->first + i]) == size;
+    return 10 * (uint64_t) times >= 9 * (uint64_t) group->members ? (uint32_t) size : 0;
+}
+
+static int cut_all_holders(const struct finder *finder, struct linked *linked)
+{
+    struct tally sizes;
+    int done = tally_open(&sizes, 64);
+    for (uint32_t i = 0; i < linked->count && done; i++) {
+        struct cluster *group = &linked->groups[i];
+        const uint32_t before = group->members;
+        if (group->element_bytes)
+            continue;
+        done = cut_holders(finder->graph, linked, group, &sizes);
+        if (group->members < before)
+            settle_again(finder, linked, group);
+        group->element_bytes = common_size(finder->graph, linked, group);
+    }
+    tally_close(&sizes);
+    return done;
+}
+
+static int find_groups(struct finder *finder, struct linked *linked)
+{
+    if (!count_edges(finder))
+        return 0;
+    join_links(finder);
+    if (!make_groups(finder, linked))
+        return 0;
+    settle_groups(finder, linked);
+    join_kept(finder, linked);
+    if (!make_groups(finder, linked))
+        return 0;
+    settle_groups(finder, linked);
+    return cut_all_holders(finder, linked);
+}
+
+int linked_find(const struct graph *graph, const uint16_t *inside, struct linked *linked)
+{
+    struct finder finder = {.graph = graph, .inside = inside};
+    const size_t bits = (size_t) graph->edges / 8 + 1, blocks = (size_t) graph->index.blocks;
+    memset(linked, 0, sizeof *linked);
+    linked->blocks = graph->index.blocks;
+    finder.goes_on = lazy_alloc(bits);
+    finder.in_strand = lazy_alloc(bits);
+    finder.above = lazy_alloc(blocks * 4 + 8);
+    linked->of = lazy_alloc(blocks * 4 + 8);
+    linked->order = lazy_alloc(blocks * 4 + 8);
+    linked->hit = lazy_alloc(blocks * 2 + 8);
+    int done = tally_open(&finder.numbers, 1024) && finder.goes_on && finder.in_strand && finder.above && linked->of && linked->order
+               && linked->hit;
+    done = done && find_groups(&finder, linked);
+    tally_close(&finder.numbers);
+    free(finder.sums);
+    lazy_free(finder.goes_on, bits);
+    lazy_free(finder.in_strand, bits);
+    lazy_free(finder.above, blocks * 4 + 8);
+    return done;
+}
+
+void linked_close(struct linked *linked)
+{
+    const size_t blocks = (size_t) linked->blocks;
+    free(linked->groups);
+    lazy_free(linked->of, blocks * 4 + 8);
+    lazy_free(linked->order, blocks * 4 + 8);
+    lazy_free(linked->hit, blocks * 2 + 8);
+}

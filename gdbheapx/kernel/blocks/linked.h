@@ -1,0 +1,64 @@
+/* Blocks that links hold together: a link is a word of many blocks that leads to the like, from where the same word leads on. */
+#ifndef HEAPX_LINKED_H
+#define HEAPX_LINKED_H
+
+#include "graph.h"
+
+#define MOST_LINK_SLOT 512u
+#define MOST_LINK_OFFSET 512u           /* words inside a target */
+#define MOST_LINK_SIZE 65536u           /* bytes of a block that has links */
+#define MOST_LINK_FIELDS 16u            /* of one group */
+
+struct cluster {
+    uint32_t first, members;            /* of order[] */
+    uint32_t element_bytes;             /* 0: of several sizes */
+    uint16_t field_count;
+    struct link_field {
+        uint16_t slot, inside;
+        uint32_t edges, going_on, mutual, targets;
+        uint8_t is_injective;
+    } fields[MOST_LINK_FIELDS];
+};
+
+struct linked {
+    struct cluster *groups;
+    uint32_t count, room;
+    uint32_t *of;                       /* by block its group's number + 1; 0: none */
+    uint32_t *order;                    /* blocks by group */
+    uint16_t *hit;                      /* by block the fields of its group that lead to it, one bit each */
+    uint64_t blocks;
+};
+
+/* The node's edge that stands in this slot and leads so many words inside its target; UINT32_MAX: there is none. */
+static inline uint32_t edge_by_field(const struct graph *graph, const uint16_t *inside, uint32_t node, uint32_t slot, uint32_t place)
+{
+    uint32_t low = graph->offsets[node], high = graph->offsets[node + 1];
+    const uint32_t end = high;
+    while (high - low > 8) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (slot_of(graph, middle) < slot)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < end && slot_of(graph, low) <= slot; low++)
+        if (slot_of(graph, low) == slot && inside[low] == place)
+            return low;
+    return UINT32_MAX;
+}
+
+/* The field of the group that the edge is; -1: none. */
+static inline int field_in(const struct graph *graph, const uint16_t *inside, const struct cluster *group, uint32_t edge)
+{
+    const uint64_t slot = slot_of(graph, edge);
+    for (unsigned i = 0; i < group->field_count; i++)
+        if (group->fields[i].slot == slot && group->fields[i].inside == inside[edge])
+            return (int) i;
+    return -1;
+}
+
+/* 0: no memory. */
+int linked_find(const struct graph *graph, const uint16_t *inside, struct linked *linked);
+void linked_close(struct linked *linked);
+
+#endif
