@@ -637,6 +637,136 @@ static int settle_groups(struct search *search)
     return done;
 }
 
+/* ---- tables ---- */
+
+/* A node with pointers to many blocks of one size. */
+struct table {
+    uint32_t node, pointers, bytes;     /* usable bytes of each */
+};
+
+static uint32_t in_table(const struct search *search, const struct table *table, uint32_t edge)
+{
+    const struct graph *graph = search->graph;
+    const uint32_t target = EDGE_ID(graph->to[edge]);
+    return target < graph->index.blocks && target != table->node && !is_loose(graph, edge) && !is_sure(graph, edge)
+           && index_size(&graph->index, target) == table->bytes;
+}
+
+/* The size of most of the blocks that the node points to, if there are enough; a variable's pointers stand close together. */
+static int is_table(const struct search *search, struct table *table)
+{
+    const struct graph *graph = search->graph;
+    uint32_t votes = 0, first = graph->offsets[table->node], end = graph->offsets[table->node + 1];
+    if (end - first < LEAST_TABLE)
+        return 0;
+    for (uint32_t edge = first; edge < end; edge++) {
+        const uint32_t target = EDGE_ID(graph->to[edge]);
+        if (target >= graph->index.blocks)
+            continue;
+        const uint64_t size = index_size(&graph->index, target);
+        if (!votes)
+            table->bytes = (uint32_t) (size < UINT32_MAX ? size : 0);
+        votes += size == table->bytes ? 1 : UINT32_MAX;
+    }
+    uint64_t low = UINT64_MAX, high = 0;
+    for (uint32_t edge = first; edge < end; edge++)
+        if (in_table(search, table, edge)) {
+            low = slot_of(graph, edge) < low ? slot_of(graph, edge) : low;
+            high = slot_of(graph, edge);
+            table->pointers++;
+        }
+    return table->pointers >= LEAST_TABLE && (table->node < graph->index.blocks || TABLE_SHARE * (uint64_t) table->pointers > high - low);
+}
+
+static int by_pointers(const void *one, const void *other)
+{
+    const struct table *a = one, *b = other;
+    return a->pointers != b->pointers ? (a->pointers < b->pointers ? 1 : -1) : (a->node > b->node) - (a->node < b->node);
+}
+
+static int find_tables(const struct search *search, struct table **tables, uint32_t *count)
+{
+    uint32_t room = 0;
+    for (uint32_t node = 0; node < search->graph->nodes; node++) {
+        struct table table = {node, 0, 0};
+        if ((node >= search->locals_from) || !is_table(search, &table))
+            continue;
+        if (*count == room) {
+            room = room ? 2 * room : 256;
+            struct table *more = realloc(*tables, room * sizeof *more);
+            if (!more)
+                return 0;
+            *tables = more;
+        }
+        (*tables)[(*count)++] = table;
+    }
+    if (*count)
+        qsort(*tables, *count, sizeof **tables, by_pointers);
+    return 1;
+}
+
+/* An element, and what is chained to it. */
+static void add_chain(struct search *search, uint32_t node)
+{
+    struct containers *found = search->found;
+    const uint32_t number = search->linked.of[node];
+    add_member(found, node);
+    for (uint32_t i = 0; number && i < search->linked.groups[number - 1].members; i++) {
+        const uint32_t chained = search->linked.order[search->linked.groups[number - 1].first + i];
+        if (!found->of[chained])
+            add_member(found, chained);
+    }
+}
+
+/* Those of its elements that no larger one has are one container; it is the second holder of one that has the same. 0: no memory. */
+static int settle_table(struct search *search, const struct table *table)
+{
+    const struct graph *graph = search->graph;
+    struct containers *found = search->found;
+    uint32_t fresh = 0, other = 0, same = 0, entry = UINT32_MAX;
+    for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++) {
+        if (!in_table(search, table, edge))
+            continue;
+        const uint32_t of = found->of[EDGE_ID(graph->to[edge])];
+        entry = entry == UINT32_MAX ? edge : entry;
+        fresh += !of;
+        other = of && !same ? of : other;
+        same += of && of == other;
+    }
+    if (fresh >= LEAST_TABLE && 2 * fresh >= table->pointers) {
+        struct container *container = new_container(found);
+        if (!container || !add_entry(found, container, (struct outer) {table->node, entry}))
+            return 0;
+        container->element_bytes = table->bytes;
+        const uint64_t words = table->node < graph->index.blocks ? index_size(&graph->index, table->node) / graph->word : 0;
+        const uint32_t number = found->count;
+        for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++)
+            if (in_table(search, table, edge) && !found->of[EDGE_ID(graph->to[edge])])
+                add_chain(search, EDGE_ID(graph->to[edge]));
+        container = &found->all[number - 1];
+        container->sure = SURE_CERTAIN;
+        container->shape = container->members > table->pointers || 4 * (uint64_t) table->pointers < 3 * words ? SHAPE_HASH_TABLE : SHAPE_ARRAY;
+        return 1;
+    }
+    struct container *container = same ? &found->all[other - 1] : NULL;
+    if (!container || container->first_entry + container->entries != found->entry_count || container->shape < SHAPE_HASH_TABLE
+        || 10 * (uint64_t) same < 9 * (uint64_t) table->pointers || 10 * (uint64_t) same < 9 * (uint64_t) container->members)
+        return 1;
+    container->sure = SURE_SHARED;
+    return add_entry(found, container, (struct outer) {table->node, entry});
+}
+
+static int settle_tables(struct search *search)
+{
+    struct table *tables = NULL;
+    uint32_t count = 0;
+    int done = find_tables(search, &tables, &count);
+    for (uint32_t i = 0; i < count && done; i++)
+        done = settle_table(search, &tables[i]);
+    free(tables);
+    return done;
+}
+
 /* Edges between members of one container by its fields, and how many others lead in. */
 static void mark_links(struct search *search)
 {
@@ -664,7 +794,7 @@ int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t 
     found->is_link = lazy_alloc((size_t) graph->edges / 8 + 1);
     search.label = lazy_alloc(blocks * 4 + 8);
     int done = found->of && found->order && found->is_link && search.label && linked_find(graph, inside, &search.linked);
-    done = done && list_outer(&search) && settle_groups(&search);
+    done = done && list_outer(&search) && settle_groups(&search) && settle_tables(&search);
     if (done)
         mark_links(&search);
     if (search.outer)
