@@ -309,8 +309,37 @@ class Joint(NamedTuple):
     blocks: int
 
 
+LIST, TREE, HASH_TABLE, SKIP_LIST, ARRAY, LRU = "list", "tree", "hash-table", "skip-list", "array", "lru"
+"""Shapes of containers."""
+CERTAIN, LIKELY, GUESS, HELD_BY_SEVERAL = "certain", "likely", "guess", "shared"
+"""How sure it is who holds a container."""
+
+
+class Container(NamedTuple):
+    """Blocks that are linked with each other, such as the nodes of a list or a tree, or a table with its chains: one node of a tree."""
+
+    node: int
+    """Its number, behind those of all nodes of the graph."""
+    shape: str
+    elements: int
+    element_bytes: int
+    """Usable bytes of each; 0: they have several sizes."""
+    own_bytes: int
+    """Of its elements by themselves."""
+    entries: Sequence[Tuple[int, int]]
+    """(node, slot) of the words that hold it, such as a list's head; of several holders, when it is `shared`, those of all."""
+    sure: str
+    users: Sequence[Tuple[int, int]] = ()
+    """(node, pointers to its elements) of those that take nothing from its holder, most pointers first; the first few."""
+    used_elements: int = 0
+    """So many elements are also in use elsewhere, by users,"""
+    used_bytes: int = 0
+    """with so many bytes by themselves."""
+
+
 class Tree(NamedTuple):
-    """Dominators: the owner of each node, and what each keeps alive."""
+    """Dominators: the owner of each node, and what each keeps alive. Containers are nodes, too: behind those of the graph, between who
+    holds one and its elements."""
 
     owners: "array[int]"
     """array('I') by node: the node without which nothing would lead there; NO_NODE where several roots lead there, for roots and for what
@@ -319,6 +348,20 @@ class Tree(NamedTuple):
     """array('Q') by node: itself and what it owns, directly or not."""
     retained_blocks: "array[int]"
     """array('I')."""
+    containers: Sequence[Container] = ()
+    """By number: number 0 is the first node behind those of the graph."""
+    members: "Optional[array[int]]" = None
+    """array('I') by block: the number + 1 of the container whose element it is, 0 of none; None: there are no containers."""
+
+    def container(self, node: int) -> Optional[Container]:
+        """What it is; None of a block, a mapping or a root."""
+        number = node - (len(self.owners) - len(self.containers))
+        return self.containers[number] if number >= 0 and node != NO_NODE else None
+
+    def container_of(self, block: int) -> Optional[int]:
+        """The number of the container whose element it is."""
+        number = self.members[block] if self.members is not None and block < len(self.members) else 0
+        return number - 1 if number else None
 
 
 MOST_HABITS = 32
@@ -738,6 +781,10 @@ class Graph:
         width = len(Joint._fields)
         rows = [Joint(*out[width * place : width * (place + 1)]) for place in range(count)]
         return sorted(rows, key=lambda row: -row.bytes)
+
+    def members(self, tree: Tree, number: int, first: int = 0, limit: int = AT_ONCE) -> List[int]:
+        """Blocks that are elements of a container, in the order of its links, from the element `first` on."""
+        return []
 
     def heaviest(self, tree: Tree) -> "array[int]":
         """array('I') by node: the node that it owns directly and that retains most; NO_NODE for none."""
