@@ -18,6 +18,7 @@ from gdbheapx.kernel.blocks.graph import (
 )
 from gdbheapx.kernel.blocks.packed import PACKED_LINK, STREAMS, Move, packed
 from gdbheapx.kernel.blocks.records import CLASS_USED
+from tests.support.plain_hold import PlainHold
 from tests.support.worlds import World
 
 
@@ -34,7 +35,7 @@ class PlainGraph:
     """Nodes and edges of a world whose blocks say nothing of pointers to their inside, and of which no offset is a habit."""
 
     def __init__(self, world: World, more: Sequence[int] = ()) -> None:
-        self.word, self._order, self._slots = world.shape.word_bytes, world.order, world.shape.all_slots
+        self.word, self._order, self.has_slots = world.shape.word_bytes, world.order, world.shape.all_slots
         self._unit, pieces = world.shape.unit_bytes, dict(world.source.pieces)
         self.blocks = sorted((address, size & ~3) for address, size, class_, *_ in world.rows if class_ == CLASS_USED)
         self.mappings = list(world.shape.mappings)
@@ -66,7 +67,7 @@ class PlainGraph:
             else:
                 rule = RULE_END if at in ends else RULE_START
             edges.append(
-                PlainEdge(target, rule, slot if self._slots or node >= len(self.blocks) else NO_SLOT, inside if rule == RULE_INSIDE else 0)
+                PlainEdge(target, rule, slot if self.has_slots or node >= len(self.blocks) else NO_SLOT, inside if rule == RULE_INSIDE else 0)
             )
         return edges
 
@@ -91,7 +92,7 @@ class PlainGraph:
 
     def is_link(self, node: int, edge: PlainEdge) -> bool:
         """A link of a doubly linked list: beside where it leads stands a pointer back to beside where it stands."""
-        if not self._slots or node >= len(self.blocks) or edge.node >= len(self.blocks) or edge.rule == RULE_TAG:
+        if not self.has_slots or node >= len(self.blocks) or edge.node >= len(self.blocks) or edge.rule == RULE_TAG:
             return False
         there: Dict[int, PlainEdge] = {one.slot: one for one in reversed(self.edges[edge.node])}
         place = edge.inside // self.word
@@ -139,24 +140,14 @@ class PlainGraph:
         roots = [*started, *range(self.first, len(self.edges))]
         return [started, self.reachable(roots, strong), self.reachable(roots, every)]
 
-    def owners(self, weak: Tuple[int, int], links: bool, told: Optional[Owning] = None) -> List[int]:
+    def owners(
+        self, weak: Tuple[int, int], links: bool, told: Optional[Owning] = None, locals_from: Optional[int] = None
+    ) -> List[int]:
         """By node the nearest one without which nothing leads there. Weak pointers count for what no other reaches."""
         starts = list(told.starts) if told is not None else []
         roots = [*starts, *range(self.first, len(self.edges))]
-
-        def is_weak(node: int, edge: PlainEdge) -> bool:
-            is_owned = self.is_owned(node, edge, told)
-            if is_owned is not None:
-                return not is_owned
-            return edge.rule >= RULE_HABIT or weak[0] <= node < weak[1] or (links and self.is_link(node, edge))
-
-        strong = [[edge.node for edge in edges if not is_weak(node, edge)] for node, edges in enumerate(self.edges)]
-        held = self.reachable([node for node in roots if not weak[0] <= node < weak[1]], strong)
-
-        def counts(node: int, edge: PlainEdge) -> bool:
-            return edge.node not in held or not (is_weak(node, edge) or (told is not None and node not in held))
-
-        targets = [[edge.node for edge in edges if counts(node, edge)] for node, edges in enumerate(self.edges)]
+        hold = PlainHold(self, weak, links, told, weak[0] if locals_from is None else locals_from)
+        targets = hold.targets(starts)
         reached = self.reachable(roots, targets)
         above: Dict[int, Set[int]] = {node: set() for node in reached}
         for one in reached:

@@ -74,6 +74,7 @@ class Tallied:
         strong = sum(part.root.kind in (regions.DATA, regions.THREAD_LOCAL) for part in self.parts)
         self.strong = reach.roots_from, reach.roots_from + strong
         self.weak = reach.roots_from + strong, reach.roots_from + len(self.parts)
+        self._locals_from = reach.roots_from + sum(part.root.kind == regions.DATA for part in self.parts)
         self._tree: Optional[Tree] = None
         self.used = Sum(sum(part.blocks for part in self._sums), sum(part.bytes for part in self._sums))
         self.leaked = self._sums[LEAKED]
@@ -82,7 +83,7 @@ class Tallied:
     def tree(self) -> Tree:
         """Who owns what; made when it is asked for, since it takes most of the time and room."""
         if self._tree is None:
-            self._tree = self.graph.dominators(self.reach.roots_from, self.weak)
+            self._tree = self.graph.dominators(self.reach.roots_from, self.weak, locals_from=self._locals_from)
         return self._tree
 
     def _split(self) -> List[Part]:

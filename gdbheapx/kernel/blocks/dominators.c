@@ -1,21 +1,8 @@
 /* Who owns what: dominators of the graph by the Semi-NCA algorithm (Georgiadis: Linear-Time Algorithms for Dominators and Related
    Problems, 2005), after the edges that mislead were left out.
 
-   A conservative graph has false edges, and one of them takes a whole tree from its owner. So edges come in two strengths. What is reached
-   from strong roots by strong edges alone loses every weak edge to it. Weak are pointers inside a block where that is no habit, pointers
-   from stacks and registers, the links of doubly linked lists, which lead to neighbours and not to parts, and what a runtime says of its
-   objects. What has a name by itself, such as a module of Python, belongs to nobody: only the virtual root owns it. Words that hold nothing
-   (stale.h) are left out. */
-#include "links.h"
-#include "marks.h"
-
-/* For each edge the offset in its target, in words, and whether it is left out. */
-struct filter {
-    uint16_t *inside;
-    uint8_t *dropped;
-    uint32_t weak_from, weak_until;     /* roots whose pointers are weak */
-    struct spread strong;
-};
+   What has a name by itself, such as a module of Python, belongs to nobody: only the virtual root owns it. */
+#include "hold.h"
 
 struct solver {
     uint32_t count;                     /* nodes reached, the virtual root among them: numbers of the search, from 0 */
@@ -26,108 +13,9 @@ struct solver {
     uint32_t *stack;
 };
 
-static int is_dropped(const struct filter *filter, uint64_t edge)
+static int is_dropped(const struct hold *hold, uint64_t edge)
 {
-    return filter->dropped[edge >> 3] >> (edge & 7) & 1;
-}
-
-static void drop(struct filter *filter, uint64_t edge)
-{
-    filter->dropped[edge >> 3] |= (uint8_t) (1u << (edge & 7));
-}
-
-static int is_weak_root(const struct filter *filter, uint32_t node)
-{
-    return node >= filter->weak_from && node < filter->weak_until;
-}
-
-/* A pointer behind what looks like the number of an array's elements, or a length: enough to hold, not to own. */
-static int is_into_container(const struct graph *graph, const struct filter *filter, uint32_t edge)
-{
-    if (EDGE_RULE(graph->to[edge]) != RULE_HABIT)
-        return 0;
-    for (unsigned i = 0; i < graph->habit_count; i++)
-        if (graph->habits[i] / graph->word == filter->inside[edge])
-            return 0;
-    return 1;
-}
-
-/* What a list link is told by, for edges that come later. */
-static inline void fetch_links(const struct graph *graph, uint64_t edge)
-{
-    if (edge + 2 * AHEAD >= graph->edges)
-        return;
-    __builtin_prefetch(&graph->offsets[EDGE_ID(graph->to[edge + 2 * AHEAD])]);
-    __builtin_prefetch(&graph->to[graph->offsets[EDGE_ID(graph->to[edge + AHEAD])]]);
-}
-
-/* First every weak edge is called dropped; then marking by the others tells which of them stay. */
-static void find_weak(const struct graph *graph, struct filter *filter, int list_links)
-{
-    const int is_fetched = list_links && !graph->links;
-    for (uint32_t node = 0; node < graph->nodes; node++)
-        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-            const uint32_t rule = EDGE_RULE(graph->to[edge]);
-            if (is_fetched)
-                fetch_links(graph, edge);
-            if (is_sure(graph, edge))
-                continue;
-            if (owns_nothing(graph, edge) || rule > RULE_HABIT || is_weak_root(filter, node) || is_into_container(graph, filter, edge)
-                || (list_links && node < graph->index.blocks && is_list_link(graph, filter->inside, node, edge)))
-                drop(filter, edge);
-        }
-}
-
-static int mark_strong(const struct graph *graph, struct filter *filter, uint32_t roots_from)
-{
-    struct spread *strong = &filter->strong;
-    for (uint64_t i = 0; i < graph->start_count; i++)
-        if (!spread_push(strong, graph->starts[i]))
-            return 0;
-    for (uint32_t node = roots_from; node < graph->nodes; node++)
-        if (!is_weak_root(filter, node) && !spread_push(strong, node))
-            return 0;
-    strong->left_out = filter->dropped;
-    return !spread_drain(graph, strong, RULES, NULL, NULL, 1e300);
-}
-
-static void keep_weak(const struct graph *graph, struct filter *filter)
-{
-    for (uint64_t edge = 0; edge < graph->edges; edge++)
-        if (is_dropped(filter, edge) && !is_unowning(graph, edge) && !is_marked(&filter->strong, EDGE_ID(graph->to[edge])))
-            filter->dropped[edge >> 3] &= (uint8_t) ~(1u << (edge & 7));
-}
-
-/* Where runtimes say what owns, what only weak edges lead to takes nothing from what strong ones hold: a frame that is kept for the next
-   call has what the last one left. */
-static void drop_from_weak(const struct graph *graph, struct filter *filter)
-{
-    for (uint32_t node = 0; graph->is_told && node < graph->nodes; node++)
-        for (uint32_t edge = is_marked(&filter->strong, node) ? UINT32_MAX : graph->offsets[node]; edge < graph->offsets[node + 1]; edge++)
-            if (is_marked(&filter->strong, EDGE_ID(graph->to[edge])))
-                drop(filter, edge);
-}
-
-static int filter_open(const struct graph *graph, struct filter *filter, uint32_t roots_from, int list_links)
-{
-    filter->inside = dense_alloc((size_t) graph->edges * sizeof *filter->inside);
-    filter->dropped = lazy_alloc((size_t) graph->edges / 8 + 1);
-    if (!filter->inside || !filter->dropped || !spread_open(&filter->strong, graph->nodes))
-        return 0;
-    find_offsets(graph, filter->inside);
-    find_weak(graph, filter, list_links && (graph->all_slots || graph->links));
-    if (!mark_strong(graph, filter, roots_from))
-        return 0;
-    keep_weak(graph, filter);
-    drop_from_weak(graph, filter);
-    return 1;
-}
-
-static void filter_close(const struct graph *graph, struct filter *filter)
-{
-    lazy_free(filter->inside, (size_t) graph->edges * sizeof *filter->inside);
-    lazy_free(filter->dropped, (size_t) graph->edges / 8 + 1);
-    spread_close(&filter->strong);
+    return has_edge(hold->weaker[FIRM], edge);
 }
 
 /* ---- the algorithm ---- */
@@ -194,7 +82,7 @@ static void fetch_above(const struct graph *graph, const struct solver *solver, 
 
 /* Numbers nodes in the order of a depth-first search from a root above all roots, which also leads to all that has a name by itself. An
    edge to a node that has no number is the search's own, and dropped: the node's parent tells of it. */
-static void number_nodes(const struct graph *graph, struct filter *filter, struct solver *solver, uint32_t roots_from)
+static void number_nodes(const struct graph *graph, struct hold *hold, struct solver *solver, uint32_t roots_from)
 {
     uint32_t depth = 0;
     solver->count = 1;
@@ -211,14 +99,14 @@ static void number_nodes(const struct graph *graph, struct filter *filter, struc
                 continue;
             }
             solver->dominator[depth - 1]++;
-            if (is_dropped(filter, edge))
+            if (is_dropped(hold, edge))
                 continue;
             const uint32_t target = EDGE_ID(graph->to[edge]);
             if (solver->seen[2 * (size_t) target]) {
                 solver->seen[2 * (size_t) target + 1]++;
                 continue;
             }
-            drop(filter, edge);
+            set_edge(hold->weaker[FIRM], edge);
             enter(graph, solver, target, solver->stack[depth - 1], depth);
             depth++;
         }
@@ -226,18 +114,18 @@ static void number_nodes(const struct graph *graph, struct filter *filter, struc
 }
 
 /* What is filled for edges that come later. */
-static inline void fetch_places(const struct graph *graph, const struct filter *filter, const struct solver *solver, uint64_t edge)
+static inline void fetch_places(const struct graph *graph, const struct hold *hold, const struct solver *solver, uint64_t edge)
 {
     if (edge + 2 * AHEAD >= graph->edges)
         return;
-    if (!is_dropped(filter, edge + 2 * AHEAD))
+    if (!is_dropped(hold, edge + 2 * AHEAD))
         __builtin_prefetch(&solver->seen[2 * (size_t) EDGE_ID(graph->to[edge + 2 * AHEAD]) + 1]);
-    if (!is_dropped(filter, edge + AHEAD))
+    if (!is_dropped(hold, edge + AHEAD))
         __builtin_prefetch(&solver->predecessors[solver->seen[2 * (size_t) EDGE_ID(graph->to[edge + AHEAD]) + 1]]);
 }
 
 /* Predecessors of number i: from before[i] to before[i + 1]. 0: no memory. */
-static int find_predecessors(const struct graph *graph, const struct filter *filter, struct solver *solver)
+static int find_predecessors(const struct graph *graph, const struct hold *hold, struct solver *solver)
 {
     uint32_t sum = 0;
     for (uint32_t i = 1; i < solver->count; i++) {
@@ -254,8 +142,8 @@ static int find_predecessors(const struct graph *graph, const struct filter *fil
     for (uint32_t node = 0; node < graph->nodes; node++) {
         const uint32_t number = solver->seen[2 * (size_t) node];
         for (uint32_t edge = number ? graph->offsets[node] : UINT32_MAX; edge < graph->offsets[node + 1]; edge++) {
-            fetch_places(graph, filter, solver, edge);
-            if (!is_dropped(filter, edge))
+            fetch_places(graph, hold, solver, edge);
+            if (!is_dropped(hold, edge))
                 solver->predecessors[solver->seen[2 * (size_t) EDGE_ID(graph->to[edge]) + 1]++] = number;
         }
     }
@@ -328,23 +216,24 @@ static void add_up(const struct graph *graph, const struct solver *solver, uint3
     }
 }
 
-/* `weak_from`, `weak_until`: roots that are stacks and registers. `owners`: NO_NODE for every node, the others 0. 0, or NO_MEMORY. */
-int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t weak_from, uint32_t weak_until, int list_links,
-                           uint32_t *owners, uint64_t *bytes, uint32_t *blocks)
+/* Roots: variables, thread-local ones from `locals_from` on, and [weak_from, weak_until), which are stacks and registers. `owners`: NO_NODE
+   for every node, the others 0. 0, or NO_MEMORY. */
+int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t locals_from, uint32_t weak_from, uint32_t weak_until,
+                           int list_links, uint32_t *owners, uint64_t *bytes, uint32_t *blocks)
 {
-    struct filter filter = {.weak_from = weak_from, .weak_until = weak_until};
+    struct hold hold = {.roots_from = roots_from, .locals_from = locals_from, .weak_from = weak_from, .weak_until = weak_until};
     struct solver solver;
     memset(&solver, 0, sizeof solver);
-    int done = filter_open(graph, &filter, roots_from, list_links) && solver_open(&solver, graph->nodes);
+    int done = hold_open(graph, &hold, list_links) && solver_open(&solver, graph->nodes);
     if (done) {
-        number_nodes(graph, &filter, &solver, roots_from);
-        done = find_predecessors(graph, &filter, &solver);
+        number_nodes(graph, &hold, &solver, roots_from);
+        done = find_predecessors(graph, &hold, &solver);
     }
     if (done) {
         solve(&solver);
         add_up(graph, &solver, owners, bytes, blocks);
     }
     solver_close(&solver, graph->nodes);
-    filter_close(graph, &filter);
+    hold_close(graph, &hold);
     return done ? 0 : NO_MEMORY;
 }

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 PROTOTYPES = """
-int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t weak_from, uint32_t weak_until, int list_links,
-    uint32_t *owners, uint64_t *bytes, uint32_t *blocks);
+int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t locals_from, uint32_t weak_from, uint32_t weak_until,
+    int list_links, uint32_t *owners, uint64_t *bytes, uint32_t *blocks);
 struct gathering *heapx_gather_new(struct block_source *blocks, const uint64_t *own, uint64_t own_count);
 void heapx_gather_free(struct gathering *gathering);
 int64_t heapx_gather_slice(struct graph *graph, struct gathering *gathering, double seconds);
@@ -742,17 +742,21 @@ class Graph:
             raise MemoryError()
         self._more += len(places)
 
-    def dominators(self, roots_from: int, weak: Tuple[int, int], list_links_are_weak: bool = True) -> Tree:
-        """Who owns what. Pointers from roots weak[0] to weak[1], and those inside blocks where that is no habit of the program, count
-        only for what no stronger one reaches; so do the links of doubly linked lists, if all slots are kept."""
+    def dominators(
+        self, roots_from: int, weak: Tuple[int, int], list_links_are_weak: bool = True, locals_from: Optional[int] = None
+    ) -> Tree:
+        """Who owns what. Roots hold in turns, each takes nothing from those before: variables; thread-local ones, from `locals_from` on;
+        stacks and registers, from weak[0] to weak[1]. Weak pointers, such as those inside blocks where that is no habit of the program, to
+        what many hold, or back to who holds, count only for what no better one reaches; so do the links of doubly linked lists, if all
+        slots are kept."""
         nodes = self.nodes
-        owners, retained, blocks = array("I", [NO_NODE]) * nodes, array("Q", bytes(8 * nodes)), array("I", bytes(4 * nodes))
+        found = array("I", [NO_NODE]) * nodes, array("Q", bytes(8 * nodes)), array("I", bytes(4 * nodes))
         failed = self._library.heapx_graph_dominators(
-            self._handle, roots_from, *weak, int(list_links_are_weak), at(owners), at(retained), at(blocks)
+            self._handle, roots_from, weak[0] if locals_from is None else locals_from, *weak, int(list_links_are_weak), *map(at, found)
         )
         if failed:
             raise MemoryError()
-        return Tree(owners, retained, blocks)
+        return Tree(*found)
 
     def others(self, tree: Tree, owners: Sequence[int], weak: Tuple[int, int]) -> List[Others]:
         """What else leads to what each of these owners keeps; none is below another. `weak`: as dominators() takes it; after mark()."""

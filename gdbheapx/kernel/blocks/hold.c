@@ -1,0 +1,167 @@
+/* Which edges count for who owns a node. A conservative graph has false edges, and one of them takes a whole tree from its owner. So edges
+   are strong or weak, and roots are of three levels: variables, thread-local ones, stacks. What is reached from variables by strong edges
+   loses all others to it; then what is reached by weak ones; then from thread-local storage, and at last from stacks. Each level takes
+   nothing from those before. Words that hold nothing (stale.h) are left out. */
+#include "hold.h"
+#include "links.h"
+
+#include <stdlib.h>
+
+#define ROOTS 3u
+
+/* What is reached, level by level. */
+struct levels {
+    struct spread spread;
+    uint64_t *before;               /* what was reached before this level */
+    uint8_t *of;                    /* by node its level; 0: nothing leads there */
+    uint8_t strengths[ROOTS * LOOSE + 2];   /* by level the weakest edges that count there */
+    unsigned count;
+};
+
+/* A pointer behind what looks like the number of an array's elements, or a length: enough to hold, not to own. */
+static int is_into_container(const struct graph *graph, const struct hold *hold, uint32_t edge)
+{
+    if (EDGE_RULE(graph->to[edge]) != RULE_HABIT)
+        return 0;
+    for (unsigned i = 0; i < graph->habit_count; i++)
+        if (graph->habits[i] / graph->word == hold->inside[edge])
+            return 0;
+    return 1;
+}
+
+/* What a list link is told by, for edges that come later. */
+static inline void fetch_links(const struct graph *graph, uint64_t edge)
+{
+    if (edge + 2 * AHEAD >= graph->edges)
+        return;
+    __builtin_prefetch(&graph->offsets[EDGE_ID(graph->to[edge + 2 * AHEAD])]);
+    __builtin_prefetch(&graph->to[graph->offsets[EDGE_ID(graph->to[edge + AHEAD])]]);
+}
+
+static void find_strengths(const struct graph *graph, struct hold *hold, int list_links)
+{
+    const int is_fetched = list_links && !graph->links;
+    for (uint32_t node = 0; node < graph->nodes; node++)
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            if (is_fetched)
+                fetch_links(graph, edge);
+            if (is_sure(graph, edge))
+                continue;
+            if (owns_nothing(graph, edge))
+                weaken(hold, edge, is_unowning(graph, edge) ? STRENGTHS : LOOSE);
+            else if (list_links && node < graph->index.blocks && is_list_link(graph, hold->inside, node, edge))
+                weaken(hold, edge, WEAK);
+            else if (EDGE_RULE(graph->to[edge]) > RULE_HABIT || is_into_container(graph, hold, edge))
+                weaken(hold, edge, BY_RULE);
+        }
+}
+
+/* ---- levels ---- */
+
+static unsigned level_of(const struct hold *hold, uint32_t root)
+{
+    return root >= hold->weak_from && root < hold->weak_until ? 2 : root >= hold->locals_from && root < hold->weak_from;
+}
+
+static int push(struct levels *levels, uint32_t node)
+{
+    return is_marked(&levels->spread, node) || spread_push(&levels->spread, node);
+}
+
+/* What edges of just this strength lead to from what is reached. 0: no memory. */
+static int push_targets(const struct graph *graph, const struct hold *hold, struct levels *levels, unsigned strength)
+{
+    const uint8_t *weaker = hold->weaker[strength - 1], *still = hold->weaker[strength];
+    uint32_t node = 0;
+    for (uint64_t edge = 0; edge < graph->edges; edge++) {
+        if (weaker[edge >> 3] == still[edge >> 3]) {
+            edge |= 7;
+            continue;
+        }
+        if (!has_edge(weaker, edge) || has_edge(still, edge) || is_marked(&levels->spread, EDGE_ID(graph->to[edge])))
+            continue;
+        while (graph->offsets[node + 1] <= edge)
+            node++;
+        if (is_marked(&levels->spread, node) && !spread_push(&levels->spread, EDGE_ID(graph->to[edge])))
+            return 0;
+    }
+    return 1;
+}
+
+/* One level: what waits, and what edges up to this strength lead to from there. 0: no memory. */
+static int reach(const struct graph *graph, const struct hold *hold, struct levels *levels, unsigned strength)
+{
+    levels->spread.left_out = hold->weaker[strength];
+    if (spread_drain(graph, &levels->spread, RULES, NULL, NULL, 1e300))
+        return 0;
+    levels->strengths[++levels->count] = (uint8_t) strength;
+    for (size_t word = 0; word < (size_t) graph->nodes / 64 + 1; word++) {
+        for (uint64_t more = levels->spread.marked[word] & ~levels->before[word]; more; more &= more - 1)
+            levels->of[64 * word + (unsigned) __builtin_ctzll(more)] = (uint8_t) levels->count;
+        levels->before[word] = levels->spread.marked[word];
+    }
+    return 1;
+}
+
+static int find_levels(const struct graph *graph, const struct hold *hold, struct levels *levels)
+{
+    for (uint64_t i = 0; i < graph->start_count; i++)
+        if (!push(levels, graph->starts[i]))
+            return 0;
+    for (unsigned level = 0; level < ROOTS; level++) {
+        for (uint32_t root = hold->roots_from; root < graph->nodes; root++)
+            if (level_of(hold, root) == level && !push(levels, root))
+                return 0;
+        for (unsigned strength = FIRM; strength < LOOSE; strength++)
+            if ((strength && !push_targets(graph, hold, levels, strength)) || !reach(graph, hold, levels, strength))
+                return 0;
+    }
+    return push_targets(graph, hold, levels, LOOSE) && reach(graph, hold, levels, LOOSE);
+}
+
+/* The first level's strong edges count, whatever they lead to. */
+static void leave_out(const struct graph *graph, struct hold *hold, const struct levels *levels)
+{
+    for (uint32_t node = 0; node < graph->nodes; node++) {
+        const unsigned level = levels->of[node];
+        for (uint32_t edge = level ? graph->offsets[node] : UINT32_MAX; edge < graph->offsets[node + 1]; edge++) {
+            const int is_weak = has_edge(hold->weaker[FIRM], edge);
+            if (level == 1 && !is_weak)
+                continue;
+            const unsigned there = levels->of[EDGE_ID(graph->to[edge])];
+            const int counts = level <= there && !has_edge(hold->weaker[levels->strengths[there]], edge);
+            if (counts == is_weak)
+                hold->weaker[FIRM][edge >> 3] ^= (uint8_t) (1u << (edge & 7));
+        }
+    }
+}
+
+int hold_open(const struct graph *graph, struct hold *hold, int list_links)
+{
+    struct levels levels = {.count = 0};
+    const size_t words = (size_t) graph->nodes / 64 + 1;
+    int done = (hold->inside = dense_alloc((size_t) graph->edges * sizeof *hold->inside)) != NULL;
+    for (unsigned one = 0; one < STRENGTHS; one++)
+        done &= (hold->weaker[one] = lazy_alloc((size_t) graph->edges / 8 + 1)) != NULL;
+    if (done) {
+        find_offsets(graph, hold->inside);
+        find_strengths(graph, hold, list_links && (graph->all_slots || graph->links));
+        done = hold_weaken(graph, hold);
+    }
+    levels.before = calloc(words, 8);
+    levels.of = lazy_alloc(64 * words);
+    done = done && levels.before && levels.of && spread_open(&levels.spread, graph->nodes) && find_levels(graph, hold, &levels);
+    if (done)
+        leave_out(graph, hold, &levels);
+    free(levels.before);
+    lazy_free(levels.of, 64 * words);
+    spread_close(&levels.spread);
+    return done;
+}
+
+void hold_close(const struct graph *graph, struct hold *hold)
+{
+    lazy_free(hold->inside, (size_t) graph->edges * sizeof *hold->inside);
+    for (unsigned one = 0; one < STRENGTHS; one++)
+        lazy_free(hold->weaker[one], (size_t) graph->edges / 8 + 1);
+}
