@@ -18,6 +18,11 @@ static int is_dropped(const struct hold *hold, uint64_t edge)
     return has_edge(hold->weaker[FIRM], edge);
 }
 
+static uint32_t all_nodes(const struct graph *graph, const struct hold *hold)
+{
+    return graph->nodes + (hold->containers ? hold->containers->count : 0);
+}
+
 /* ---- the algorithm ---- */
 
 static uint32_t *numbers_of(uint64_t count)
@@ -56,10 +61,10 @@ static uint32_t top_node(const struct graph *graph, uint32_t roots_from, uint32_
 }
 
 /* The node is next; its edges wait. While the search lasts, dominator[] and before[] say by depth where they go on and end. */
-static void enter(const struct graph *graph, struct solver *solver, uint32_t node, uint32_t parent, uint32_t depth)
+static void enter(const struct graph *graph, const struct hold *hold, struct solver *solver, uint32_t node, uint32_t parent, uint32_t depth)
 {
-    const uint32_t edge = graph->offsets[node], end = graph->offsets[node + 1];
-    for (uint32_t one = edge; one < end && one < edge + AHEAD; one++) {
+    const uint32_t edge = edge_begin(graph, hold, node), end = edge_end(graph, hold, node);
+    for (uint32_t one = edge; node < graph->nodes && one < end && one < edge + AHEAD; one++) {
         __builtin_prefetch(&solver->seen[2 * (size_t) EDGE_ID(graph->to[one])]);
         __builtin_prefetch(&graph->offsets[EDGE_ID(graph->to[one])]);
     }
@@ -74,7 +79,7 @@ static void enter(const struct graph *graph, struct solver *solver, uint32_t nod
 /* Edges at which the search goes on when it is back there. */
 static void fetch_above(const struct graph *graph, const struct solver *solver, uint32_t depth)
 {
-    if (depth < AHEAD)
+    if (depth < AHEAD || solver->dominator[depth - AHEAD] >= graph->edges || solver->dominator[depth - AHEAD / 2] >= graph->edges)
         return;
     __builtin_prefetch(&graph->to[solver->dominator[depth - AHEAD]]);
     __builtin_prefetch(&solver->seen[2 * (size_t) EDGE_ID(graph->to[solver->dominator[depth - AHEAD / 2]])]);
@@ -91,7 +96,7 @@ static void number_nodes(const struct graph *graph, struct hold *hold, struct so
         solver->seen[2 * (size_t) root + 1] += top < graph->start_count;
         if (solver->seen[2 * (size_t) root])
             continue;
-        enter(graph, solver, root, 0, depth++);
+        enter(graph, hold, solver, root, 0, depth++);
         while (depth) {
             const uint32_t edge = solver->dominator[depth - 1];
             if (edge == solver->before[depth - 1]) {
@@ -101,13 +106,13 @@ static void number_nodes(const struct graph *graph, struct hold *hold, struct so
             solver->dominator[depth - 1]++;
             if (is_dropped(hold, edge))
                 continue;
-            const uint32_t target = EDGE_ID(graph->to[edge]);
+            const uint32_t target = edge_target(graph, hold, edge);
             if (solver->seen[2 * (size_t) target]) {
                 solver->seen[2 * (size_t) target + 1]++;
                 continue;
             }
             set_edge(hold->weaker[FIRM], edge);
-            enter(graph, solver, target, solver->stack[depth - 1], depth);
+            enter(graph, hold, solver, target, solver->stack[depth - 1], depth);
             depth++;
         }
     }
@@ -139,12 +144,12 @@ static int find_predecessors(const struct graph *graph, const struct hold *hold,
     solver->predecessors = numbers_of(sum);
     if (!solver->predecessors)
         return 0;
-    for (uint32_t node = 0; node < graph->nodes; node++) {
-        const uint32_t number = solver->seen[2 * (size_t) node];
-        for (uint32_t edge = number ? graph->offsets[node] : UINT32_MAX; edge < graph->offsets[node + 1]; edge++) {
+    for (uint32_t node = 0; node < all_nodes(graph, hold); node++) {
+        const uint32_t number = solver->seen[2 * (size_t) node], end = edge_end(graph, hold, node);
+        for (uint32_t edge = number ? edge_begin(graph, hold, node) : end; edge < end; edge++) {
             fetch_places(graph, hold, solver, edge);
             if (!is_dropped(hold, edge))
-                solver->predecessors[solver->seen[2 * (size_t) EDGE_ID(graph->to[edge]) + 1]++] = number;
+                solver->predecessors[solver->seen[2 * (size_t) edge_target(graph, hold, edge) + 1]++] = number;
         }
     }
     for (uint64_t i = 0; i < graph->start_count; i++)
@@ -217,14 +222,15 @@ static void add_up(const struct graph *graph, const struct solver *solver, uint3
 }
 
 /* Roots: variables, thread-local ones from `locals_from` on, and [weak_from, weak_until), which are stacks and registers. `owners`: NO_NODE
-   for every node, the others 0. 0, or NO_MEMORY. */
+   for every node, the others 0; with `containers` there are as many more. 0, or NO_MEMORY. */
 int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t locals_from, uint32_t weak_from, uint32_t weak_until,
-                           int list_links, uint32_t *owners, uint64_t *bytes, uint32_t *blocks)
+                           int list_links, const struct containers *containers, uint32_t *owners, uint64_t *bytes, uint32_t *blocks)
 {
     struct hold hold = {.roots_from = roots_from, .locals_from = locals_from, .weak_from = weak_from, .weak_until = weak_until};
+    hold.containers = containers && containers->count ? containers : NULL;
     struct solver solver;
     memset(&solver, 0, sizeof solver);
-    int done = hold_open(graph, &hold, list_links) && solver_open(&solver, graph->nodes);
+    int done = hold_open(graph, &hold, list_links) && solver_open(&solver, all_nodes(graph, &hold));
     if (done) {
         number_nodes(graph, &hold, &solver, roots_from);
         done = find_predecessors(graph, &hold, &solver);
@@ -233,7 +239,7 @@ int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint3
         solve(&solver);
         add_up(graph, &solver, owners, bytes, blocks);
     }
-    solver_close(&solver, graph->nodes);
+    solver_close(&solver, all_nodes(graph, &hold));
     hold_close(graph, &hold);
     return done ? 0 : NO_MEMORY;
 }

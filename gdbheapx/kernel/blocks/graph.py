@@ -18,7 +18,14 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence
 
 PROTOTYPES = """
 int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t locals_from, uint32_t weak_from, uint32_t weak_until,
-    int list_links, uint32_t *owners, uint64_t *bytes, uint32_t *blocks);
+    int list_links, const struct containers *containers, uint32_t *owners, uint64_t *bytes, uint32_t *blocks);
+struct containers *heapx_containers_new(const struct graph *graph, uint32_t locals_from, uint32_t weak_from);
+void heapx_containers_free(struct containers *containers);
+uint64_t heapx_containers_count(const struct containers *containers);
+void heapx_containers_of(const struct containers *containers, uint32_t *of);
+void heapx_container_row(const struct graph *graph, const struct containers *containers, uint32_t number, struct container_row *out);
+void heapx_container_entries(const struct graph *graph, const struct containers *containers, uint32_t number, uint64_t *out, uint64_t room);
+uint64_t heapx_container_members(const struct containers *containers, uint32_t number, uint64_t first, uint32_t *out, uint64_t room);
 struct gathering *heapx_gather_new(struct block_source *blocks, const uint64_t *own, uint64_t own_count);
 void heapx_gather_free(struct gathering *gathering);
 int64_t heapx_gather_slice(struct graph *graph, struct gathering *gathering, double seconds);
@@ -91,7 +98,7 @@ uint64_t heapx_graph_large(const struct graph *graph, uint64_t least, uint64_t *
 
 IN_C = """
 RULE* FROM_MAPPING MASKED UNOWNING LEAKED NO_NODE EXACT_SLOT OWNS_ALL LAST_OWNING_BIT MOST_HABITS LEAK_SAMPLES LEAK_ROOT LEAK_CYCLE
-GraphNumbers Habit Edge Referrer LeakRoot LeakGroup Sum Others Joint
+GraphNumbers Habit Edge Referrer LeakRoot LeakGroup Sum Others Joint ContainerRow
 """
 
 RULE_START = 0
@@ -335,6 +342,66 @@ class Container(NamedTuple):
     """So many elements are also in use elsewhere, by users,"""
     used_bytes: int = 0
     """with so many bytes by themselves."""
+
+
+class ContainerRow(NamedTuple):
+    """What the kernel tells of one."""
+
+    elements: int
+    element_bytes: int
+    own_bytes: int
+    entries: int
+    used_elements: int
+    shape: int
+    sure: int
+
+
+SHAPES = LIST, TREE, HASH_TABLE, SKIP_LIST, ARRAY, LRU
+"""By the kernel's numbers."""
+SURES = CERTAIN, LIKELY, GUESS, HELD_BY_SEVERAL
+MOST_ENTRIES = 64
+"""Of a container: words that hold it which are told."""
+
+
+class Containers(Sequence[Container]):
+    """Those of a graph whose roots are split, by number; each is made when it is asked for."""
+
+    def __init__(self, library: Any, graph: "Graph", locals_from: int, weak_from: int) -> None:
+        self._library, self._graph = library, graph
+        self.handle = library.heapx_containers_new(graph.handle, locals_from, weak_from)
+        if not self.handle:
+            raise MemoryError()
+        self._count, self._first = int(library.heapx_containers_count(self.handle)), graph.nodes
+
+    def __del__(self) -> None:
+        self._library.heapx_containers_free(self.handle)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:
+        if not 0 <= number < self._count:
+            raise IndexError(number)
+        out = array("Q", bytes(8 * len(ContainerRow._fields)))
+        self._library.heapx_container_row(self._graph.handle, self.handle, number, at(out))
+        row = ContainerRow(*out)
+        room = min(row.entries, MOST_ENTRIES)
+        places = array("Q", bytes(16 * room))
+        self._library.heapx_container_entries(self._graph.handle, self.handle, number, at(places), room)
+        entries = list(zip(places[::2], places[1::2]))
+        sizes = (row.elements, row.element_bytes, row.own_bytes)
+        return Container(self._first + number, SHAPES[row.shape], *sizes, entries, SURES[row.sure], (), row.used_elements)
+
+    def of(self) -> "array[int]":
+        """Tree.members."""
+        found = array("I", bytes(4 * self._graph.numbers().blocks))
+        self._library.heapx_containers_of(self.handle, at(found))
+        return found
+
+    def elements(self, number: int, first: int, limit: int) -> List[int]:
+        """As Graph.members()."""
+        out = array("I", bytes(4 * limit))
+        return list(out[: self._library.heapx_container_members(self.handle, number, first, at(out), limit)])
 
 
 class Tree(NamedTuple):
@@ -743,20 +810,22 @@ class Graph:
         self._more += len(places)
 
     def dominators(
-        self, roots_from: int, weak: Tuple[int, int], list_links_are_weak: bool = True, locals_from: Optional[int] = None
+        self, roots_from: int, weak: Tuple[int, int], list_links_are_weak: bool = True, locals_from: Optional[int] = None,
+        containers: bool = False,
     ) -> Tree:
         """Who owns what. Roots hold in turns, each takes nothing from those before: variables; thread-local ones, from `locals_from` on;
         stacks and registers, from weak[0] to weak[1]. Weak pointers, such as those inside blocks where that is no habit of the program, to
         what many hold, or back to who holds, count only for what no better one reaches; so do the links of doubly linked lists, if all
-        slots are kept."""
-        nodes = self.nodes
+        slots are kept. `containers`: each is a node."""
+        first_local = weak[0] if locals_from is None else locals_from
+        some = Containers(self._library, self, first_local, weak[0]) if containers and self._shape.all_slots else None
+        nodes = self.nodes + (len(some) if some is not None else 0)
         found = array("I", [NO_NODE]) * nodes, array("Q", bytes(8 * nodes)), array("I", bytes(4 * nodes))
-        failed = self._library.heapx_graph_dominators(
-            self._handle, roots_from, weak[0] if locals_from is None else locals_from, *weak, int(list_links_are_weak), *map(at, found)
-        )
-        if failed:
+        handle = some.handle if some is not None else None
+        numbers = (roots_from, first_local, *weak, int(list_links_are_weak), handle)
+        if self._library.heapx_graph_dominators(self._handle, *numbers, *map(at, found)):
             raise MemoryError()
-        return Tree(*found)
+        return Tree(*found, some, some.of()) if some is not None and len(some) else Tree(*found)
 
     def others(self, tree: Tree, owners: Sequence[int], weak: Tuple[int, int]) -> List[Others]:
         """What else leads to what each of these owners keeps; none is below another. `weak`: as dominators() takes it; after mark()."""
@@ -788,7 +857,7 @@ class Graph:
 
     def members(self, tree: Tree, number: int, first: int = 0, limit: int = AT_ONCE) -> List[int]:
         """Blocks that are elements of a container, in the order of its links, from the element `first` on."""
-        return []
+        return tree.containers.elements(number, first, limit) if isinstance(tree.containers, Containers) else []
 
     def heaviest(self, tree: Tree) -> "array[int]":
         """array('I') by node: the node that it owns directly and that retains most; NO_NODE for none."""

@@ -8,12 +8,14 @@
 #include <stdlib.h>
 
 #define ROOTS 3u
+#define MOST_HOLDERS 8u               /* of a container, that are looked at */
 
 /* What is reached, level by level. */
 struct levels {
     struct spread spread;
     uint64_t *before;               /* what was reached before this level */
     uint8_t *of;                    /* by node its level; 0: nothing leads there */
+    uint8_t *whole;                 /* by container: all of it is reached */
     uint8_t strengths[ROOTS * LOOSE + 2];   /* by level the weakest edges that count there */
     unsigned count;
 };
@@ -56,6 +58,39 @@ static void find_strengths(const struct graph *graph, struct hold *hold, int lis
         }
 }
 
+/* ---- containers ---- */
+
+/* The node holds the container. */
+static int is_holder(const struct containers *containers, uint32_t number, uint32_t node)
+{
+    const struct container *container = &containers->all[number - 1];
+    for (uint32_t entry = 0; entry < container->entries && entry < MOST_HOLDERS; entry++)
+        if (containers->entry_edges[container->first_entry + entry].node == node)
+            return 1;
+    return 0;
+}
+
+/* Links between members do not count, nor what leads from them to who holds them; their users hold where nothing better does. A word that
+   holds a container owns it, even if it was taken for a stale one. */
+static void hold_containers(const struct graph *graph, struct hold *hold)
+{
+    const struct containers *containers = hold->containers;
+    for (uint32_t node = 0; node < graph->nodes; node++) {
+        const uint32_t from = container_of(graph, hold, node);
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]), to = container_of(graph, hold, target);
+            if (from && (from == to || is_holder(containers, from, target)))
+                weaken(hold, edge, STRENGTHS);
+            else if (to)
+                weaken(hold, edge, WEAK);
+        }
+    }
+    for (uint32_t entry = 0; entry < containers->entry_count; entry++)
+        for (unsigned one = 0; one < STRENGTHS; one++)
+            hold->weaker[one][containers->entry_edges[entry].edge >> 3] &=
+                (uint8_t) ~(1u << (containers->entry_edges[entry].edge & 7));
+}
+
 /* ---- levels ---- */
 
 static unsigned level_of(const struct hold *hold, uint32_t root)
@@ -88,11 +123,38 @@ static int push_targets(const struct graph *graph, const struct hold *hold, stru
     return 1;
 }
 
+/* All members of containers of which one is newly reached. -1: no memory; else how many more are. */
+static int64_t push_members(const struct graph *graph, const struct hold *hold, struct levels *levels)
+{
+    const struct containers *containers = hold->containers;
+    int64_t more = 0;
+    for (uint32_t number = 0; containers && number < containers->count; number++) {
+        const uint32_t *order = containers->order + containers->all[number].first, members = containers->all[number].members;
+        uint32_t met = 0;
+        while (!levels->whole[number] && met < members && !is_marked(&levels->spread, order[met]))
+            met++;
+        if (levels->whole[number] || met == members)
+            continue;
+        levels->whole[number] = 1;
+        for (met = 0; met < members; met++)
+            if (!is_marked(&levels->spread, order[met]) && !(spread_push(&levels->spread, order[met]) && ++more))
+                return -1;
+    }
+    (void) graph;
+    return more;
+}
+
 /* One level: what waits, and what edges up to this strength lead to from there. 0: no memory. */
 static int reach(const struct graph *graph, const struct hold *hold, struct levels *levels, unsigned strength)
 {
+    int64_t more = 1;
     levels->spread.left_out = hold->weaker[strength];
-    if (spread_drain(graph, &levels->spread, RULES, NULL, NULL, 1e300))
+    while (more > 0) {
+        if (spread_drain(graph, &levels->spread, RULES, NULL, NULL, 1e300))
+            return 0;
+        more = push_members(graph, hold, levels);
+    }
+    if (more)
         return 0;
     levels->strengths[++levels->count] = (uint8_t) strength;
     for (size_t word = 0; word < (size_t) graph->nodes / 64 + 1; word++) {
@@ -136,24 +198,34 @@ static void leave_out(const struct graph *graph, struct hold *hold, const struct
     }
 }
 
+/* Bytes of one bit for each edge. */
+static size_t room_of(const struct graph *graph, const struct hold *hold)
+{
+    return ((size_t) graph->edges + (hold->containers ? hold->containers->ordered : 0)) / 8 + 1;
+}
+
 int hold_open(const struct graph *graph, struct hold *hold, int list_links)
 {
     struct levels levels = {.count = 0};
     const size_t words = (size_t) graph->nodes / 64 + 1;
     int done = (hold->inside = dense_alloc((size_t) graph->edges * sizeof *hold->inside)) != NULL;
     for (unsigned one = 0; one < STRENGTHS; one++)
-        done &= (hold->weaker[one] = lazy_alloc((size_t) graph->edges / 8 + 1)) != NULL;
+        done &= (hold->weaker[one] = lazy_alloc(room_of(graph, hold))) != NULL;
     if (done) {
         find_offsets(graph, hold->inside);
         find_strengths(graph, hold, list_links && (graph->all_slots || graph->links));
         done = hold_weaken(graph, hold);
+        if (hold->containers)
+            hold_containers(graph, hold);
     }
+    levels.whole = calloc(hold->containers ? (size_t) hold->containers->count + 1 : 1, 1);
     levels.before = calloc(words, 8);
     levels.of = lazy_alloc(64 * words);
-    done = done && levels.before && levels.of && spread_open(&levels.spread, graph->nodes) && find_levels(graph, hold, &levels);
+    done = done && levels.before && levels.of && levels.whole && spread_open(&levels.spread, graph->nodes) && find_levels(graph, hold, &levels);
     if (done)
         leave_out(graph, hold, &levels);
     free(levels.before);
+    free(levels.whole);
     lazy_free(levels.of, 64 * words);
     spread_close(&levels.spread);
     return done;
@@ -163,5 +235,5 @@ void hold_close(const struct graph *graph, struct hold *hold)
 {
     lazy_free(hold->inside, (size_t) graph->edges * sizeof *hold->inside);
     for (unsigned one = 0; one < STRENGTHS; one++)
-        lazy_free(hold->weaker[one], (size_t) graph->edges / 8 + 1);
+        lazy_free(hold->weaker[one], room_of(graph, hold));
 }

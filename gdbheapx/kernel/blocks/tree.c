@@ -22,7 +22,7 @@ int heapx_graph_reached(const struct graph *graph, uint32_t node, const uint32_t
     if (spread_open(&spread, graph->nodes)) {
         more = 0;
         for (uint32_t at = node; at != NO_NODE && !more; at = first ? next_below(owners, first, next, node, at) : NO_NODE)
-            if (!is_marked(&spread, at))
+            if (at < graph->nodes && !is_marked(&spread, at))
                 more = spread_push(&spread, at) ? spread_drain(graph, &spread, OWNED, NULL, &reached, 1e300) : NO_MEMORY;
     }
     spread_close(&spread);
