@@ -10,8 +10,10 @@ from gdbheapx.stops import Reads
 HELP = """Which variables, threads, blocks keep memory alive.
 
 `retained` is the memory that would be leaked without this owner: nothing else references it. `reachable` includes memory that others
-reference, too. Memory of several owners is retained by none of them; it is `shared` where one block is above it. A suspect keeps a fifth of
-the heap or more; it is followed down to the block where the memory piles up. A block has its path as its name where one is known, such as
+reference, too. Memory of several owners is retained by none of them; it is `shared` where one block or container is above it. Linked blocks
+(a list, a tree, a hash table) are one container, owned by the pointer to the first of them; pointers to a few elements are users. Below a
+container, elements that are alike are one row, and `g_queue[3]` is the fourth of a list. A suspect keeps a fifth of the heap or more; it
+is followed down to a container or the largest block. A block has its path as its name where one is known, such as
 `g_sessions["u:1234"][3]`.
 """
 

@@ -4,19 +4,21 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.reachability import held
+from gdbheapx.analysis.reachability.contained import SHAPES
 from gdbheapx.analysis.reachability.held import Container
-from gdbheapx.analysis.reachability.owners import SHARED, Owned, Owners, Suspect
+from gdbheapx.analysis.reachability.owners import SHARED, THREAD, Accumulation, Linked, Owned, Owners, Suspect, User, each
 from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.hints import again, ask
-from gdbheapx.kernel.blocks.graph import MAYBE, WEAK, Others
+from gdbheapx.kernel.blocks.graph import GUESS, LIKELY, MAYBE, WEAK, Others
 from gdbheapx.model import Address
 from gdbheapx.report import garbage_text, text
 from gdbheapx.units import WARNING, Size, mark, plural, say
 
-MOST_NAMED = 2
-"""Of those who hold a suspect."""
+MOST_NAMED, MOST_USERS = 2, 3
+"""Of those who hold a suspect, and of what else points into a container."""
+OWNER_IS = {LIKELY: " (owner likely)", GUESS: " (owner guessed)"}
 WORDS = {
     "start": "",
     "tag": " (with tag bits)",
@@ -109,6 +111,9 @@ def owners_lines(style: Style, owners: Owners) -> Iterator[str]:
 def rows_lines(style: Style, rows: Sequence[Owned]) -> Iterator[str]:
     """The text of --of and --by: rows alone."""
     yield from text.show(style, [Table(columns_of(Owned), flat(rows, 0))])
+    for row in each(rows):
+        if row.container is not None and row.container.used_elements:
+            yield text.said(style, say("%s: %s", row.owner, used_elsewhere(row.container, row.users)))
 
 
 def owners_page(owners: Owners) -> Page:
@@ -160,28 +165,60 @@ def together(row: Owned) -> str:
 
 def suspicion(suspect: Suspect) -> str:
     """Who keeps much, and where it piles up."""
-    who = _called(suspect.owner, suspect.signature, suspect.containers)
-    if suspect.kind == "shared":
-        who = say("%s, which %s hold,", who, _several([_holder(suspect, name) for name in suspect.holders]))
-    said = say("Suspect: %s keeps %s (%.0f %%)", who, Size(suspect.retained_bytes), suspect.share_percent)
-    point = suspect.accumulation
-    if not point.children:
-        return say("%s%s", said, _against(suspect.others))
-    where = _called(point.name, point.signature, point.containers)
-    if point.steps and point.name != suspect.owner:
-        said = say("%s; most of it hangs off %s, which directly owns %s", said, where, plural(point.children, "block"))
+    point, figures = suspect.accumulation, (Size(suspect.retained_bytes), suspect.share_percent)
+    linked, is_it = point.container, point.retained_bytes == suspect.retained_bytes
+    if linked is not None and is_it and point.holders:
+        same = say("Suspect: %s hold the same %s", suspect.owner, words(linked, None)), *figures
+        said = say("%s: %s (%.0f %%), %s alone", *same, "none" if point.holders[2:] else "neither")
+    elif linked is not None and is_it:
+        said = say("Suspect: %s, keeps %s (%.0f %%), ~%s each", called(suspect), *figures, _average(point))
     else:
-        said = say("%s through %s that it directly owns", said, plural(point.children, "block"))
-    said = say("%s%s", said, _against(suspect.others))
+        who = _called(suspect.owner, suspect.signature, suspect.containers)
+        if suspect.kind == SHARED:
+            who = say("%s, which %s hold,", who, _several([_holder(suspect, name) for name in suspect.holders]))
+        said = say("Suspect: %s keeps %s (%.0f %%)", who, *figures)
+        if linked is not None:
+            what = ", ".join(part for part in (_called(point.name, point.signature, ()), words(linked, point.confidence)) if part)
+            said = say("%s; most of it is %s, keeping %s, ~%s each", said, what, Size(point.retained_bytes), _average(point))
+        elif point.children and point.steps and point.name != suspect.owner:
+            said = say("%s; most of it hangs off %s", said, _called(point.name, point.signature, point.containers))
+    if linked is None:
+        said = say("%s%s", said, _against(suspect.others))
+    elif linked.used_elements:
+        said = say("%s; %s", said, used_elsewhere(linked, point.users))
     if not point.parts:
         return said
     parts = ", ".join("%s (%.0f %%)" % (_typed(part.name, part.address, part.signature), part.share_percent) for part in point.parts)
     return say("%s; largest parts: %s", said, parts)
 
 
+def _average(point: Accumulation) -> Size:
+    return Size(point.retained_bytes // max(1, point.container.elements if point.container is not None else 1))
+
+
+def words(linked: Linked, confidence: Optional[str]) -> str:
+    """`list of 1,787 elements of 168 bytes (owner likely)`."""
+    size = " of %d bytes" % linked.element_bytes if linked.element_bytes is not None else ""
+    kind = SHAPES.get(linked.kind, linked.kind)
+    return "%s of %s%s%s" % (kind, plural(linked.elements, "element"), size, OWNER_IS.get(confidence or "", ""))
+
+
+def used_elsewhere(linked: Linked, users: Sequence[User]) -> str:
+    """`12 elements (2.6 KiB) are in use elsewhere: 3 stacks, 40 words of g_in_work in app`."""
+    stacks = [user.owner for user in users if user.kind == THREAD]
+    who = [plural(len(set(stacks)), "stack")] if stacks else []
+    who += ["%s of %s" % (plural(user.pointers, "word"), user.owner) for user in users if user.kind != THREAD]
+    who = [*who[:MOST_USERS], *(["others"] if who[MOST_USERS:] else [])]
+    many = "is" if linked.used_elements == 1 else "are"
+    said = say("%s (%s) %s in use elsewhere", plural(linked.used_elements, "element"), Size(linked.used_bytes), many)
+    return say("%s: %s", said, ", ".join(who)) if who else said
+
+
 def called(suspect: Suspect) -> str:
     """Who it is, in a few words."""
-    who = _called(suspect.owner, suspect.signature, suspect.containers)
+    who, point = _called(suspect.owner, suspect.signature, suspect.containers), suspect.accumulation
+    if point.container is not None and point.retained_bytes == suspect.retained_bytes:
+        return who if suspect.containers else "%s, %s" % (who, words(point.container, point.confidence))
     return "%s, held by %s" % (who, _several([_holder(suspect, name) for name in suspect.holders])) if suspect.kind == SHARED else who
 
 
@@ -211,7 +248,7 @@ def _against(others: Optional[Others]) -> str:
     further = others.stacks + others.unowning + others.weak
     if not further:
         return "; no other reference"
-    return " (%s not keep it alive)" % (plural(further, "further reference") + (" does" if further == 1 else " do"))
+    return "; %s not keep it alive" % (plural(further, "further reference") + (" does" if further == 1 else " do"))
 
 
 def _called(name: str, signature: Optional[str], containers: Sequence[Container]) -> str:
@@ -222,7 +259,8 @@ def flat(rows: Sequence[Owned], depth: int) -> List[Owned]:
     """Rows with those below them indented."""
     owned_rows: List[Owned] = []
     for row in rows:
-        what = ": ".join(part for part in (row.signature, held.words(row.containers)) if part)
+        linked = words(row.container, row.confidence) if row.container is not None and not row.containers else ""
+        what = ": ".join(part for part in (row.signature, held.words(row.containers), linked) if part)
         owned_rows.append(row._replace(owner="  " * depth + row.owner, signature=what))
         owned_rows += flat(row.children, depth + 1)
     return owned_rows

@@ -136,7 +136,7 @@ class Paths:
         self._known = {pair: path for path, pair in enumerate(zip(self.above, self.frames))}
 
     def below(self, above: int, frame: Frame) -> int:
-        """The stack with one frame more. Equal ones in a row are one: nodes of a list own each other."""
+        """The stack with one frame more. Equal ones in a row are one: nodes of a list may own each other."""
         if above != NO_PATH and (self.frames[above] == frame or self.depth[above] >= MOST_FRAMES):
             return above
         path = self._known.get((above, frame))
@@ -249,7 +249,8 @@ def paths_of(
         if node < blocks and called is not None:
             begins[node] = begin(number(Frame(called.text)), True)
     names = [Frame(NOT_NAMED), *(Frame(NOT_NAMED) if name is None else Frame(name.name, name.module) for name in told.names)]
-    others = (number(Frame(tallied.name(node))) if tree.retained_blocks[node] else 0 for node in range(blocks, graph.nodes))
+    others = [number(Frame(tallied.name(node))) if tree.retained_blocks[node] else 0 for node in range(blocks, graph.nodes)]
+    others += [number(Frame(tallied.contained.step(one))) for one in tree.containers]
     ends = number(LEAKED_FRAME), number(SHARED_FRAME), MOST_FRAMES
     rule = FrameRule(told.labels, [number(name) for name in names], array("I", others), begins, *ends)
     made = owner_stacks(session.compiled.library, graph, tree, rule)

@@ -3,10 +3,13 @@
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reachability import regions
+from gdbheapx.analysis.reachability.contained import Contained
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.names import Names, Path, Paths, PathStep
 from gdbheapx.analysis.reachability.owners import (
     BLOCK,
+    CONTAINER,
+    ELEMENTS,
     GLOBAL,
     LOCAL,
     MAPPING,
@@ -76,6 +79,7 @@ class Tallied:
         self.weak = reach.roots_from + strong, reach.roots_from + len(self.parts)
         self._locals_from = reach.roots_from + sum(part.root.kind == regions.DATA for part in self.parts)
         self._tree: Optional[Tree] = None
+        self._contained: Optional[Contained] = None
         self.used = Sum(sum(part.blocks for part in self._sums), sum(part.bytes for part in self._sums))
         self.leaked = self._sums[LEAKED]
 
@@ -85,6 +89,27 @@ class Tallied:
         if self._tree is None:
             self._tree = self.graph.dominators(self.reach.roots_from, self.weak, locals_from=self._locals_from)
         return self._tree
+
+    @property
+    def contained(self) -> Contained:
+        """The tree's containers."""
+        if self._contained is None:
+            self._contained = Contained(self)
+        return self._contained
+
+    def root(self, node: int) -> Optional[Part]:
+        """The root, or one variable of it; None of what lies in memory, and of a container."""
+        place = node - self.reach.roots_from
+        return self.parts[place] if 0 <= place < len(self.parts) else None
+
+    def is_data(self, node: int) -> bool:
+        """It is a global variable."""
+        part = self.root(node)
+        return part is not None and part.root.kind == regions.DATA
+
+    def is_container(self, node: int) -> bool:
+        """Its blocks are nodes of their own."""
+        return node >= self.reach.roots_from + len(self.parts)
 
     def _split(self) -> List[Part]:
         """Makes one root of each variable that points somewhere."""
@@ -125,13 +150,16 @@ class Tallied:
 
     def kind(self, node: int) -> str:
         """What sort of owner it is."""
-        if node >= self.reach.roots_from:
-            return KINDS[self.parts[node - self.reach.roots_from].root.kind]
+        part = self.root(node)
+        if part is not None:
+            return KINDS[part.root.kind]
+        if self.is_container(node):
+            return SHARED if self.tree.owners[node] == NO_NODE else CONTAINER
         return MAPPING if self.reach.mapping(node) is not None else BLOCK
 
     def path(self, node: int) -> Optional[Path]:
         """How the program itself gets there; None where nothing gives it a name."""
-        return self.paths.of(node) if self.paths is not None else None
+        return self.paths.of(node) if self.paths is not None and not self.is_container(node) else None
 
     def is_start(self, node: int) -> bool:
         """It has a name by itself."""
@@ -144,13 +172,21 @@ class Tallied:
 
     def name(self, node: int) -> str:
         """What it is called."""
-        if node >= self.reach.roots_from:
-            part = self.parts[node - self.reach.roots_from]
-            if part.root.kind == regions.DATA and part.root.module is not None and part.slot != NO_SLOT:
-                address = part.root.start + part.slot * self.reach.word_bytes
-                variable = self.names.variable(part.root.module, address)
-                return self.names.at(part.root.module, variable.start if variable is not None else address)
-            return self.names.of_root(part.root, NO_SLOT)
+        container = self.tree.container(node) if self.is_container(node) else None
+        if container is not None:
+            return self.contained.name(container)
+        element = self.contained.element(node) if not self.has_name(node) else None
+        return element if element is not None else self.plain_name(node)
+
+    def has_name(self, node: int) -> bool:
+        """It is called by itself, not by what holds it."""
+        return node >= self.reach.numbers.blocks or self.path(node) is not None
+
+    def plain_name(self, node: int) -> str:
+        """The same of what is no container; a block without a name is called by its address."""
+        part = self.root(node)
+        if part is not None:
+            return self.word_name(node, part.slot, is_whole=True)
         if self.reach.mapping(node) is not None:
             return self.names.of_mapping(node)
         path = self.path(node)
@@ -159,10 +195,21 @@ class Tallied:
         address, size = self.graph.blocks([node])[0]
         return "block 0x%x (%d bytes)" % (address, size)
 
+    def word_name(self, node: int, slot: int, is_whole: bool = False) -> str:
+        """What a word of a root is called. `is_whole`: the variable, whichever of its words it is."""
+        root = self.parts[node - self.reach.roots_from].root
+        if root.kind != regions.DATA or root.module is None or slot == NO_SLOT:
+            return self.names.of_root(root, NO_SLOT if is_whole else slot)
+        address = root.start + slot * self.reach.word_bytes
+        variable = self.names.variable(root.module, address) if is_whole else None
+        return self.names.at(root.module, variable.start if variable is not None else address)
+
     def address(self, node: int) -> Optional[Address]:
         """Where it is."""
-        if node >= self.reach.roots_from:
-            part = self.parts[node - self.reach.roots_from]
+        part, container = self.root(node), self.tree.container(node) if self.is_container(node) else None
+        if container is not None:
+            return self.contained.first(container)
+        if part is not None:
             start = part.root.start + (part.slot * self.reach.word_bytes if part.slot != NO_SLOT else 0)
             return Address(start) if part.root.start else None
         mapping = self.reach.mapping(node)
@@ -170,7 +217,7 @@ class Tallied:
 
     def owned(self, node: int, kind: Optional[str] = None, reached: bool = False) -> Owned:
         """One row."""
-        bound = self.graph.reached(node, self.tree if self.has_starts else None) if reached else None
+        bound = self.graph.reached(node, self.tree if self.has_starts else None) if reached and not self.is_container(node) else None
         retained, path = self.tree.retained_bytes[node], self.path(node)
         return Owned(
             owner=self.name(node),
@@ -181,14 +228,19 @@ class Tallied:
             retained_blocks=self.tree.retained_blocks[node],
             reached_bytes=None if bound is None else bound.bytes,
             reached_blocks=None if bound is None else bound.blocks,
-            signature=self.paths.contents(node) if self.paths is not None else None,
+            signature=self.contents(node),
             path=path.text if path is not None else None,
             path_steps=path.steps if path is not None else None,
+            **self.contained.told(node)._asdict(),
         )
 
     def is_told(self, node: int) -> bool:
         """A runtime says what the block is, or has a path for it."""
         return self.has_starts and self.paths is not None and (self.paths.contents(node) is not None or self.path(node) is not None)
+
+    def contents(self, node: int) -> Optional[str]:
+        """What a runtime says that the block is."""
+        return self.paths.contents(node) if self.paths is not None and not self.is_container(node) else None
 
     def contents_of(self, steps: Optional[Sequence[PathStep]]) -> Optional[str]:
         """What the object is that a path leads to; None where it is no container."""
@@ -211,10 +263,11 @@ class Tallied:
         return round(100.0 * retained / self.used.bytes, 1) if self.used.bytes else 0.0
 
     def children(self, node: int, depth: int, limit: int) -> List[Owned]:
-        """What it owns, `depth` levels down."""
-        return [
-            self.owned(child)._replace(children=self.children(child, depth - 1, limit) if depth > 1 else ())
-            for child in self.below(node, limit)
+        """What it owns, `depth` levels down. Elements of a container that are alike are one row."""
+        container = self.contained.of(node)
+        rows, nodes = ([], self.below(node, limit)) if container is None else self.contained.below(container, limit)
+        return rows + [
+            self.owned(child)._replace(children=self.children(child, depth - 1, limit) if depth > 1 else ()) for child in nodes
         ]
 
     def below(self, node: int, limit: int) -> List[int]:
@@ -233,6 +286,8 @@ class Tallied:
     def _is_passed(self, node: int, above: Path) -> bool:
         """It has no name of its own, or what it owns has a shorter one: `shop._cache` lies in `shop.__dict__`."""
         path, at = self.path(node), node
+        if self.is_container(node):
+            return False
         if path is None or path.text == above.text:
             return True
         for _ in range(MOST_SILENT):
@@ -260,9 +315,9 @@ class Tallied:
         return sorted(found, key=lambda top: -self.tree.retained_bytes[top[0]])[:limit]
 
     def suspect(self, node: int, heaviest: Sequence[int], kind: str) -> Suspect:
-        """Goes down from an owner to where its memory piles up, or divides."""
+        """Goes down from an owner to where its memory piles up, or divides: to a container at the latest."""
         at, steps, retained = node, 0, self.tree.retained_bytes
-        while heaviest[at] != NO_NODE and retained[heaviest[at]] >= DROP_RATIO * retained[at]:
+        while not self.is_container(at) and heaviest[at] != NO_NODE and retained[heaviest[at]] >= DROP_RATIO * retained[at]:
             at = heaviest[at]
             steps += 1
         largest, count = self.graph.children(self.tree, at, MOST_PARTS)
@@ -270,16 +325,17 @@ class Tallied:
         size = self.graph.blocks([at])[0][1] if at < self.reach.numbers.blocks else 0
         point = Accumulation(
             address=self.address(at),
-            signature=self.paths.contents(at) if self.paths is not None else None,
+            signature=self.contents(at),
             name=self.name(at),
             size_bytes=size,
             children=count,
             retained_bytes=retained[at],
             steps=steps,
             parts=[Division(self.name(part), self.address(part), retained[part], self.share(retained[part])) for part in parts],
+            **self.contained.told(at)._asdict(),
         )
-        what = self.paths.contents(node) if self.paths is not None else None
-        holders = self._holders(node) if kind == SHARED else {}
+        what = self.contents(node)
+        holders = self._holders(node) if kind == SHARED and not self.is_container(node) else {}
         names = [self.name(holder) for holder in holders]
         holding = [
             HoldingBlock(name, self.address(at), at == holder)
@@ -315,7 +371,7 @@ def blocks(tallied: Tallied, owners: Owners) -> List[Tuple[int, int]]:
 def places(tallied: Tallied, owners: Owners) -> Dict[int, Tuple[int, int]]:
     """By the addresses in the answer where each variable begins and ends, and each block that is none of a runtime's objects."""
     wanted = {suspect.accumulation.address for suspect in owners.suspects}
-    wanted.update(row.address for row in each([*owners.owners, *owners.together]))
+    wanted.update(row.address for row in each([*owners.owners, *owners.together]) if row.kind not in (CONTAINER, ELEMENTS))
     found: Dict[int, Tuple[int, int]] = {}
     for number, part in enumerate(tallied.parts):
         address = tallied.address(tallied.reach.roots_from + number)

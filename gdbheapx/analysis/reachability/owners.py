@@ -10,6 +10,31 @@ from gdbheapx.kernel.blocks.graph import Others, Sum
 from gdbheapx.model import Address
 
 GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-local", "mapping", "block", "shared"
+CONTAINER, ELEMENTS = "container", "elements"
+
+
+class Linked(NamedTuple):
+    """A container: blocks that are linked with each other, such as the nodes of a list."""
+
+    kind: str
+    """`list`, `tree`, `hash-table`, `skip-list`, `array` or `lru`."""
+    elements: int
+    element_bytes: Optional[int]
+    """Usable bytes of each; None: they have several sizes."""
+    own_bytes: int
+    """Of its elements by themselves, without what these keep."""
+    used_elements: int = 0
+    """So many are in use elsewhere, too (`users`),"""
+    used_bytes: int = 0
+    """with so many bytes by themselves."""
+
+
+class User(NamedTuple):
+    """What points into a container, and takes nothing from its owner."""
+
+    owner: str
+    kind: str
+    pointers: int
 
 
 class Owned(NamedTuple):
@@ -17,9 +42,10 @@ class Owned(NamedTuple):
 
     owner: Annotated[str, Column("owner", TEXT)]
     kind: Annotated[str, Column("kind", TEXT, goes=2)]
-    """`global`, `thread`, `thread-local`, `mapping`, `block`, or `shared` for a block that several owners hold."""
+    """`global`, `thread`, `thread-local`, `mapping`, `block`, `container`, `elements` of one that are alike, or `shared` for what several
+    owners hold."""
     address: Optional[Address]
-    """Of a block, mapping or variable."""
+    """Of a block, mapping or variable; of a container, and of elements, the first one."""
     retained_bytes: Annotated[int, Column("retained", BYTES)]
     """What would be lost with it: the lower bound."""
     share_percent: Annotated[float, Column("%", "percent", goes=1)]
@@ -35,6 +61,14 @@ class Owned(NamedTuple):
     path_steps: Optional[Sequence[PathStep]] = None
     containers: Sequence[Container] = ()
     """Those that lie in the variable or block, what has most elements first; none where memory could not be read any more."""
+    container: Optional[Linked] = None
+    """What it is, or all that the variable keeps: its elements are `children`."""
+    confidence: Optional[str] = None
+    """How sure it is that this owns the container: `certain`, `likely`, `guess`, or `shared`: all of `holders` have equal right."""
+    users: Sequence[User] = ()
+    """Of a container what else points into it, most pointers first."""
+    holders: Sequence[str] = ()
+    """Who holds it, where several do."""
 
 
 class Division(NamedTuple):
@@ -74,6 +108,11 @@ class Accumulation(NamedTuple):
     parts: Sequence[Division] = ()
     """Those directly below that keep a fifth of the heap or more themselves."""
     containers: Sequence[Container] = ()
+    container: Optional[Linked] = None
+    """This and the next three as in Owned."""
+    confidence: Optional[str] = None
+    users: Sequence[User] = ()
+    holders: Sequence[str] = ()
 
 
 class Suspect(NamedTuple):
@@ -119,7 +158,7 @@ class Owners(NamedTuple):
 
 def is_block(row: Owned) -> bool:
     """Its address is that of a block."""
-    return row.kind in (BLOCK, SHARED) or row.path is not None
+    return row.kind in (BLOCK, ELEMENTS) or (row.kind == SHARED and row.container is None) or row.path is not None
 
 
 def addresses_of(rows: Sequence[Owned]) -> Iterator[Optional[int]]:

@@ -18,7 +18,8 @@ MOST_NAMED = 1 << 14
 """Of what owners own that is asked for its name, while one is looked for."""
 MOST_HEAD = 50
 """Letters of a name that what lies below begins with: a long one lacks its middle."""
-BLOCK_NAME = re.compile(r"block (0x[0-9a-f]+)\b")
+BLOCK_NAME, BELOW = re.compile(r"block (0x[0-9a-f]+)\b(?!.*( -> |\[))"), re.compile(r"(.+)(?:\[(\d+)\]| -> \+0x[0-9a-f]+)")
+"""Of a block without a name; of what lies below something: an element of a list, a container that a block holds."""
 MOST_REACHED = 20
 """Owners for which the upper bound is counted: each takes a pass over the graph."""
 
@@ -137,9 +138,19 @@ def _at(tallied: Tallied, address: int) -> Optional[int]:
 
 
 def find_named(tallied: Tallied, what: str) -> Optional[int]:
-    """Return the node that answers call `what`, with its ` in MODULE` or without; None where nothing near the top is called so.
+    """Return the node that answers call `what`, with its ` in MODULE` or without; None where nothing near the top is called so."""
+    found, below = _search(tallied, what), BELOW.fullmatch(what)
+    above = find_named(tallied, below.group(1)) if found is None and below is not None and tallied.tree.containers else None
+    if above is None or below is None:
+        return found
+    if below.group(2) is not None:
+        return tallied.contained.at(above, int(below.group(2)))
+    held = tallied.graph.children(tallied.tree, above, MOST_OWNERS)[0]
+    return next((node for node in held if tallied.is_container(node) and tallied.name(node) == what), None)
 
-    From the largest owners down: what is printed is large, or lies below what its name begins with."""
+
+def _search(tallied: Tallied, what: str) -> Optional[int]:
+    """From the largest owners down: what is printed is large, or lies below what its name begins with."""
     block = BLOCK_NAME.match(what)
     modules = [part.root.module for part in tallied.parts if part.root.module is not None and part.root.module.link is not None]
     if modules and what.endswith(" in " + modules[0].file_name):  # the program's file, not the link by which it was started

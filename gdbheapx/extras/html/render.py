@@ -11,6 +11,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.extras.html import geometry
 from gdbheapx.model import Advice, AllocatorInfo
 from gdbheapx.problems import MISSING_PACKAGE
+from gdbheapx.report import reach_text
 from gdbheapx.snapshot.record import RecordedProblem
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -146,5 +147,5 @@ def _environment() -> Any:
     made = jinja2.Environment(loader=loader, autoescape=True, finalize=finished, undefined=jinja2.StrictUndefined, trim_blocks=True)
     made.lstrip_blocks = True
     made.filters.update(size=size, number=number, signed=signed, signed_number=signed_number, coordinate=geometry.number, visible=visible)
-    made.globals.update(geometry=geometry, share=share)
+    made.globals.update(geometry=geometry, share=share, suspicion=reach_text.suspicion)
     return made

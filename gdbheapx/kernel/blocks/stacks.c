@@ -87,14 +87,14 @@ static uint32_t path_below(struct stacks *stacks, uint32_t above, uint32_t frame
 
 /* `owners`: of the tree, by node; `labels`: by block, with a frame for each in `label_frames`; `root_frames`: by node behind the blocks.
    `begins`: by block, a frame before its own: 2 * frame + 2 where its owners tell nothing, 2 * frame + 3 in place of all above it; 0: none.
-   What has neither nor an owner is below the frame `leaked`, by its mark, or `shared`. Writes the path of each node to `at`, which is
-   NO_PATH before. NULL: there is no memory. */
+   What has neither nor an owner is below the frame `leaked`, by its mark, or `shared`. `nodes`: of the tree, which has containers behind
+   those of the graph. Writes the path of each node to `at`, which is NO_PATH before. NULL: there is no memory. */
 struct stacks *heapx_stacks_new(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const uint32_t *label_frames,
                                 const uint32_t *root_frames, const uint32_t *begins, uint32_t leaked, uint32_t shared,
-                                uint32_t most_frames, uint32_t *at)
+                                uint32_t most_frames, uint32_t nodes, uint32_t *at)
 {
     const uint32_t blocks = (uint32_t) graph->index.blocks;
-    const size_t room = (size_t) graph->nodes * sizeof *at + 8;
+    const size_t room = (size_t) nodes * sizeof *at + 8;
     struct stacks *stacks = calloc(1, sizeof *stacks);
     uint32_t *way = lazy_alloc(room);
     int is_whole = stacks && way && grow(stacks);
@@ -111,8 +111,8 @@ struct stacks *heapx_stacks_new(const struct graph *graph, const uint32_t *owner
             const uint32_t begin = step < blocks ? begins[step] : 0;
             if (begin & 1)
                 path = path_below(stacks, NO_PATH, begin / 2 - 1, most_frames);
-            else if (step < blocks && path == NO_PATH)
-                path = path_below(stacks, NO_PATH, begin ? begin / 2 - 1 : is_leaked(graph->marks, step) ? leaked : shared, most_frames);
+            else if ((step < blocks || step >= graph->nodes) && path == NO_PATH)
+                path = path_below(stacks, NO_PATH, begin ? begin / 2 - 1 : is_leaked(graph->marks, block) ? leaked : shared, most_frames);
             is_whole = step >= blocks || path != NO_PATH;
             if (is_whole)
                 path = path_below(stacks, path, step < blocks ? label_frames[labels[step]] : root_frames[step - blocks], most_frames);

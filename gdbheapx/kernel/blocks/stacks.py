@@ -8,7 +8,8 @@ from gdbheapx.kernel.common.library import at, declared
 
 PROTOTYPES = """
 struct stacks *heapx_stacks_new(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const uint32_t *label_frames,
-    const uint32_t *root_frames, const uint32_t *begins, uint32_t leaked, uint32_t shared, uint32_t most_frames, uint32_t *at);
+    const uint32_t *root_frames, const uint32_t *begins, uint32_t leaked, uint32_t shared, uint32_t most_frames, uint32_t nodes,
+    uint32_t *at);
 uint64_t heapx_stacks_take(const struct stacks *stacks, uint32_t *above, uint32_t *frames, uint64_t *blocks, uint64_t *bytes);
 void heapx_stacks_free(struct stacks *stacks);
 """
@@ -21,7 +22,7 @@ class FrameRule(NamedTuple):
     """array('I') by block."""
     of_label: Sequence[int]
     of_root: "array[int]"
-    """array('I') by node behind the blocks."""
+    """array('I') by node behind the blocks, containers too."""
     begins: "array[int]"
     """array('I') by block, from begin(): a frame before its own; 0: none."""
     leaked: int
@@ -49,14 +50,14 @@ class OwnerStacks(NamedTuple):
 
 def owner_stacks(library: Any, graph: Graph, tree: Tree, rule: FrameRule) -> OwnerStacks:
     """The stacks of all blocks. After mark() and dominators()."""
-    nodes, blocks = graph.nodes, graph.numbers().blocks
+    nodes, blocks = graph.nodes + len(tree.containers), graph.numbers().blocks
     if not (len(tree.owners) == nodes and len(rule.labels) >= blocks == len(rule.begins) and len(rule.of_root) == nodes - blocks):
         raise ValueError("a label for each block, and a frame for each other node")
     if blocks and max(rule.labels) >= len(rule.of_label):
         raise ValueError("a frame for each label")
     kernel, of_label, of_node = declared(library, PROTOTYPES), array("I", rule.of_label), array("I", [NO_NODE]) * nodes
     arrays = map(at, (tree.owners, rule.labels, of_label, rule.of_root, rule.begins))
-    handle = kernel.heapx_stacks_new(graph.handle, *arrays, rule.leaked, rule.shared, rule.most_frames, at(of_node))
+    handle = kernel.heapx_stacks_new(graph.handle, *arrays, rule.leaked, rule.shared, rule.most_frames, nodes, at(of_node))
     if not handle:
         raise MemoryError()
     try:

@@ -1,0 +1,170 @@
+"""What containers and their elements are called, and what is told below one."""
+
+from array import array
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.analysis.reachability.owners import ELEMENTS, Linked, Owned, User
+from gdbheapx.kernel.blocks.graph import EXACT_SLOT, HASH_TABLE, LIST, LRU, NO_NODE, NO_SLOT, SKIP_LIST, Container
+from gdbheapx.model import Address
+from gdbheapx.units import plural
+
+if TYPE_CHECKING:
+    from gdbheapx.analysis.reachability.dominance import Tallied
+
+MOST_ORDERED, AT_ONCE = 16_384, 1 << 16
+"""Elements of a list that are called by their number."""
+MOST_UP = 4
+"""Steps of a name, up to what has one by itself."""
+MOST_HOLDERS = 8
+MOST_SIZES, MOST_SORTED = 3, 1 << 20
+"""Of elements of several sizes: rows of one size each, and elements that are looked at for these."""
+SHAPES = {HASH_TABLE: "hash table", SKIP_LIST: "skip list", LRU: "LRU list"}
+LARGE = 2
+"""An element that keeps so many times what the average one does is told by itself."""
+
+
+class Told(NamedTuple):
+    """The members of Owned and of Accumulation that a container has."""
+
+    container: Optional[Linked] = None
+    confidence: Optional[str] = None
+    users: Sequence[User] = ()
+    holders: Sequence[str] = ()
+
+
+class Contained:
+    """The containers of one tree."""
+
+    def __init__(self, tallied: "Tallied") -> None:
+        self._tallied, self._graph, self._tree = tallied, tallied.graph, tallied.tree
+        self._places: Dict[int, Dict[int, int]] = {}
+        held: Dict[int, Container] = {}
+        for one in self._tree.containers:
+            owner = self._tree.owners[one.node]
+            if owner != NO_NODE and self._tree.retained_bytes[one.node] == self._tree.retained_bytes[owner]:
+                held[owner] = one
+        self._held = held
+
+    def of(self, node: int) -> Optional[Container]:
+        """What the node is, or all that a variable keeps."""
+        container = self._tree.container(node)
+        return container if container is not None or not self._tallied.is_data(node) else self._held.get(node)
+
+    def told(self, node: int) -> Told:
+        """What its row has beside."""
+        one = self.of(node)
+        if one is None:
+            return Told()
+        linked = Linked(one.shape, one.elements, one.element_bytes or None, one.own_bytes, one.used_elements, one.used_bytes)
+        users = [User(self._way(user, MOST_UP), self._tallied.kind(user), pointers) for user, pointers in one.users]
+        holders = self._holders(one, MOST_UP)
+        return Told(linked, one.sure, users, holders if holders[1:] else ())
+
+    def name(self, one: Container, up: int = MOST_UP) -> str:
+        """`g_queue in app`, `shop._pub -> +0x60`, `g_lru in app and g_index in app`."""
+        holders = self._holders(one, up)
+        return "%s and %s" % (", ".join(holders[:-1]), holders[-1]) if holders[1:] else "".join(holders) or "a list without a holder"
+
+    def step(self, one: Container) -> str:
+        """`[list]`, `[list at +0x60]`: below what holds it, alike for all such, whatever the number of elements."""
+        node, slot = one.entries[0] if one.entries else (NO_NODE, NO_SLOT)
+        part = self._tallied.root(node)
+        first = part.slot if part is not None and part.slot != NO_SLOT else 0
+        offset = (slot - first) * self._tallied.reach.word_bytes if first < slot < EXACT_SLOT else 0
+        return "[%s%s]" % (SHAPES.get(one.shape, one.shape), " at +0x%x" % offset if offset else "")
+
+    def _holders(self, one: Container, up: int) -> List[str]:
+        """The words that hold it, of each holder the first."""
+        slots: Dict[int, int] = {}
+        for node, slot in one.entries:
+            slots[node] = min(slot, slots.get(node, slot))
+        named = {self._word(node, slot, up): None for node, slot in slots.items()}
+        return list(named)[:MOST_HOLDERS]
+
+    def _word(self, node: int, slot: int, up: int) -> str:
+        tallied = self._tallied
+        if tallied.root(node) is not None:
+            return tallied.word_name(node, slot if slot < EXACT_SLOT else NO_SLOT)
+        return "%s -> +0x%x" % (self._way(node, up), slot * tallied.reach.word_bytes) if slot < EXACT_SLOT else self._way(node, up)
+
+    def _way(self, node: int, up: int) -> str:
+        """From what has a name by itself down to here."""
+        tallied, owner = self._tallied, self._tree.owners[node]
+        if tallied.has_name(node) or not up:
+            return tallied.plain_name(node)
+        element = self.element(node, up - 1)
+        if element is not None or owner == NO_NODE or self._tree.container(owner) is not None:
+            return element or tallied.plain_name(node)
+        edge = self._graph.edge_to(owner, node)
+        return tallied.plain_name(node) if edge is None else without_module(self._word(owner, edge.slot, up - 1))
+
+    def element(self, node: int, up: int = MOST_UP) -> Optional[str]:
+        """`g_queue[3]`; None where the block is no element of a list that one holds, or comes late in it."""
+        number = self._tree.container_of(node)
+        one = self._tree.containers[number] if number is not None else None
+        if number is None or one is None or one.shape != LIST or not up:
+            return None
+        if number not in self._places:
+            self._places[number] = {at: place for place, at in enumerate(self._graph.members(self._tree, number, 0, MOST_ORDERED))}
+        place = self._places[number].get(node)
+        return None if place is None or self._holders(one, up)[1:] else "%s[%d]" % (without_module(self.name(one, up)), place)
+
+    def at(self, node: int, place: int) -> Optional[int]:
+        """The element of the container that the node is or keeps."""
+        one = self.of(node)
+        found = self._graph.members(self._tree, self._number(one), place, 1) if one is not None and one.shape == LIST else []
+        return found[0] if found else None
+
+    def first(self, one: Container) -> Optional[Address]:
+        """Where its first element lies."""
+        found = self._graph.members(self._tree, self._number(one), 0, 1)
+        return Address(self._graph.blocks(found)[0][0]) if found else None
+
+    def _number(self, one: Container) -> int:
+        return one.node - (len(self._tree.owners) - len(self._tree.containers))
+
+    def below(self, one: Container, limit: int) -> Tuple[List[Owned], List[int]]:
+        """Elements that are alike, together, and those that keep far more than the average."""
+        retained, number = self._tree.retained_bytes, self._number(one)
+        least = LARGE * retained[one.node] // max(1, one.elements)
+        large = [node for node in self._graph.children(self._tree, one.node, limit)[0] if retained[node] > least]
+        alone = {node for node in large if self._tree.container_of(node) == number}
+        left = [one.elements - len(alone)]
+        for column in (retained, self._tree.retained_blocks):
+            left.append(column[one.node] - sum(column[node] for node in large))
+        rows: List[Owned] = []
+        sizes = self._sizes(one, alone) if not one.element_bytes else {one.element_bytes: [*left, self._sample(number, alone)]}
+        for size in sorted(sizes, key=lambda size: -sizes[size][1])[:MOST_SIZES]:
+            count, kept, blocks, sample = sizes[size]
+            rows.append(self._alike(count, " of %d bytes" % size, (kept, blocks), sample, bool(alone)))
+            left = [left[0] - count, left[1] - kept, left[2] - blocks]
+        if left[0] > 0 or left[1] > 0:
+            rows.append(self._alike(left[0], "", (left[1], left[2]), None, True))
+        return [row for row in rows if row.retained_bytes], large
+
+    def _sizes(self, one: Container, alone: "set[int]") -> Dict[int, List[int]]:
+        """By their size how many elements have it, what they keep, and the first one."""
+        found: Dict[int, List[int]] = {}
+        for first in range(0, min(one.elements, MOST_SORTED), AT_ONCE):
+            nodes = self._graph.members(self._tree, self._number(one), first, AT_ONCE)
+            for node, size in zip(nodes, self._graph.columns(array("I", nodes))[1]):
+                if node not in alone:
+                    sums = found.setdefault(size, [0, 0, 0, node])
+                    sums[0] += 1
+                    sums[1] += self._tree.retained_bytes[node]
+                    sums[2] += self._tree.retained_blocks[node]
+        return found
+
+    def _sample(self, number: int, alone: "set[int]") -> int:
+        return next((node for node in self._graph.members(self._tree, number, 0, len(alone) + 1) if node not in alone), NO_NODE)
+
+    def _alike(self, count: int, size: str, kept: Tuple[int, int], sample: Optional[int], are_others: bool) -> Owned:
+        name = "%s%s" % (plural(count, "other element" if are_others else "element"), size) if count else "what several elements hold"
+        address = Address(self._graph.blocks([sample])[0][0]) if sample is not None and sample != NO_NODE else None
+        return Owned(name, ELEMENTS, address, kept[0], self._tallied.share(kept[0]), kept[1], None, None)
+
+
+def without_module(name: str) -> str:
+    """`g_queue` of `g_queue in app`: what lies below a variable is called without it."""
+    head, found, module = name.rpartition(" in ")
+    return head if found and '"' not in module and "]" not in module else name

@@ -1,0 +1,187 @@
+"""What owners say of containers: their rows, elements, users and suspects, of a tree that is made here.
+
+Files: analysis/reachability/contained.py, analysis/reachability/dominance.py, report/reach_text.py.
+"""
+
+from array import array
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import pytest
+
+from gdbheapx.analysis.reachability import ownership, regions
+from gdbheapx.analysis.reachability.dominance import Part, Tallied
+from gdbheapx.analysis.reachability.owners import CONTAINER, ELEMENTS, SHARED, Owned, each
+from gdbheapx.analysis.reachability.regions import Root
+from gdbheapx.command import Style
+from gdbheapx.kernel.blocks.graph import CERTAIN, HASH_TABLE, LIKELY, LIST, NO_NODE, NO_SLOT, Container, Edge, Sum, Tree
+from gdbheapx.report import reach_text
+
+BLOCKS, ROOTS = 40, 3
+QUEUE, STACK, WORK = BLOCKS, BLOCKS + 1, BLOCKS + 2
+"""Nodes of two variables, and between them a thread's stack."""
+FIRST = BLOCKS + ROOTS
+"""The first container."""
+PLAIN = Style(plain_bytes=False, color=False)
+
+
+class FakeGraph:
+    """What Tallied asks of one."""
+
+    def __init__(self, sizes: Sequence[int], members: Dict[int, List[int]]) -> None:
+        self._sizes, self._members = sizes, members
+
+    def members(self, tree: Tree, number: int, first: int = 0, limit: int = 1 << 16) -> List[int]:
+        return self._members[number][first : first + limit]
+
+    def columns(self, ids: "array[int]") -> Tuple[List[int], List[int]]:
+        return [0x1000 * (node + 1) for node in ids], [self._sizes[node] for node in ids]
+
+    def blocks(self, ids: Sequence[int]) -> List[Tuple[int, int]]:
+        return [(0x1000 * (node + 1), self._sizes[node]) for node in ids]
+
+    def children(self, tree: Tree, owner: int, limit: int, until: Optional[int] = None) -> Tuple[List[int], int]:
+        nodes = [node for node, above in enumerate(tree.owners) if above == owner and tree.retained_bytes[node] and node < (until or len(tree.owners))]
+        return sorted(nodes, key=lambda node: -tree.retained_bytes[node])[:limit], len(nodes)
+
+    def find(self, address: int) -> Optional[Tuple[int, int]]:
+        return address // 0x1000 - 1, address % 0x1000
+
+    def edge_to(self, node: int, target: int) -> Optional[Edge]:
+        return Edge(target, 0, 2)
+
+    def heaviest(self, tree: Tree) -> List[int]:
+        return [next(iter(self.children(tree, node, 1)[0]), NO_NODE) for node in range(len(tree.owners))]
+
+    def others(self, tree: Tree, owners: Sequence[int], weak: Tuple[int, int]) -> List[None]:
+        return [None for _ in owners]
+
+    def joint(self, tree: Tree, roots: Tuple[int, int], most: int) -> List[None]:
+        return []
+
+    def parents(self, roots_from: int) -> List[int]:
+        return [NO_NODE] * FIRST
+
+    def reached(self, node: int, tree: Optional[Tree] = None) -> Sum:
+        assert node < FIRST, "a container is no node of the graph"
+        return Sum(0, 0)
+
+
+class FakeNames:
+    """Symbols, as Names has them."""
+
+    def variable(self, module: Any, address: int) -> None:
+        return None
+
+    def at(self, module: Any, address: int) -> str:
+        return "%s in app" % {0: "g_queue", 16: "g_queue+0x10", 64: "g_work"}[address]
+
+    def of_root(self, root: Root, slot: int) -> str:
+        return "stack of thread 7" + (", frame 2" if slot != NO_SLOT else "")
+
+
+def tallied(owners: Dict[int, int], sizes: Sequence[int], containers: Sequence[Container], members: Dict[int, List[int]]) -> Tallied:
+    """`owners`: of each node that has one."""
+    above = array("I", [owners.get(node, NO_NODE) for node in range(FIRST + len(containers))])
+    retained = array("Q", [*sizes, *[0] * (ROOTS + len(containers))])
+    blocks = array("I", [int(size > 0) for size in sizes] + [0] * (ROOTS + len(containers)))
+    for node in range(BLOCKS):
+        at = above[node]
+        while at != NO_NODE:
+            retained[at], blocks[at] = retained[at] + sizes[node], blocks[at] + int(sizes[node] > 0)
+            at = above[at]
+    of = array("I", bytes(4 * BLOCKS))
+    for number, nodes in members.items():
+        for node in nodes:
+            of[node] = number + 1
+    made: Any = object.__new__(Tallied)
+    made._tree, made.graph, made.names, made.paths, made._contained = Tree(above, retained, blocks, containers, of), FakeGraph(sizes, members), FakeNames(), None, None
+    module: Any = type("M", (), {"link": None})()
+    data = Root(regions.DATA, 0, 128, module, None)
+    made.parts = [Part(data, 0), Part(Root(regions.STACK, 0x9000, 0xA000, None, None), NO_SLOT), Part(data, 8)]
+    numbers = type("N", (), {"blocks": BLOCKS})()
+    regions_ = type("R", (), {"nodes": (), "roots": [part.root for part in made.parts]})()
+    made.reach = type("Reach", (), {"roots_from": BLOCKS, "word_bytes": 8, "numbers": numbers, "mapping": lambda self, node: None, "regions": regions_, "kept": None})()
+    made.has_starts, made._named, made.weak, made.strong = False, frozenset(), (STACK, STACK + 1), (BLOCKS, STACK)
+    made.used, made.leaked = Sum(BLOCKS, sum(sizes)), Sum(0, 0)
+    result: Tallied = made
+    return result
+
+
+def queue(users: Sequence[Tuple[int, int]] = (), sure: str = LIKELY, shape: str = LIST, entries: Sequence[Tuple[int, int]] = ((QUEUE, 0),)) -> Tallied:
+    """A list of 20 elements of 100 bytes, of which the fourth keeps 5,000 more, and some other blocks."""
+    sizes = [100] * 20 + [5000] + [0] * 18 + [400]
+    one = Container(FIRST, shape, 20, 100, 2000, entries, sure, users, 3 if users else 0, 300 if users else 0)
+    owners = {**dict.fromkeys(range(20), FIRST), 20: 3, 39: WORK, **({FIRST: QUEUE} if len(entries) == 1 else {})}
+    return tallied(owners, sizes, [one], {0: list(range(20))})
+
+
+def text(rows: Sequence[Owned]) -> str:
+    return "\n".join(reach_text.rows_lines(PLAIN, rows))
+
+
+def test_a_variable_that_keeps_one_container_is_its_row() -> None:
+    """Elements that are alike are one row, those that keep far more have their number; the parts add up to the whole."""
+    made = queue([(STACK, 1), (WORK, 40)])
+    row = ownership.find(made, 3, 20).owners[0]
+    assert (row.owner, row.kind, row.confidence, row.retained_bytes) == ("g_queue in app", "global", LIKELY, 7000)
+    assert row.container is not None and row.container[:4] == (LIST, 20, 100, 2000) and not row.holders
+    assert [(one.owner, one.kind, one.retained_bytes) for one in row.children] == [("19 other elements of 100 bytes", ELEMENTS, 1900), ("g_queue[3]", "block", 5100)]
+    assert sum(one.retained_bytes for one in row.children) == row.retained_bytes and sum(one.retained_blocks for one in row.children) == row.retained_blocks
+    assert [(user.owner, user.kind, user.pointers) for user in row.users] == [("stack of thread 7", "thread", 1), ("g_work in app", "global", 40)]
+    shown = text([row])
+    assert "list of 20 elements of 100 bytes (owner likely)" in shown
+    assert "3 elements (300 bytes) are in use elsewhere: 1 stack, 40 words of g_work in app" in shown
+
+
+def test_every_name_is_found() -> None:
+    """Also elements that have no row, and lists that a block or an element holds."""
+    made = queue()
+    for row in each(ownership.find(made, 4, 20).owners):
+        if row.kind != ELEMENTS:
+            node = ownership.find_named(made, row.owner)
+            assert node is not None and made.name(node) == row.owner
+    assert ownership.find_named(made, "g_queue[17]") == 17 and ownership.find_named(made, "g_queue[20]") is None
+    inner = [Container(FIRST, LIST, 8, 16, 128, [(QUEUE, 0)], CERTAIN), Container(FIRST + 1, LIST, 4, 16, 64, [(2, 1)], CERTAIN)]
+    owners = {FIRST: QUEUE, FIRST + 1: 2, **dict.fromkeys(range(8), FIRST), **dict.fromkeys(range(8, 12), FIRST + 1)}
+    made = tallied(owners, [16] * 12 + [0] * 28, inner, {0: list(range(8)), 1: list(range(8, 12))})
+    assert made.name(FIRST + 1) == "g_queue[2] -> +0x8" and made.kind(FIRST + 1) == CONTAINER
+    for name, node in (("g_queue[2] -> +0x8", FIRST + 1), ("g_queue[2] -> +0x8[1]", 9), ("g_queue[2]", 2), ("g_queue", QUEUE)):
+        assert ownership.find_named(made, name) == node, name
+
+
+def test_suspects_are_containers() -> None:
+    """One sentence: who, what, how much, how large an element is, who else uses some; two that hold the same are told side by side."""
+    suspect = ownership.find(queue([(STACK, 1)], CERTAIN, HASH_TABLE), 1, 20).suspects[0]
+    wanted = "Suspect: g_queue in app, hash table of 20 elements of 100 bytes, keeps 6.8 KiB (95 %), ~350 bytes each; 3 elements (300 bytes) are in use elsewhere: 1 stack; largest parts: block 0x4000 (100 bytes) (69 %)"
+    assert reach_text.suspicion(suspect) == wanted and reach_text.called(suspect) == "g_queue in app, hash table of 20 elements of 100 bytes"
+    made = queue(entries=[(QUEUE, 0), (WORK, 8)], sure="shared")
+    found = ownership.find(made, 2, 20)
+    assert found.owners[0].kind == SHARED and list(found.owners[0].holders) == ["g_queue in app", "g_work in app"]
+    assert reach_text.suspicion(found.suspects[0]) == "Suspect: g_queue in app and g_work in app hold the same list of 20 elements of 100 bytes: 6.8 KiB (95 %), neither alone; largest parts: block 0x4000 (100 bytes) (69 %)"
+    assert ownership.find_named(made, "g_queue in app and g_work in app") == FIRST
+    assert found.owners[0].children[1].owner == "block 0x4000 (100 bytes)", "it is not one holder's element more than the other's"
+
+
+def test_a_container_that_a_block_holds() -> None:
+    """Its name goes up to the variable; a part of what that keeps is told as such."""
+    sizes = [100] * 8 + [80] + [0] * 30 + [20]
+    one = Container(FIRST, LIST, 8, 100, 800, [(8, 12)], CERTAIN)
+    made = tallied({**dict.fromkeys(range(8), FIRST), FIRST: 8, 8: QUEUE, 39: QUEUE}, sizes, [one], {0: list(range(8))})
+    found = ownership.find(made, 3, 20)
+    assert found.owners[0].container is None and found.owners[0].children[0].owner == "block 0x9000 (80 bytes)"
+    inner = found.owners[0].children[0].children[0]
+    assert (inner.owner, inner.kind) == ("g_queue+0x10 -> +0x60", CONTAINER) and inner.address == 0x1000
+    assert reach_text.suspicion(found.suspects[0]).startswith("Suspect: g_queue in app keeps 900 bytes (100 %); most of it is g_queue+0x10 -> +0x60, list of 8 elements")
+    assert ownership.find_named(made, "g_queue+0x10 -> +0x60") == FIRST
+    assert made.contained.step(one) == "[list at +0x60]"
+
+
+@pytest.mark.parametrize("count", [4, 7])
+def test_elements_of_several_sizes(count: int) -> None:
+    """A row for each of the most, one for the others, and no byte is lost."""
+    sizes = [16 * (1 + node % count) for node in range(30)] + [0] * 10
+    made = tallied({**dict.fromkeys(range(30), FIRST), FIRST: QUEUE}, sizes, [Container(FIRST, LIST, 30, 0, sum(sizes), [(QUEUE, 0)], CERTAIN)], {0: list(range(30))})
+    row = ownership.find(made, 2, 20).owners[0]
+    assert row.container is not None and row.container.element_bytes is None and len(row.children) == 4
+    assert sum(one.retained_bytes for one in row.children) == row.retained_bytes == sum(sizes)
+    assert sum(one.retained_blocks for one in row.children) == 30
