@@ -8,7 +8,20 @@ from gdbheapx.analysis.coverage import tell_coverage
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import Address
 from gdbheapx.problems import CANNOT_WRITE, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
-from gdbheapx.query.tables import BLOCKS, BY_NAME, BY_ONE_LOOK, HELD_BLOCKS, MOST_PATHS, NUMBERS, SITES, TABLES, TEXT, VARIABLE, Table
+from gdbheapx.query.tables import (
+    BLOCKS,
+    BY_NAME,
+    BY_ONE_LOOK,
+    CONTAINERS,
+    HELD_BLOCKS,
+    MOST_PATHS,
+    NUMBERS,
+    SITES,
+    TABLES,
+    TEXT,
+    VARIABLE,
+    Table,
+)
 from gdbheapx.report import csv_rows
 from gdbheapx.session import Session
 from gdbheapx.snapshot.record import ELSEWHERE, Taking
@@ -79,7 +92,8 @@ def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
     if asked.held is not None:
         looks.append((None, lambda: _held_blocks(session, asked)))
     for table in (BY_NAME[name] for name in BY_ONE_LOOK if name in asked.tables):
-        looks.append((table.name, lambda table=table: _told(session, table)))  # type: ignore[misc]
+        told = _containers if table.name == CONTAINERS else _told
+        looks.append((table.name, lambda table=table, told=told: told(session, table)))  # type: ignore[misc]
     for place, (name, look) in enumerate(looks):
         if place and session.target.kind == "live" and session.shared("reach") is None and not session.is_rehearsal:
             hint = "ask for classes, leaks, owners and signatures one at a time, or take a core"
@@ -128,6 +142,21 @@ def cells(table: Table, row: Any) -> List[Any]:
             value = csv_rows.clean(str(value))
         row_cells.append(int(value) if isinstance(value, Address) else value)
     return row_cells
+
+
+def _need_blocks(session: Session) -> None:
+    from gdbheapx.analysis.census import find
+
+    if not session.target.has_memory and session.shared(find.TOLD) is None:
+        raise HeapxError("this snapshot does not have the single blocks", ELSEWHERE, code=NOT_IN_SNAPSHOT)
+
+
+def _containers(session: Session, table: Table) -> Callable[[], Rows]:
+    from gdbheapx.analysis.census import by_owner
+
+    _need_blocks(session)
+    found = by_owner.containers(session)
+    return lambda: [cells(table, row) for row in found]
 
 
 def _levels(rows: "Sequence[Owned]") -> Iterator[Dict[str, Any]]:
@@ -210,12 +239,11 @@ def _blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
 
 def _held_blocks(session: Session, asked: LookRequest) -> None:
     """Writes the rows of blocks with their owners; their pieces are those of `owners`, unless only blocks of malloc's are asked for."""
-    from gdbheapx.analysis.census import by_owner, find
+    from gdbheapx.analysis.census import by_owner
     from gdbheapx.analysis.reachability import heap_graph
 
     assert asked.held is not None
-    if not session.target.has_memory and session.shared(find.TOLD) is None:
-        raise HeapxError("this snapshot does not have the single blocks", ELSEWHERE, code=NOT_IN_SNAPSHOT)
+    _need_blocks(session)
     found = by_owner.blocks(session, HELD_BLOCKS in asked.tables)
     begin(session, asked.held)
     session.budget.progress.stage = "naming blocks"

@@ -5,6 +5,7 @@ from typing import Any, Dict, NamedTuple, Sequence, Tuple, Union, get_args, get_
 
 from gdbheapx.allocators import OfAllocator
 from gdbheapx.analysis.census.find import CensusRow
+from gdbheapx.analysis.reachability.contained import MOST_CONTAINERS, ContainerRow
 from gdbheapx.analysis.reachability.leaks import Group
 from gdbheapx.analysis.reachability.owners import Owned
 from gdbheapx.model import Address, ThreadCache
@@ -13,9 +14,9 @@ ADDRESS, NUMBER, TEXT, SHARE, FLAG, NUMBERS = "UBIGINT", "BIGINT", "VARCHAR", "D
 """Types of columns."""
 VARIABLE = "GDBHEAPX_TABLES"
 """Of the environment: what `query` and a parquet file need of one look, and the descriptors for blocks (table_rows.py)."""
-BLOCKS, HELD_BLOCKS, SITES = "blocks", "held_blocks", "sites"
-SIGNATURE, OWNER, PATH = "signature", "owner", "path"
-COSTLY = {BLOCKS: (SIGNATURE, OWNER, PATH), HELD_BLOCKS: (PATH,)}
+BLOCKS, HELD_BLOCKS, SITES, CONTAINERS = "blocks", "held_blocks", "sites", "containers"
+SIGNATURE, OWNER, CONTAINER, PATH = "signature", "owner", "container", "path"
+COSTLY = {BLOCKS: (SIGNATURE, OWNER, CONTAINER, PATH), HELD_BLOCKS: (PATH,)}
 """By table the columns that are there only if SQL names them."""
 NOT_COUNTED = "[of the allocator, or cut up]"
 """The owner of a block in use that `owners` does not count: the allocator's own, or one whose pieces count."""
@@ -56,7 +57,7 @@ class Asked(NamedTuple):
     @property
     def with_owners(self) -> bool:
         """Blocks have owners, whichever table says so."""
-        return HELD_BLOCKS in self.tables or (BLOCKS, OWNER) in self.columns or self.with_paths
+        return HELD_BLOCKS in self.tables or {(BLOCKS, OWNER), (BLOCKS, CONTAINER)} & {*self.columns} != set() or self.with_paths
 
     @property
     def with_paths(self) -> bool:
@@ -91,7 +92,7 @@ def _columns(type_: str, names: str) -> Tuple[Column, ...]:
 TABLES = (
     Table(
         BLOCKS,
-        "every block of malloc's; class: used, cached, free, reserve, overhead, returned; signature, owner, path: of those in use, each "
+        "every block of malloc's; class: used, cached, free, reserve, overhead, returned; signature, owner, container, path: of those in use, each "
         "only if SQL names it: then every block is read, as `owners` does; owner NULL: leaked; path: see held_blocks",
         (
             Column("address", ADDRESS),
@@ -99,14 +100,22 @@ TABLES = (
             *_columns(TEXT, "class status"),
             Column("arena", NUMBER),
             Column("allocator", TEXT),
-            *_columns(TEXT, "%s %s %s" % COSTLY[BLOCKS]),
+            *_columns(TEXT, "%s %s" % (SIGNATURE, OWNER)),
+            Column(CONTAINER, NUMBER),
+            Column(PATH, TEXT),
         ),
     ),
     Table(
         HELD_BLOCKS,
         "every block in use that `owners` counts, those that runtimes cut themselves too; owner: NULL if leaked, by name the 500 that "
         "retain most; path: of the %s largest blocks, only if SQL names it: NULL where nothing gives a name" % "{:,}".format(MOST_PATHS),
-        (Column("address", ADDRESS), Column("usable_bytes", NUMBER), *_columns(TEXT, "signature owner path")),
+        (Column("address", ADDRESS), Column("usable_bytes", NUMBER), *_columns(TEXT, "signature owner"), Column(CONTAINER, NUMBER), Column(PATH, TEXT)),
+    ),
+    Table(
+        CONTAINERS,
+        "lists, trees, hash tables and the like, as `owners` has them, the %s that keep most: owner holds it, field is the place of the "
+        "pointer in that, bytes is what it keeps; id: the column container of blocks and held_blocks" % "{:,}".format(MOST_CONTAINERS),
+        columns_of(ContainerRow),
     ),
     Table(
         "arenas",
@@ -177,5 +186,5 @@ TABLES = (
     ),
 )
 BY_NAME = {table.name: table for table in TABLES}
-BY_ONE_LOOK = ("classes", "held", "leaks", "owners", SITES)
+BY_ONE_LOOK = ("classes", CONTAINERS, "held", "leaks", "owners", SITES)
 """The first of them that reads every block does it for all: those read while the process stands still come before."""

@@ -166,13 +166,16 @@ def held_rows(found: HeldBlocks, most_paths: int, check: Callable[[], None]) -> 
         end = min(place + HELD_AT_ONCE, count)
         columns = told.reach.graph.columns(array("I", range(place, end)))
         lines = []
-        for node, address, usable, label, owner in zip(range(place, end), *columns, told.labels[place:end], found.owners[place:end]):
+        members = found.containers[place:end] if found.containers is not None else array("I", bytes(4 * (end - place)))
+        rows = zip(range(place, end), *columns, told.labels[place:end], found.owners[place:end], members)
+        for node, address, usable, label, owner, member in rows:
             room -= usable == least
             is_told = paths is not None and (usable > least or (usable == least and room >= 0))
             path = paths.text(node) if paths is not None and is_told and letters > 0 else None
             letters -= len(path or "")
             shown = "" if path is None else cell(path, True).decode("utf-8")
-            lines.append("0x%x,%d,%s,%s,%s\n" % (address, usable, names[label], owners[owner], shown))
+            container = str(member - 1) if member else ""
+            lines.append("0x%x,%d,%s,%s,%s,%s\n" % (address, usable, names[label], owners[owner], container, shown))
         yield "".join(lines)
 
 

@@ -7,6 +7,7 @@ from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE
 from gdbheapx.analysis.reachability import dominance, memory_budget
+from gdbheapx.analysis.reachability.contained import MOST_CONTAINERS, ContainerRow
 from gdbheapx.analysis.reachability.owners import Owned
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Class, Graph
 from gdbheapx.session import Session
@@ -35,6 +36,8 @@ class Blocks(NamedTuple):
     """array('I') by the block's id: a place in `names`."""
     names: Sequence[Optional[str]]
     """None: leaked."""
+    containers: "Optional[array[int]]"
+    """array('I') by the block's id: 1 + the number of the container whose element it is, 0 of none; None: there are no containers."""
 
 
 def _read(
@@ -62,7 +65,13 @@ def blocks(session: Session, is_cut: bool, then: Then = lambda graph: None) -> B
     for first in range(0, count, AT_ONCE):  # few of them at once: there may be millions
         for node, _ in tallied.graph.with_evidence((LEAKED,), first, min(first + AT_ONCE, count)):
             places[node] = last + 1
-    return Blocks(told, places, names)
+    return Blocks(told, places, names, tallied.tree.members)
+
+
+def containers(session: Session) -> List[ContainerRow]:
+    """Those of one look that keep most."""
+    _, tallied, _ = _read(session, True)
+    return tallied.contained.rows(MOST_CONTAINERS)
 
 
 def held(session: Session) -> Held:

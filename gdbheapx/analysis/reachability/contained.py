@@ -1,5 +1,6 @@
 """What containers and their elements are called, and what is told below one."""
 
+import heapq
 from array import array
 from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -16,6 +17,8 @@ MOST_ORDERED, AT_ONCE = 16_384, 1 << 16
 MOST_UP = 4
 """Steps of a name, up to what has one by itself."""
 MOST_HOLDERS = 8
+MOST_CONTAINERS = 20_000
+"""Rows of a table."""
 MOST_SIZES, MOST_SORTED = 3, 1 << 20
 """Of elements of several sizes: rows of one size each, and elements that are looked at for these."""
 SHAPES = {HASH_TABLE: "hash table", SKIP_LIST: "skip list", LRU: "LRU list"}
@@ -30,6 +33,26 @@ class Told(NamedTuple):
     confidence: Optional[str] = None
     users: Sequence[User] = ()
     holders: Sequence[str] = ()
+
+
+class ContainerRow(NamedTuple):
+    """One container, as a row of a table."""
+
+    id: int
+    owner: str
+    """What it is called: by the word that holds it."""
+    shape: str
+    field: Optional[str]
+    """Where that word stands in its variable or block: `+0x60`."""
+    elements: int
+    element_bytes: Optional[int]
+    """None: they have several sizes."""
+    own_bytes: int
+    bytes: int
+    """What it keeps: its elements and what these keep."""
+    blocks: int
+    confidence: str
+    used_elements: int
 
 
 class Contained:
@@ -65,13 +88,28 @@ class Contained:
         holders = self._holders(one, up)
         return "%s and %s" % (", ".join(holders[:-1]), holders[-1]) if holders[1:] else "".join(holders) or "a list without a holder"
 
+    def rows(self, most: int) -> List[ContainerRow]:
+        """Those that keep most."""
+        bytes_, blocks = self._tree.retained_bytes, self._tree.retained_blocks
+        found = heapq.nlargest(most, self._tree.containers, key=lambda one: bytes_[one.node])
+        return [
+            ContainerRow(
+                *(self._number(one), self.name(one), one.shape, self._field(one), one.elements, one.element_bytes or None, one.own_bytes),
+                *(bytes_[one.node], blocks[one.node], one.sure, one.used_elements),
+            )
+            for one in found
+        ]
+
     def step(self, one: Container) -> str:
         """`[list]`, `[list at +0x60]`: below what holds it, alike for all such, whatever the number of elements."""
+        field = self._field(one) or "+0x0"
+        return "[%s%s]" % (SHAPES.get(one.shape, one.shape), " at " + field if field != "+0x0" else "")
+
+    def _field(self, one: Container) -> Optional[str]:
         node, slot = one.entries[0] if one.entries else (NO_NODE, NO_SLOT)
         part = self._tallied.root(node)
         first = part.slot if part is not None and part.slot != NO_SLOT else 0
-        offset = (slot - first) * self._tallied.reach.word_bytes if first < slot < EXACT_SLOT else 0
-        return "[%s%s]" % (SHAPES.get(one.shape, one.shape), " at +0x%x" % offset if offset else "")
+        return "+0x%x" % (max(0, slot - first) * self._tallied.reach.word_bytes) if slot < EXACT_SLOT else None
 
     def _holders(self, one: Container, up: int) -> List[str]:
         """The words that hold it, of each holder the first."""

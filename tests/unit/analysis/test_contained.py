@@ -174,6 +174,7 @@ def test_a_container_that_a_block_holds() -> None:
     assert reach_text.suspicion(found.suspects[0]).startswith("Suspect: g_queue in app keeps 900 bytes (100 %); most of it is g_queue+0x10 -> +0x60, list of 8 elements")
     assert ownership.find_named(made, "g_queue+0x10 -> +0x60") == FIRST
     assert made.contained.step(one) == "[list at +0x60]"
+    assert made.contained.rows(9)[0][:9] == (0, "g_queue+0x10 -> +0x60", LIST, "+0x60", 8, 100, 800, 800, 8)
 
 
 @pytest.mark.parametrize("count", [4, 7])

@@ -38,6 +38,7 @@ pytest.importorskip("duckdb", reason="duckdb is not installed")
         ("select count(*) from blocks where path like 'a%'", ["blocks"], "blocks.path"),
         ("select owner, sum(size_bytes) from blocks group by all", ["blocks"], "blocks.owner"),
         ("select owner, signature from held_blocks", ["held_blocks"], ""),
+        ("select c.owner, count(*) from blocks b join containers c on b.container = c.id group by 1", ["blocks", "containers"], "blocks.container"),
         ("select b.*, h.path from blocks b join held_blocks h using (address)", ["blocks", "held_blocks"], "held_blocks.path"),
         ("select owner from held", ["held"], ""),
     ],
@@ -46,7 +47,7 @@ def test_what_a_statement_names(sql: str, tables: List[str], columns: str) -> No
     """By DuckDB's binder: neither names in strings nor those that the statement makes itself count."""
     asked = engine.needed(sql).asked
     assert (sorted(asked.tables), " ".join(map(".".join, asked.columns))) == (tables, columns)
-    assert asked.with_owners == ("held_blocks" in tables or "owner" in columns or "path" in columns)
+    assert asked.with_owners == ("held_blocks" in tables or any(word in columns for word in ("owner", "container", "path")))
     assert asked.with_paths == ("path" in columns)
 
 
@@ -136,13 +137,13 @@ def test_blocks_get_their_owners(tmp_path: Path) -> None:
     count no column that is not there."""
     files = os.memfd_create("rows"), os.memfd_create("held")
     os.write(files[0], b"0x10,32,24,used,used,0,glibc\n0x40,32,24,used,used,0,glibc\n0x80,64,,free,free,,glibc\n0xc0,32,24,used,used,0,glibc\n")
-    os.write(files[1], b'0x10,24,,"a ""b"", c",=x\n0x40,24,str,,\n')
-    sql = "select address, owner, path, interval 1 day from blocks order by address"
+    os.write(files[1], b'0x10,24,,"a ""b"", c",7,=x\n0x40,24,str,,,\n')
+    sql = "select address, owner, path, container, interval 1 day from blocks order by address"
     needed = engine.needed(sql)
     asked = engine.Asking(str(tmp_path), engine.fill(str(tmp_path), needed.asked, {}, files[0], None, files[1]))
-    found = [row[:3] for row in asked.ask(needed.sql).rows]
-    assert found == [(0x10, 'a "b", c', "=x"), (0x40, None, None), (0x80, None, None), (0xC0, NOT_COUNTED, None)]
-    assert list(asked.ask("select * from held_blocks order by address").rows)[1] == (0x40, 24, "str", None, None)
+    found = [row[:4] for row in asked.ask(needed.sql).rows]
+    assert found == [(0x10, 'a "b", c', "=x", 7), (0x40, None, None, None), (0x80, None, None, None), (0xC0, NOT_COUNTED, None, None)]
+    assert list(asked.ask("select * from held_blocks order by address").rows)[1] == (0x40, 24, "str", None, None, None)
     assert len(list(asked.ask(engine.needed("select *, interval 1 day from arenas").sql).rows)) == 0
 
 
