@@ -92,8 +92,8 @@ def _columns(type_: str, names: str) -> Tuple[Column, ...]:
 TABLES = (
     Table(
         BLOCKS,
-        "every block of malloc's; class: used, cached, free, reserve, overhead, returned; signature, owner, container, path: of those in use, each "
-        "only if SQL names it: then every block is read, as `owners` does; owner NULL: leaked; path: see held_blocks",
+        "every block of malloc's; class: used, cached, free, reserve, overhead, returned; signature, owner, container, path: of those in "
+        "use, each only if SQL names it: then every block is read, as `owners` does; owner NULL: leaked; path: see held_blocks",
         (
             Column("address", ADDRESS),
             *_columns(NUMBER, "size_bytes usable_bytes"),
@@ -109,12 +109,18 @@ TABLES = (
         HELD_BLOCKS,
         "every block in use that `owners` counts, those that runtimes cut themselves too; owner: NULL if leaked, by name the 500 that "
         "retain most; path: of the %s largest blocks, only if SQL names it: NULL where nothing gives a name" % "{:,}".format(MOST_PATHS),
-        (Column("address", ADDRESS), Column("usable_bytes", NUMBER), *_columns(TEXT, "signature owner"), Column(CONTAINER, NUMBER), Column(PATH, TEXT)),
+        (
+            Column("address", ADDRESS),
+            Column("usable_bytes", NUMBER),
+            *_columns(TEXT, "signature owner"),
+            Column(CONTAINER, NUMBER),
+            Column(PATH, TEXT),
+        ),
     ),
     Table(
         CONTAINERS,
-        "lists, trees, hash tables and the like, as `owners` has them, the %s that keep most: owner holds it, field is the place of the "
-        "pointer in that, bytes is what it keeps; id: the column container of blocks and held_blocks" % "{:,}".format(MOST_CONTAINERS),
+        "lists, trees, hash tables and the like, as `owners` has them, the %s that retain most (bytes): owner holds it, by the pointer at "
+        "field; id: the column container of blocks and held_blocks" % "{:,}".format(MOST_CONTAINERS),
         columns_of(ContainerRow),
     ),
     Table(
