@@ -61,17 +61,17 @@ class Contained:
     def __init__(self, tallied: "Tallied") -> None:
         self._tallied, self._graph, self._tree = tallied, tallied.graph, tallied.tree
         self._places: Dict[int, Dict[int, int]] = {}
-        held: Dict[int, Container] = {}
-        for one in self._tree.containers:
-            owner = self._tree.owners[one.node]
-            if owner != NO_NODE and self._tree.retained_bytes[one.node] == self._tree.retained_bytes[owner]:
-                held[owner] = one
-        self._held = held
+        owners, retained = self._tree.owners, self._tree.retained_bytes
+        self._first = len(owners) - len(self._tree.containers)
+        held = ((owners[node], node) for node in range(self._first, len(owners)) if owners[node] != NO_NODE)
+        self._held = {owner: node for owner, node in held if retained[owner] == retained[node]}
 
     def of(self, node: int) -> Optional[Container]:
         """What the node is, or all that a variable keeps."""
         container = self._tree.container(node)
-        return container if container is not None or not self._tallied.is_data(node) else self._held.get(node)
+        if container is not None or not self._tallied.is_data(node) or node not in self._held:
+            return container
+        return self._tree.container(self._held[node])
 
     def told(self, node: int) -> Told:
         """What its row has beside."""
@@ -91,7 +91,8 @@ class Contained:
     def rows(self, most: int) -> List[ContainerRow]:
         """Those that keep most."""
         bytes_, blocks = self._tree.retained_bytes, self._tree.retained_blocks
-        found = heapq.nlargest(most, self._tree.containers, key=lambda one: bytes_[one.node])
+        nodes = heapq.nlargest(most, range(self._first, len(bytes_)), key=bytes_.__getitem__)
+        found = [self._tree.containers[node - self._first] for node in nodes]
         return [
             ContainerRow(
                 *(self._number(one), self.name(one), one.shape, self._field(one), one.elements, one.element_bytes or None, one.own_bytes),
@@ -159,7 +160,7 @@ class Contained:
         return Address(self._graph.blocks(found)[0][0]) if found else None
 
     def _number(self, one: Container) -> int:
-        return one.node - (len(self._tree.owners) - len(self._tree.containers))
+        return one.node - self._first
 
     def below(self, one: Container, limit: int) -> Tuple[List[Owned], List[int]]:
         """Elements that are alike, together, and those that keep far more than the average."""
