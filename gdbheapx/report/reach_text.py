@@ -18,6 +18,8 @@ from gdbheapx.units import WARNING, Size, mark, plural, say
 
 MOST_NAMED, MOST_USERS = 2, 3
 """Of those who hold a suspect, and of what else points into a container."""
+MOST_PERCENT = 95
+"""Of what a suspect keeps: a container with so much of it is told in its place."""
 OWNER_IS = {LIKELY: " (owner likely)", GUESS: " (owner guessed)"}
 WORDS = {
     "start": "",
@@ -166,7 +168,7 @@ def together(row: Owned) -> str:
 def suspicion(suspect: Suspect) -> str:
     """Who keeps much, and where it piles up."""
     point, figures = suspect.accumulation, (Size(suspect.retained_bytes), suspect.share_percent)
-    linked, is_it = point.container, point.retained_bytes == suspect.retained_bytes
+    linked, is_it = point.container, is_all(suspect)
     if linked is not None and is_it and point.holders:
         same = say("Suspect: %s hold the same %s", suspect.owner, words(linked, None)), *figures
         said = say("%s: %s (%.0f %%), %s alone", *same, "none" if point.holders[2:] else "neither")
@@ -190,6 +192,11 @@ def suspicion(suspect: Suspect) -> str:
         return said
     parts = ", ".join("%s (%.0f %%)" % (_typed(part.name, part.address, part.signature), part.share_percent) for part in point.parts)
     return say("%s; largest parts: %s", said, parts)
+
+
+def is_all(suspect: Suspect) -> bool:
+    """Nearly all that the suspect keeps is one container."""
+    return 100 * suspect.accumulation.retained_bytes >= MOST_PERCENT * suspect.retained_bytes
 
 
 def _average(point: Accumulation) -> Size:
@@ -217,8 +224,9 @@ def used_elsewhere(linked: Linked, users: Sequence[User]) -> str:
 def called(suspect: Suspect) -> str:
     """Who it is, in a few words."""
     who, point = _called(suspect.owner, suspect.signature, suspect.containers), suspect.accumulation
-    if point.container is not None and point.retained_bytes == suspect.retained_bytes:
-        return who if suspect.containers else "%s, %s" % (who, words(point.container, point.confidence))
+    if point.container is not None and is_all(suspect):
+        name = suspect.owner if point.retained_bytes == suspect.retained_bytes else point.name
+        return who if suspect.containers else "%s, %s" % (name, words(point.container, point.confidence))
     return "%s, held by %s" % (who, _several([_holder(suspect, name) for name in suspect.holders])) if suspect.kind == SHARED else who
 
 
@@ -259,7 +267,7 @@ def flat(rows: Sequence[Owned], depth: int) -> List[Owned]:
     """Rows with those below them indented."""
     owned_rows: List[Owned] = []
     for row in rows:
-        linked = words(row.container, row.confidence) if row.container is not None and not row.containers else ""
+        linked = words(row.container._replace(element_bytes=None), row.confidence) if row.container is not None and not row.containers else ""
         what = ": ".join(part for part in (row.signature, held.words(row.containers), linked) if part)
         owned_rows.append(row._replace(owner="  " * depth + row.owner, signature=what))
         owned_rows += flat(row.children, depth + 1)

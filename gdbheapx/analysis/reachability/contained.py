@@ -108,16 +108,14 @@ class Contained:
 
     def _field(self, one: Container) -> Optional[str]:
         node, slot = one.entries[0] if one.entries else (NO_NODE, NO_SLOT)
-        part = self._tallied.root(node)
-        first = part.slot if part is not None and part.slot != NO_SLOT else 0
-        return "+0x%x" % (max(0, slot - first) * self._tallied.reach.word_bytes) if slot < EXACT_SLOT else None
+        return "+0x%x" % self._tallied.offset(node, slot) if slot < EXACT_SLOT else None
 
     def _holders(self, one: Container, up: int) -> List[str]:
         """The words that hold it, of each holder the first."""
         slots: Dict[int, int] = {}
         for node, slot in one.entries:
             slots[node] = min(slot, slots.get(node, slot))
-        named = {self._word(node, slot, up): None for node, slot in slots.items()}
+        named = {self._word(node, slot, up): None for node, slot in sorted(slots.items())}
         return list(named)[:MOST_HOLDERS]
 
     def _word(self, node: int, slot: int, up: int) -> str:

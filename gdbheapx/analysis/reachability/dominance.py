@@ -204,6 +204,16 @@ class Tallied:
         variable = self.names.variable(root.module, address) if is_whole else None
         return self.names.at(root.module, variable.start if variable is not None else address)
 
+    def offset(self, node: int, slot: int) -> int:
+        """Of a word in its block or variable; of a stack in all of it."""
+        part = self.root(node)
+        if part is None or not self.is_data(node) or part.root.module is None:
+            return slot * self.reach.word_bytes
+        address = part.root.start + slot * self.reach.word_bytes
+        variable = self.names.variable(part.root.module, address)
+        start = variable.start if variable is not None else part.root.start + part.slot * self.reach.word_bytes
+        return max(0, address - start)
+
     def address(self, node: int) -> Optional[Address]:
         """Where it is."""
         part, container = self.root(node), self.tree.container(node) if self.is_container(node) else None

@@ -129,7 +129,7 @@ def test_a_variable_that_keeps_one_container_is_its_row() -> None:
     assert sum(one.retained_bytes for one in row.children) == row.retained_bytes and sum(one.retained_blocks for one in row.children) == row.retained_blocks
     assert [(user.owner, user.kind, user.pointers) for user in row.users] == [("stack of thread 7", "thread", 1), ("g_work in app", "global", 40)]
     shown = text([row])
-    assert "list of 20 elements of 100 bytes (owner likely)" in shown
+    assert "list of 20 elements (owner likely)" in shown
     assert "3 elements (300 bytes) are in use elsewhere: 1 stack, 40 words of g_work in app" in shown
 
 
