@@ -85,7 +85,9 @@ class Board:
         folder = self.stage.folder()
         strip = ["-C", "strip=symbols"] if self.chosen.kind == "stripped" else []
         subprocess.run(["rustc", "-O", *strip, "-o", str(folder / "rust_containers"), str(PROGRAMS / "rust" / "containers.rs")], check=True)
-        process = self.stage.spawn([str(folder / "rust_containers"), str(folder / "record"), *arguments], folder, loaded(self.chosen.allocator), folder / "record")
+        process = self.stage.spawn(
+            [str(folder / "rust_containers"), str(folder / "record"), *arguments], folder, loaded(self.chosen.allocator), folder / "record"
+        )
         process.wait_ready()
         return process
 
@@ -127,7 +129,17 @@ class Board:
         chosen = self.chosen
         print(
             "%s, %s, %s, %d threads: %d of %d containers owned within 5 %% (%.1f %%); %d of %d that are nobody's alone, or part of others, were given to one"
-            % (" ".join(chosen.programs), chosen.kind, chosen.allocator, chosen.threads, self.good, self.all, share, self.collapsed, self.most + self.all)
+            % (
+                " ".join(chosen.programs),
+                chosen.kind,
+                chosen.allocator,
+                chosen.threads,
+                self.good,
+                self.all,
+                share,
+                self.collapsed,
+                self.most + self.all,
+            )
         )
         return share >= 98 and self.collapsed * 30 <= self.most + self.all
 

@@ -58,7 +58,8 @@ def facts(record: Path) -> List[Fact]:
 
 def asked(target: Sequence[str], *arguments: str, tool: Optional[Sequence[str]] = None) -> Dict[str, Any]:
     """The envelope of `owners`."""
-    done = run([*(tool or tool_command()), *target, "owners", "--json", *arguments], seconds=SECONDS)
+    other = {"PYTHONPATH": ""} if tool else None  # its own package, not the one beside these tests
+    done = run([*(tool or tool_command()), *target, "owners", "--json", *arguments], env=other, seconds=SECONDS)
     return dict(json.loads(done.stdout))
 
 

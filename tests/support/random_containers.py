@@ -100,14 +100,21 @@ INNER = "struct inner@ { struct inner@ *next; E *first, *last; long count; };"
 FORMS = (
     Form("singly linked list", ("E *next",), ("E *first",), CHAIN + " H->first = e[0];"),
     Form("list, NULL at both ends", ("E *next", "E *prev"), ("E *first",), CHAIN + BACK + " H->first = e[0];"),
-    Form("list with first and last", ("E *next", "E *prev"), ("E *first", "E *last"), CHAIN + BACK + " H->first = e[0]; H->last = e[n - 1];"),
+    Form(
+        "list with first and last", ("E *next", "E *prev"), ("E *first", "E *last"), CHAIN + BACK + " H->first = e[0]; H->last = e[n - 1];"
+    ),
     Form(
         "TAILQ",
         ("E *next; E **back",),
         ("E *first; E **last",),
         "H->last = &H->first; for (size_t i = 0; i < n; i++) { e[i]->back = H->last; *H->last = e[i]; H->last = &e[i]->next; }",
     ),
-    Form("LIST", ("E *next; E **back",), ("E *first",), "E **at = &H->first; for (size_t i = 0; i < n; i++) { *at = e[i]; e[i]->back = at; at = &e[i]->next; }"),
+    Form(
+        "LIST",
+        ("E *next; E **back",),
+        ("E *first",),
+        "E **at = &H->first; for (size_t i = 0; i < n; i++) { *at = e[i]; e[i]->back = at; at = &e[i]->next; }",
+    ),
     Form("STAILQ", ("E *next",), ("E *first; E **last",), CHAIN + " H->first = e[0]; H->last = &e[n - 1]->next;"),
     Form("ring with its head in the holder", ("struct link link",), ("struct link head",), RING),
     Form(
@@ -125,9 +132,18 @@ FORMS = (
         "H->root = tree@(e, 0, n, NULL);",
         before=TREE.replace("PARENT", "one->parent = parent;"),
     ),
-    Form("red-black tree, colours in parents", ("struct rb@ rb",), ("struct rb@ *root",), "H->root = colour@(e, 0, n, NULL);", before=COLOURS),
+    Form(
+        "red-black tree, colours in parents", ("struct rb@ rb",), ("struct rb@ *root",), "H->root = colour@(e, 0, n, NULL);", before=COLOURS
+    ),
     Form("hash table of chains", ("E *chain",), ("E **b", "size_t size"), HASHED),
-    Form("hash table of chains, keys inside", ("E *chain", "unsigned hash, length"), ("E **b", "size_t size"), HASHED, "char key[]", size="8 + some(90)"),
+    Form(
+        "hash table of chains, keys inside",
+        ("E *chain", "unsigned hash, length"),
+        ("E **b", "size_t size"),
+        HASHED,
+        "char key[]",
+        size="8 + some(90)",
+    ),
     Form(
         "hash table, linked back",
         ("E *chain; E **back",),
@@ -135,14 +151,27 @@ FORMS = (
         BUCKETS + " for (size_t i = 0; i < n; i++) { " + INTO + " e[i]->back = s; if (e[i]->chain) e[i]->chain->back = &e[i]->chain; }",
     ),
     Form("cache: hash table and ring", ("E *chain", "struct link link"), ("E **b", "size_t size", "struct link head"), HASHED + RING),
-    Form("cache: hash table and list", ("E *chain", "E *next", "E *prev"), ("E **b; size_t size", "E *first; E *last"), HASHED + CHAIN + BACK + " H->first = e[0]; H->last = e[n - 1];"),
+    Form(
+        "cache: hash table and list",
+        ("E *chain", "E *next", "E *prev"),
+        ("E **b; size_t size", "E *first; E *last"),
+        HASHED + CHAIN + BACK + " H->first = e[0]; H->last = e[n - 1];",
+    ),
     Form(
         "hash table over one list",
         ("E *next",),
         ("E **b", "size_t size", "struct { E *next; } start"),
-        CHAIN + " H->start.next = e[0]; " + BUCKETS + " H->b[0] = (E *)&H->start; for (size_t i = 1; i < H->size; i++) if (some(2)) H->b[i] = e[i * n / (H->size + 1)];",
+        CHAIN
+        + " H->start.next = e[0]; "
+        + BUCKETS
+        + " H->b[0] = (E *)&H->start; for (size_t i = 1; i < H->size; i++) if (some(2)) H->b[i] = e[i * n / (H->size + 1)];",
     ),
-    Form("table of pointers", (), ("E **b", "size_t size"), "H->size = n; H->b = take(n * 8); for (size_t i = 0; i < n; i++) { H->b[i] = e[i]; }"),
+    Form(
+        "table of pointers",
+        (),
+        ("E **b", "size_t size"),
+        "H->size = n; H->b = take(n * 8); for (size_t i = 0; i < n; i++) { H->b[i] = e[i]; }",
+    ),
     Form(
         "open table",
         (),
@@ -153,12 +182,18 @@ FORMS = (
         "skip list",
         ("int height",),
         ("E *first",),
-        "E *l[12]; E *h = take(sizeof *h + 96); h->height = 12; for (int k = 0; k < 12; k++) l[k] = h; for (size_t i = 0; i < n; i++) for (int k = 0; k < e[i]->height; k++) { l[k]->up[k] = e[i]; l[k] = e[i]; } H->first = h; memset(l, 0, sizeof l); __asm__ volatile(\"\" : : \"r\"(l) : \"memory\");",
+        'E *l[12]; E *h = take(sizeof *h + 96); h->height = 12; for (int k = 0; k < 12; k++) l[k] = h; for (size_t i = 0; i < n; i++) for (int k = 0; k < e[i]->height; k++) { l[k]->up[k] = e[i]; l[k] = e[i]; } H->first = h; memset(l, 0, sizeof l); __asm__ volatile("" : : "r"(l) : "memory");',
         "E *up[]",
         size="8 * (height = 1 + __builtin_ctzl(some(1 << 11) | 1 << 11) % 12)",
     ),
     Form("B-tree", (), ("struct page@ *root",), "H->root = page@(e, 0, n);", before=PAGES),
-    Form("B+ tree", (), ("struct plus@ *root",), "size_t w = 1; while (w * W@ < n) w *= W@; H->root = plus@(e, 0, n, w, NULL); last@ = NULL;", before=LEAVES),
+    Form(
+        "B+ tree",
+        (),
+        ("struct plus@ *root",),
+        "size_t w = 1; while (w * W@ < n) w *= W@; H->root = plus@(e, 0, n, w, NULL); last@ = NULL;",
+        before=LEAVES,
+    ),
     Form(
         "radix tree",
         (),
@@ -198,17 +233,42 @@ FORMS = (
         ("void **map", "size_t size", "void **begin, **end"),
         "H->size = n / 64 + 1; H->map = take(H->size * 8); for (size_t i = 0; i < n; i++) { if (i % 64 == 0) H->map[i / 64] = take(512); ((void **)H->map[i / 64])[i % 64] = e[i]; } H->begin = H->map[0]; H->end = (void **)H->map[(n - 1) / 64] + (n - 1) % 64;",
     ),
-    Form("list and table of the same", ("E *next", "E *prev"), ("E *first", "E **b; size_t size"), CHAIN + BACK + " H->first = e[0]; H->size = n; H->b = take(n * 8); for (size_t i = 0; i < n; i++) { H->b[i] = e[i]; }"),
-    Form("list of all and of some", ("E *next", "E *some"), ("E *first", "E *ready"), CHAIN + " H->first = e[0]; for (size_t i = 0; i < n; i++) if (some(3) == 0) { e[i]->some = H->ready; H->ready = e[i]; }"),
+    Form(
+        "list and table of the same",
+        ("E *next", "E *prev"),
+        ("E *first", "E **b; size_t size"),
+        CHAIN + BACK + " H->first = e[0]; H->size = n; H->b = take(n * 8); for (size_t i = 0; i < n; i++) { H->b[i] = e[i]; }",
+    ),
+    Form(
+        "list of all and of some",
+        ("E *next", "E *some"),
+        ("E *first", "E *ready"),
+        CHAIN + " H->first = e[0]; for (size_t i = 0; i < n; i++) if (some(3) == 0) { e[i]->some = H->ready; H->ready = e[i]; }",
+    ),
     Form(
         "used and free list",
         ("E *next", "E *prev"),
         ("E *used", "E *idle"),
         "for (size_t i = 0; i < n; i++) { E **at = some(4) ? &H->used : &H->idle; e[i]->next = *at; if (*at) (*at)->prev = e[i]; *at = e[i]; }",
     ),
-    Form("pairing heap", ("E *child", "E *next", "E *prev"), ("E *root",), "H->root = e[0]; for (size_t i = 1; i < n; i++) { E *p = e[some(i)]; e[i]->prev = p; e[i]->next = p->child; if (p->child) p->child->prev = e[i]; p->child = e[i]; }"),
-    Form("table of objects with friends", ("E *friend", "E *other"), ("E **b", "size_t size"), "H->size = n; H->b = take(n * 8); for (size_t i = 0; i < n; i++) { H->b[i] = e[i]; e[i]->friend = e[some(n)]; e[i]->other = e[some(n)]; }"),
-    Form("ring by one pointer", ("E *next", "E *prev"), ("E *any",), CHAIN + BACK + " e[n - 1]->next = e[0]; e[0]->prev = e[n - 1]; H->any = e[n / 3];"),
+    Form(
+        "pairing heap",
+        ("E *child", "E *next", "E *prev"),
+        ("E *root",),
+        "H->root = e[0]; for (size_t i = 1; i < n; i++) { E *p = e[some(i)]; e[i]->prev = p; e[i]->next = p->child; if (p->child) p->child->prev = e[i]; p->child = e[i]; }",
+    ),
+    Form(
+        "table of objects with friends",
+        ("E *friend", "E *other"),
+        ("E **b", "size_t size"),
+        "H->size = n; H->b = take(n * 8); for (size_t i = 0; i < n; i++) { H->b[i] = e[i]; e[i]->friend = e[some(n)]; e[i]->other = e[some(n)]; }",
+    ),
+    Form(
+        "ring by one pointer",
+        ("E *next", "E *prev"),
+        ("E *any",),
+        CHAIN + BACK + " e[n - 1]->next = e[0]; e[0]->prev = e[n - 1]; H->any = e[n / 3];",
+    ),
     Form("list of two types", ("long type; E *next; E *prev",), ("E *first",), CHAIN + BACK + " H->first = e[0];", size="8 * 7 * some(2)"),
 )
 
@@ -245,7 +305,11 @@ def held(rng: random.Random, way: str) -> Tuple[str, str, str]:
         "pointer": ("H *c@;", "c@ = take(sizeof *c@);", "c@"),
         "inline": ("H c@;", "", "(&c@)"),
         "nested": ("struct w@ { %s } *c@;" % inner, "c@ = take(sizeof *c@); c@->name = take_text(40);", "(&c@->h)"),
-        "behind": ("struct w@ { char *name; long q[%d]; H *h; } *c@;" % rng.randint(1, 6), "c@ = take(sizeof *c@); c@->h = take(sizeof *c@->h);", "c@->h"),
+        "behind": (
+            "struct w@ { char *name; long q[%d]; H *h; } *c@;" % rng.randint(1, 6),
+            "c@ = take(sizeof *c@); c@->h = take(sizeof *c@->h);",
+            "c@->h",
+        ),
     }[way]
 
 
@@ -265,7 +329,8 @@ def container(rng: random.Random, number: int, most: int) -> str:
     before = form.before
     width = rng.choice((7, 8, 15, 16))
     lines = [
-        "/* %s, %s, %d elements, %d of 1000 in use in each of three ways%s */" % (form.name, way, count, used, ", shuffled" if order else ""),
+        "/* %s, %s, %d elements, %d of 1000 in use in each of three ways%s */"
+        % (form.name, way, count, used, ", shuffled" if order else ""),
         "typedef struct e@ E@; typedef struct h@ H@;",
         "#define W@ %d" % width,
         COLOURED if before == COLOURS else "",
@@ -281,7 +346,8 @@ def container(rng: random.Random, number: int, most: int) -> str:
         "    (void)height;",
         "    used_of_1000 = %d;" % used,
         "    %s" % made,
-        "    for (size_t i = 0; i < n; i++) { size_t more = %s; E *one = e[i] = take(sizeof *one + more); waste();%s use(one); }" % (form.size, fill),
+        "    for (size_t i = 0; i < n; i++) { size_t more = %s; E *one = e[i] = take(sizeof *one + more); waste();%s use(one); }"
+        % (form.size, fill),
         "    %s" % order,
         "    %s" % form.link.replace("H->", expression + "->"),
         "    munmap(e, n * sizeof *e);",
@@ -329,7 +395,10 @@ def shared(rng: random.Random, number: int) -> str:
     fields = ["struct s@ *next; struct s@ *prev;", "struct s@ *chain;", "char *t;", "long p[%d];" % rng.randint(1, 9)]
     rng.shuffle(fields)
     told = " ".join("MOST(%s, taken / 4);" % one for one in whose)
-    return ("/* %s */\nstruct s@ { %s };\n%s\nstatic void build@(void)\n{\n    %s\n    %s\n    taken = 0;\n}" % (name, " ".join(fields), variables, build, told)).replace("@", str(number))
+    return (
+        "/* %s */\nstruct s@ { %s };\n%s\nstatic void build@(void)\n{\n    %s\n    %s\n    taken = 0;\n}"
+        % (name, " ".join(fields), variables, build, told)
+    ).replace("@", str(number))
 
 
 HEAD = """#include "truth.h"
@@ -369,5 +438,5 @@ def program(seed: int, most: int = 3000) -> str:
     rng.shuffle(order)
     calls = "\n".join("    build%d();" % number for number in order)
     seeding = "    chance ^= %dull * 0x9E3779B97F4A7C15ull;\n" % (seed + 1)
-    main = "int main(int argc, char **argv)\n{\n    if (argc != 3)\n        stage_fail(\"usage: RECORD THREADS\");\n    truth_begin(argv[1]);\n%s    shuffle(NULL, 0, 1);\n%s\n    truth_ready(atoi(argv[2]));\n}\n"
+    main = 'int main(int argc, char **argv)\n{\n    if (argc != 3)\n        stage_fail("usage: RECORD THREADS");\n    truth_begin(argv[1]);\n%s    shuffle(NULL, 0, 1);\n%s\n    truth_ready(atoi(argv[2]));\n}\n'
     return "\n".join([HEAD, "\n\n".join(parts), "", main % (seeding, calls)])
