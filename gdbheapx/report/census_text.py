@@ -1,7 +1,7 @@
 """What `census` shows."""
 
 import re
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.census import by_text
@@ -196,14 +196,15 @@ def page(census: Census, limit: Optional[int]) -> Page:
     yield say(typed, Size(census.named_bytes), named, Size(census.placed_bytes), placed, by_content)
     if census.own_allocator is not None:
         yield of_slabs(census.own_allocator)
-    shown = census.rows[: limit if limit is not None else MOST_ROWS]
+    rows = in_ranges(census.rows)
+    shown = [row for row, _ in rows[: limit if limit is not None else MOST_ROWS]]
     yield ""
     by_name = any(row.signature is not None for row in shown)
-    yield Table(columns_of(CensusRow), [_row(row, by_name) for row in shown])
+    yield Table(columns_of(CensusRow), [{**_row(row, by_name), **sizes} for row, sizes in rows[: len(shown)]])
     builds = {match[1]: row.module for row in shown for match in [CLASS.search(row.signature or "")] if match and row.module}
     yield from ("%s: build-id %s" % (module, build) for build, module in sorted(builds.items(), key=lambda pair: pair[1]))
-    if len(shown) < len(census.rows):
-        yield "%s: %s" % (plural(len(census.rows) - len(shown), "more row"), again("--limit %d", len(census.rows)))
+    if len(shown) < len(rows):
+        yield "%s: %s" % (plural(len(rows) - len(shown), "more row"), again("--limit %d", len(rows)))
     unused = [row for row in shown if row.content_bytes is not None and 100 * (row.bytes - row.content_bytes) >= census.bytes]
     if unused:
         yield ""
@@ -220,6 +221,28 @@ def page(census: Census, limit: Optional[int]) -> Page:
     if census.managed:
         yield ""
         yield Table(columns_of(Managed), [memory._asdict() for memory in census.managed])
+
+
+def in_ranges(rows: Sequence[CensusRow]) -> List[Tuple[CensusRow, Dict[str, Any]]]:
+    """Rows, and what differs in the table. Blocks of which only the size is known are one row from a power of two to the next: what a
+    cache holds has many sizes. A size that has half of its range's bytes stands alone: these may be of one type."""
+    ranges: Dict[Tuple[str, int], List[CensusRow]] = {}
+    made: List[Tuple[CensusRow, Dict[str, Any]]] = []
+    for row in rows:
+        if row.signature is None and row.size_bytes is not None and row.sample is not None:
+            ranges.setdefault((row.module, row.size_bytes.bit_length()), []).append(row)
+        else:
+            made.append((row, {}))
+    for some in ranges.values():
+        alone = 2 * some[0].bytes >= sum(row.bytes for row in some)
+        made += [(row, {}) for row in some[:alone]]
+        rest = some[alone:]
+        if rest:
+            sizes = [row.size_bytes for row in rest if row.size_bytes is not None]
+            summed = {name: sum(getattr(row, name) for row in rest) for name in ("blocks", "bytes", "share_percent")}
+            shown = {} if len(rest) == 1 else {"size_bytes": cells("%s-%s", Size(min(sizes)), Size(max(sizes)))}
+            made.append((rest[0]._replace(**{**summed, "share_percent": round(summed["share_percent"], 1)}, content_bytes=None), shown))
+    return sorted(made, key=lambda pair: -pair[0].bytes)
 
 
 def _copies(copies: Copies) -> Page:

@@ -27,3 +27,19 @@ def test_a_class_without_a_name() -> None:
     text = shown(name, 616, 10, 6160)
     assert "class gwsvc+0x6c98" in text and "CLASS@" not in text and text.count(BUILD) == 1
     assert has_in_name(name, "class gwsvc+0x6c98") and has_in_name(name, name[:20]) and not has_in_name(name, "class gwsvc+0x6c9")
+
+
+def test_sizes_without_a_name_are_ranges() -> None:
+    """A cache of values of many sizes is few rows, which add up; a size that has half of its range stands alone; JSON has each."""
+    sizes = {2000 + 16 * place: 100 + place for place in range(28)}
+    rows = [CensusRow(None, "", "", size, count, size * count, 1.0, Address(16)) for size, count in sizes.items()]
+    alone = CensusRow(None, "", "", 168, 50_000, 168 * 50_000, 50.0, Address(16))
+    beside = CensusRow(None, "", "", 136, 10, 1360, 0.1, Address(16))
+    every = sorted([*rows, alone, beside], key=lambda row: -row.bytes)
+    ranges = census_text.in_ranges(every)
+    assert len(ranges) == 4 and sum(row.bytes for row, _ in ranges) == sum(row.bytes for row in every)
+    assert sum(row.blocks for row, _ in ranges) == sum(row.blocks for row in every)
+    assert [str(sizes.get("size_bytes", row.size_bytes)) for row, sizes in ranges] == ["168", "2,048 B-2,432 B", "2,000 B-2,032 B", "136"]
+    census = Census(every, 0, sum(row.bytes for row in every), 0, 0, [], False)
+    assert "2,048 B-2,432 B" in "\n".join(census_text.lines(Style(False, False), census, None))
+    assert len(census_text.data(census, None)["rows"]) == 30
