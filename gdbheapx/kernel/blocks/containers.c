@@ -1,5 +1,5 @@
-/* Containers, and who holds each. What decides is not how many elements a pointer leads to, but that it leads to one that comes first in the
-   order of the container's own links: a head, a root, a table of chains. All other pointers to elements belong to users.
+/* Containers, and who holds each. What decides is not how many elements a pointer leads to, but that it leads to one that comes first in
+   the order of the container's own links: a head, a root, a table of chains. All other pointers to elements belong to users.
 
    The fields of a group that lead to different elements are put together to systems, such as next, previous, or left and right. In each
    system an element that none of its fields leads to is a first; who points to firsts from where nine of ten elements are reached owns
@@ -118,8 +118,8 @@ static void find_systems(struct search *search, const struct cluster *group)
     }
 }
 
-/* Walks a system's trees from their firsts: each element gets its tree's label; elements in the order that they are met in `met`. Returns how
-   many are reached. */
+/* Walks a system's trees from their firsts: each element gets its tree's label; elements in the order that they are met in `met`.
+   Returns how many are reached. */
 static uint32_t walk_system(struct search *search, const struct cluster *group, struct system *system, uint32_t *met)
 {
     const struct graph *graph = search->graph;
@@ -295,11 +295,12 @@ static int mark_requests(struct search *search, uint32_t count)
         for (uint32_t i = 0; i < count && done; i++) {
             struct holder *holder = &search->holders[i];
             for (uint32_t at = holder->first; at < holder->first + holder->pointers && holder->node < search->graph->index.blocks; at++) {
-                const uint64_t key = (index_size(&search->graph->index, holder->node) << 24 | slot_of(search->graph, search->outer[at].edge)) + 1;
+                const uint64_t slot = slot_of(search->graph, search->outer[at].edge);
+                const uint64_t key = (index_size(&search->graph->index, holder->node) << 24 | slot) + 1;
                 uint32_t *times = is_counting ? tally_at(&places, key) : tally_find(&places, key);
                 done = times != NULL;
                 if (done && is_counting)
-                    *times += at == holder->first || slot_of(search->graph, search->outer[at - 1].edge) != slot_of(search->graph, search->outer[at].edge);
+                    *times += at == holder->first || slot_of(search->graph, search->outer[at - 1].edge) != slot;
                 else if (done)
                     holder->is_request |= *times > 1;
             }
@@ -353,7 +354,8 @@ static uint32_t prefer(const struct holder *holders, uint32_t *owners, uint32_t 
 }
 
 /* Of those that reach enough. `owners`: room for all holders. */
-static uint32_t find_owners(const struct search *search, const struct cluster *group, uint32_t holder_count, uint32_t *owners, uint8_t *sure)
+static uint32_t find_owners(const struct search *search, const struct cluster *group, uint32_t holder_count, uint32_t *owners,
+                            uint8_t *sure)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < holder_count; i++)
@@ -368,7 +370,8 @@ static uint32_t find_owners(const struct search *search, const struct cluster *g
 }
 
 /* Of a ring, which has no first: who has one pointer, to an element that lacks what nine of ten have; else who has one. */
-static uint32_t find_ring_owners(const struct search *search, const struct cluster *group, uint32_t holder_count, uint32_t *owners, uint8_t *sure)
+static uint32_t find_ring_owners(const struct search *search, const struct cluster *group, uint32_t holder_count, uint32_t *owners,
+                                 uint8_t *sure)
 {
     const struct graph *graph = search->graph;
     uint64_t edges = 0;
@@ -705,11 +708,35 @@ static int find_tables(const struct search *search, struct table **tables, uint3
     return 1;
 }
 
+static uint32_t chain_length(const struct search *search, uint32_t node)
+{
+    const uint32_t number = search->linked.of[node];
+    return number ? search->linked.groups[number - 1].members : 1;
+}
+
+/* So many blocks are chained to 95 % of the elements: these are objects of several blocks, no chains of a hash table. */
+static int are_alike(const struct search *search, const struct table *table)
+{
+    const struct graph *graph = search->graph;
+    uint32_t length = 0, votes = 0, alike = 0;
+    for (int is_counting = 0; is_counting <= 1; is_counting++)
+        for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++) {
+            if (!in_table(search, table, edge))
+                continue;
+            const uint32_t here = chain_length(search, EDGE_ID(graph->to[edge]));
+            alike += (uint32_t) is_counting && here == length;
+            if (!is_counting && !votes)
+                length = here;
+            votes += is_counting ? 0 : here == length ? 1 : UINT32_MAX;
+        }
+    return length > 1 && 20 * (uint64_t) alike >= 19 * (uint64_t) table->pointers;
+}
+
 /* An element, and what is chained to it. */
-static void add_chain(struct search *search, uint32_t node)
+static void add_chain(struct search *search, uint32_t node, int is_object)
 {
     struct containers *found = search->found;
-    const uint32_t number = search->linked.of[node];
+    const uint32_t number = is_object ? 0 : search->linked.of[node];
     add_member(found, node);
     for (uint32_t i = 0; number && i < search->linked.groups[number - 1].members; i++) {
         const uint32_t chained = search->linked.order[search->linked.groups[number - 1].first + i];
@@ -733,6 +760,7 @@ static int settle_table(struct search *search, const struct table *table)
         other = of && !same ? of : other;
         same += of && of == other;
     }
+    const int are_objects = fresh >= LEAST_TABLE && are_alike(search, table);
     if (fresh >= LEAST_TABLE && 2 * fresh >= table->pointers) {
         struct container *container = new_container(found);
         if (!container || !add_entry(found, container, (struct outer) {table->node, entry}))
@@ -742,10 +770,11 @@ static int settle_table(struct search *search, const struct table *table)
         const uint32_t number = found->count;
         for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++)
             if (in_table(search, table, edge) && !found->of[EDGE_ID(graph->to[edge])])
-                add_chain(search, EDGE_ID(graph->to[edge]));
+                add_chain(search, EDGE_ID(graph->to[edge]), are_objects);
         container = &found->all[number - 1];
         container->sure = SURE_CERTAIN;
-        container->shape = container->members > table->pointers || 4 * (uint64_t) table->pointers < 3 * words ? SHAPE_HASH_TABLE : SHAPE_ARRAY;
+        const int is_hash = container->members > table->pointers || 4 * (uint64_t) table->pointers < 3 * words;
+        container->shape = is_hash ? SHAPE_HASH_TABLE : SHAPE_ARRAY;
         return 1;
     }
     struct container *container = same ? &found->all[other - 1] : NULL;
@@ -767,17 +796,34 @@ static int settle_tables(struct search *search)
     return done;
 }
 
-/* Edges between members of one container by its fields, and how many others lead in. */
+/* The node holds the container. */
+static int is_entry(const struct containers *found, const struct container *container, uint32_t node)
+{
+    for (uint32_t i = 0; i < container->entries && i < MOST_SYSTEMS; i++)
+        if (found->entry_edges[container->first_entry + i].node == node)
+            return 1;
+    return 0;
+}
+
+/* Edges between members of one container, and how many others lead in that own nothing, to how many. */
 static void mark_links(struct search *search)
 {
     const struct graph *graph = search->graph;
     struct containers *found = search->found;
-    for (uint32_t node = 0; node < graph->index.blocks; node++)
-        for (uint32_t edge = found->of[node] ? graph->offsets[node] : UINT32_MAX; edge < graph->offsets[node + 1]; edge++) {
-            const uint32_t target = EDGE_ID(graph->to[edge]);
-            if (target < graph->index.blocks && found->of[target] == found->of[node] && target != node)
+    memset(search->label, 0, (size_t) graph->index.blocks * sizeof *search->label);
+    for (uint32_t node = 0; node < graph->nodes; node++) {
+        const uint32_t from = node < graph->index.blocks ? found->of[node] : 0;
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]), to = target < graph->index.blocks && target != node ? found->of[target] : 0;
+            if (to && to == from)
                 found->is_link[edge >> 3] |= (uint8_t) (1u << (edge & 7));
+            else if (to && !is_entry(found, &found->all[to - 1], node)) {
+                found->all[to - 1].users++;
+                found->all[to - 1].used_members += !search->label[target];
+                search->label[target] = 1;
+            }
         }
+    }
 }
 
 int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t weak_from, uint32_t locals_from, struct containers *found)

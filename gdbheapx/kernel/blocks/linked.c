@@ -193,7 +193,8 @@ static int is_link(struct finder *finder, uint64_t size, uint32_t edge)
     const struct field_sum *any = sum_of(finder, field_key(finder, 0, edge));
     if (!any || any->going_on < STRAND)
         return 0;
-    if (there != size && bit_of(finder->goes_on, edge) && any->mutual >= LEAST_MUTUAL && 5 * (uint64_t) any->mutual >= 4 * (uint64_t) any->edges)
+    if (there != size && bit_of(finder->goes_on, edge) && any->mutual >= LEAST_MUTUAL
+        && 5 * (uint64_t) any->mutual >= 4 * (uint64_t) any->edges)
         return 1;
     return bit_of(finder->in_strand, edge) || (bit_of(finder->goes_on, edge) && is_strand(finder, edge));
 }
