@@ -87,7 +87,7 @@ class Tallied:
     def tree(self) -> Tree:
         """Who owns what; made when it is asked for, since it takes most of the time and room."""
         if self._tree is None:
-            self._tree = self.graph.dominators(self.reach.roots_from, self.weak, locals_from=self._locals_from)
+            self._tree = self.graph.dominators(self.reach.roots_from, self.weak, locals_from=self._locals_from, containers=True)
         return self._tree
 
     @property
