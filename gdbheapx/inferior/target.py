@@ -808,14 +808,14 @@ class ElfTarget(Target):
         blocks = []
         for module in self.modules() if pointer else ():
             loaded, size = self.loaded_at(module.base), self.thread_local_size(module)
-            place = self.tls_place(loaded) if loaded is not None and size else None
-            if loaded is None or place is None:
-                continue
-            distance = place.block_offset
-            if distance is None:
+            distance = loaded.static_distance() if loaded is not None and size else None
+            place = self.tls_place(loaded) if loaded is not None and size and distance is None else None
+            if place is not None:
+                distance = place.block_offset
+            if loaded is not None and place is not None and distance is None:
                 block = tls_block(place, pointer, loaded.memory).address
                 distance = block - (pointer or 0) if block is not None else None
-            if distance is not None and abs(distance) <= MOST_STATIC_BYTES:
+            if distance and abs(distance) <= MOST_STATIC_BYTES:
                 blocks.append(StaticBlock(distance, size, module))
         return blocks
 

@@ -7,6 +7,7 @@ Up to 2.74 small pieces are cut from GSlice's pages (glib/gslice.c), which are b
 """
 
 from array import array
+from bisect import bisect_right
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census.vtables import Images
@@ -37,6 +38,8 @@ SLAB_SIZES = (MOST_PAGE - SLAB_INFO_BYTES) // 8 // UNIT_BYTES
 SEARCHED_WORDS = 24
 """Of the allocator, behind these two."""
 MOST_SLABS = 1 << 18
+MOST_WORDS = 1 << 21
+"""Of pages, read for where their pieces begin."""
 
 
 class Type(NamedTuple):
@@ -234,22 +237,45 @@ def _free(world: World, first: int, start: int, end: int) -> Optional[List[int]]
     return unused
 
 
+def shifts(world: World) -> Dict[int, List[int]]:
+    """Address of a page without free pieces -> for each 16 bytes that GSlice may have shifted its pieces by, to spread them over cache
+    lines, the evidence: instances there, and words of all pages that lead to where pieces would begin (list, tree and sequence nodes)."""
+    pages = world.once(slabs)
+    known, starts, left = world.once(classes), [slab.address for slab in pages], MOST_WORDS
+    votes = {slab.address: [0] * (padding(slab) // UNIT_BYTES) for slab in pages if not slab.free and padding(slab) > UNIT_BYTES}
+    for slab in pages if votes else ():
+        words = world.words(slab.address, min(left, (slab.end - slab.address) // 8)) or ()
+        left -= len(words)
+        for number, word in enumerate(words):
+            if slab.address in votes and word in known and known[word].private_bytes < slab.chunk_bytes:
+                _vote(votes[slab.address], slab, slab.address + 8 * number - known[word].private_bytes)
+            if starts[0] <= word < pages[-1].end:
+                page = pages[bisect_right(starts, word) - 1]
+                if page.address in votes and word < page.end and page is not slab:
+                    _vote(votes[page.address], page, word)
+    return votes
+
+
+def _vote(votes: List[int], slab: Slab, piece: int) -> None:
+    shift, rest = divmod((piece - slab.address) % slab.chunk_bytes, UNIT_BYTES)
+    if not rest and shift < len(votes):
+        votes[shift] += 1
+
+
+def padding(slab: Slab) -> int:
+    """Return the bytes of a page that no piece has; GSlice shifts its pieces by fewer."""
+    return (slab.end - slab.address) % slab.chunk_bytes
+
+
 def begin(world: World, slab: Slab) -> Optional[int]:
-    """Where the first piece of a page begins: GSlice shifts them by a few bytes to spread them over cache lines. Where all is in use, the
-    instances in it tell; None: nothing does."""
-    unused = (slab.end - slab.address) % slab.chunk_bytes
+    """Where the first piece of a page begins; None: nothing tells."""
     if slab.free:
         return slab.address + (slab.free[0] - slab.address) % slab.chunk_bytes
-    if unused <= UNIT_BYTES:
+    if padding(slab) <= UNIT_BYTES:
         return slab.address
-    known, hits = world.once(classes), dict.fromkeys(range(0, unused, UNIT_BYTES), 0)
-    for number, word in enumerate(world.words(slab.address, (slab.end - slab.address) // 8) or ()):
-        if word in known and known[word].private_bytes < slab.chunk_bytes:
-            shift = (8 * number - known[word].private_bytes) % slab.chunk_bytes
-            if shift in hits:
-                hits[shift] += 1
-    best = max(hits, key=lambda shift: hits[shift])
-    return slab.address + best if hits[best] and list(hits.values()).count(hits[best]) == 1 else None
+    votes = world.once(shifts)[slab.address]
+    best = max(votes)
+    return slab.address + UNIT_BYTES * votes.index(best) if best and votes.count(best) == 1 else None
 
 
 class Pieces(NamedTuple):

@@ -37,6 +37,8 @@ class Names:
         """Where in a stack or in thread-local storage it is; None where that is not known."""
         if root.thread is None or root.kind not in (regions.THREAD_LOCAL, regions.STACK):
             return None
+        if root.kind == regions.STACK and root.end - root.start == self._reach.word_bytes:
+            return "argument of its start routine"
         tell = self._symbols.in_stack if root.kind == regions.STACK else self._symbols.thread_local
         return tell(root.thread, address)
 

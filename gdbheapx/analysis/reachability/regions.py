@@ -9,8 +9,8 @@ from gdbheapx.inferior.base import Mapping, MappingUse, Module, Target, Thread
 from gdbheapx.model import GUESS
 from gdbheapx.ranges import Range, Ranges, subtract
 
-MOST_STATIC_BYTES = 64 << 10
-"""Static thread-local storage below the thread pointer, with what dlopen may add."""
+LEAST_STATIC_BYTES = 256
+"""Thread-local storage below the thread pointer where nothing tells how much it is: the C library's own is 128 to 144 bytes."""
 
 DATA, THREAD_LOCAL, STACK, REGISTERS = "data", "thread-local", "stack", "registers"
 STRONG_FIRST = (DATA, THREAD_LOCAL, STACK, REGISTERS)
@@ -71,6 +71,12 @@ class Finder:
         self._roots: List[Root] = []
         self._nodes: List[Node] = []
         self._unknown: List[Thread] = []
+        self._code = Ranges((start, end) for start, end, _ in target.image_ranges())
+        arch = target.arch
+        self._below = 0 if arch.storage.tcb_bytes is None else arch.pthread_bytes
+        """How far below the thread pointer struct pthread begins."""
+        self._static_bytes = max([self._below, *(-block.distance for block in target.static_blocks())]) or LEAST_STATIC_BYTES
+        """How far below the thread pointer thread-local storage begins."""
 
     def _read(self, address: int, size_bytes: int) -> bytes:
         """Bytes of a few pages, if reading them brings none in."""
@@ -195,23 +201,28 @@ class Finder:
             self._root_of_stack(thread, self._uses[main].mapping.start, self._uses[main].mapping.end)
 
     def _root_of_stack(self, thread: Thread, start: int, end: int) -> None:
-        """Its upper end is thread-local storage where the control block lies there."""
+        """Its upper end is thread-local storage where the control block lies there; of that the argument of its start routine is a local
+        variable of the outermost frame."""
         pointer = thread.thread_pointer or 0
         split = max(start, self._static_start(pointer)) if start <= pointer < end else end
-        if start < split:
-            self._roots.append(Root(STACK, start, split, thread=thread))
-        if split < end:
-            self._roots.append(Root(THREAD_LOCAL, split, end, thread=thread))
+        at = self._start_argument(pointer, split, end) if split < end else end
+        word = self._target.word_bytes if at < end else 0
+        for kind, low, high in ((STACK, start, split), (THREAD_LOCAL, split, at), (STACK, at, at + word), (THREAD_LOCAL, at + word, end)):
+            if low < high:
+                self._roots.append(Root(kind, low, high, thread=thread))
+
+    def _start_argument(self, pointer: int, start: int, end: int) -> int:
+        """Where struct pthread has the argument: behind the start routine (nptl/descr.h); `end` if it has none that leads to a heap."""
+        low, word = max(start, pointer - self._below), self._target.word_bytes
+        data = self._target.read_prefix(low, min(end, low + self._target.arch.pthread_bytes) - low)
+        words = struct.unpack("<%d%s" % (len(data) // word, "Q" if word == 8 else "I"), data[: len(data) // word * word])
+        for place, (routine, argument) in enumerate(zip(words, words[1:])):
+            if self._code.meets(routine, routine + 1) and self._is_claimed(argument):
+                return low + (place + 1) * word
+        return end
 
     def _static_start(self, pointer: int) -> int:
-        return (pointer - self._static_bytes()) & -64
-
-    def _static_bytes(self) -> int:
-        """How far below the thread pointer the blocks of the objects reach that were there at the start."""
-        total = 0
-        for module in self._target.modules():
-            total += -(-self._target.thread_local_size(module) // 64) * 64
-        return min(total or 4096, MOST_STATIC_BYTES)
+        return (pointer - self._static_bytes) & -64
 
     def _thread_local(self, thread: Thread) -> None:
         """Where the control block lies elsewhere, as that of the main thread does: what is near it."""

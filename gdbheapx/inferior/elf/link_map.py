@@ -40,6 +40,8 @@ DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_DEBUG = 4, 5, 6, 10, 21
 DT_GNU_HASH, DT_VERSYM = 0x6FFFFEF5, 0x6FFFFFF0
 MAX_STRING_BYTES = 64 << 20
 """No table of exported names is longer."""
+MOST_LINK_MAP_BYTES = 2048
+"""Of the C library's struct link_map, 1,160 bytes in 2.36."""
 MAX_OBJECTS = 20000
 """More entries than this in the lists of loaded objects is damage."""
 MOST_CHAIN = 1 << 16
@@ -91,6 +93,8 @@ class Loaded:
         self, memory: Numbers, name: str, base: int, dynamic: int, is_executable: bool, headers: Optional[List[ProgramHeader]] = None
     ) -> None:
         self.memory = memory
+        self.node = 0
+        """Address of its struct link_map; 0: in no list."""
         self.name = name
         """l_name: a path; empty for the executable."""
         self.base = base
@@ -138,6 +142,29 @@ class Loaded:
     def tls_segment(self) -> Optional[ProgramHeader]:
         """PT_TLS."""
         return next((entry for entry in self.program_headers() if entry.type == PT_TLS), None)
+
+    def static_distance(self) -> Optional[int]:
+        """Return what its block's address is from any thread pointer, as the C library's own link map says; 0: the block does not come with
+        the thread (dlopen); None: the map does not say.
+
+        The fields are found by their contents, which are PT_TLS's: GNU's (include/link.h, 2.3 to 2.41) has l_tls_initimage,
+        l_tls_initimage_size, l_tls_blocksize, l_tls_align, l_tls_firstbyte_offset and l_tls_offset one behind the other, the other
+        C library's (libc.h: struct tls_module) image, len, size, align and offset.
+        """
+        entry, word = self.tls_segment(), self.memory.word_bytes
+        if entry is None or not self.node:
+            return None
+        data, order = self.memory.read(self.node, MOST_LINK_MAP_BYTES), self.memory.header.byte_order
+        values = (self.base + entry.vaddr, entry.filesz, entry.memsz, entry.align)
+        at = data.find(b"".join((value & (1 << 8 * word) - 1).to_bytes(word, order) for value in values))
+        rest = data[at + 4 * word : at + 6 * word] if at >= 0 else b""
+        if len(rest) < 2 * word:
+            return None
+        first, offset = (int.from_bytes(rest[place : place + word], order, signed=True) for place in (0, word))
+        if first != entry.vaddr & max(entry.align - 1, 0):
+            offset = first  # of struct tls_module
+        storage = self.memory.header.arch.storage
+        return max(offset, 0) if storage.tcb_bytes is not None else -max(offset, 0)
 
     def dynamic(self) -> Dict[int, int]:
         """Tag -> value of the dynamic section; of repeated tags the first."""
@@ -384,11 +411,13 @@ class LinkMap:
             text = (name or b"").decode("utf-8", "surrogateescape")
             if base == executable.base and (not text or dynamic == executable._dynamic_at):
                 # already there; a second namespace repeats ld.so, which is dropped below
+                executable.node = executable.node or node
                 if is_loader and self._loader_place is None:
                     self._loader_place = len(loaded)
             elif "/" in text and base not in bases:
                 bases.add(base)
                 loaded.append(Loaded(self.memory, text, base, dynamic, False))
+                loaded[-1].node = node
             node = following
 
 

@@ -3,7 +3,7 @@
 Files: analysis/census/world.py.
 """
 
-from typing import Any, Callable, Dict, Optional, Tuple, cast
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple, cast
 
 import pytest
 
@@ -28,10 +28,13 @@ class Memory:
             return None
         return tuple(self._words.get(address + 8 * number, 0) for number in range(count))
 
-    def once(self, make: Callable[..., Any]) -> Dict[int, Type]:
+    pages: Sequence[Slab] = (Slab(PAGE, END, PIECE, []),)
+
+    def once(self, make: Callable[..., Any]) -> Any:
         """See World."""
-        assert make is glib.classes
-        return {CLASS: Type(0x9000, 1, 128, 48)}
+        if make is glib.slabs:
+            return self.pages
+        return {CLASS: Type(0x9000, 1, 128, 48)} if make is glib.classes else make(self)
 
 
 def page(at: int, next_page: int, before: int, free: int = 0, used: int = 11) -> Dict[int, int]:
@@ -79,6 +82,18 @@ def test_the_begin_of_pieces() -> None:
     assert begin(cast(World, Memory({})), full) is None
     assert begin(cast(World, Memory({PAGE + 16 + 48: CLASS, PAGE + 48 + PIECE: CLASS})), full) is None
     assert begin(cast(World, Memory({})), Slab(PAGE, PAGE + 208, 48, [])) == PAGE  # 16 bytes left: nothing to shift by
+
+
+def test_pointers_between_pages_tell_the_begin_of_pieces() -> None:
+    """Nodes of 48 bytes that lead to nodes of another full page; two ways with the same evidence tell nothing."""
+    pages = [Slab(PAGE, PAGE + 464, 48, []), Slab(PAGE + 512, PAGE + 976, 48, [])]
+    memory = Memory({PAGE + 24: PAGE + 512 + 16 + 2 * 48, PAGE + 64: PAGE + 512 + 16, PAGE + 72: PAGE + 512 + 40})
+    memory.pages = pages
+    assert begin(cast(World, memory), pages[1]) == PAGE + 512 + 16
+    assert begin(cast(World, memory), pages[0]) is None
+    memory = Memory({PAGE + 24: PAGE + 512 + 16, PAGE + 64: PAGE + 512 + 48})
+    memory.pages = pages
+    assert begin(cast(World, memory), pages[1]) is None
 
 
 def test_pages_that_overlap_count_once() -> None:
