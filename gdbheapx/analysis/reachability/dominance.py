@@ -227,7 +227,7 @@ class Tallied:
 
     def owned(self, node: int, kind: Optional[str] = None, reached: bool = False) -> Owned:
         """One row."""
-        bound = self.graph.reached(node, self.tree if self.has_starts else None) if reached and not self.is_container(node) else None
+        bound = self.graph.reached(node, self.tree if self.has_starts or self.is_container(node) else None) if reached else None
         retained, path = self.tree.retained_bytes[node], self.path(node)
         return Owned(
             owner=self.name(node),
