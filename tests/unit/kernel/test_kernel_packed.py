@@ -56,7 +56,7 @@ def told(graph: Graph, first: int, away: int = 0) -> Dict[str, Any]:
         "found": [graph.find(address + step) for address, size in blocks for step in (-1, 0, 5, size - 1, size)],
     }
     tree = graph.dominators(first, (first + 1, first + 2))
-    found["tree"] = [list(column) for column in tree]
+    found["tree"] = [list(column) for column in tree[:3]]
     found["children"] = [graph.children(tree, node, 3)[1] for node in [*range(graph.nodes), NO_NODE]]
     found["reached"] = [graph.reached(node) for node in range(first, graph.nodes)]
     return found
