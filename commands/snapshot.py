@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdbheapx.command import SHORT_STOP, Answer, Options, argument, command, name_a_target
+from gdbheapx.command import OLDER, SHORT_STOP, Answer, Options, argument, command, name_a_target
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -25,7 +25,7 @@ FILE may be a URL (s3://BUCKET/KEY), here and wherever a snapshot is read: it re
     arguments=[
         argument("file", metavar="FILE", help="the file, or a URL; an existing one is overwritten"),
         argument("--no-names", action="store_true", help="replace names of types, symbols, modules, threads and files by numbers"),
-        argument("--with-offsets", action="store_true", help="keep where in its block each pointer stands, for refs and whatis"),
+        argument("--with-offsets", action="store_true", help=OLDER),
         argument("--keep-addresses", action="store_true", help="write addresses as they are: they tell an attacker where things lie"),
         argument("--show", action="store_true", help="list every text in the snapshot FILE; needs no process or core"),
         *SHORT_STOP,
@@ -49,7 +49,7 @@ def snapshot(session: Session, options: Options) -> Answer:
         raise UsageError("snapshot requires a process or a core, or --show", name_a_target("snapshot now.snap"))
     from gdbheapx.snapshot import container, take
 
-    made = take.take(session, not options.no_names, options.with_offsets, options.keep_addresses)
+    made = take.take(session, not options.no_names, options.keep_addresses)
 
     def written() -> Any:
         size = 0 if session.is_rehearsal else container.write(options.file, made.parts())

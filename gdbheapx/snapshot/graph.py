@@ -106,6 +106,7 @@ class KeptGraph(NamedTuple):
     word_bytes: int
     unit_bytes: int
     has_slots: bool
+    """Of blocks, too: False in files of earlier releases, and where memory was short."""
     is_low: bool
     """The heap lies below 4 GiB, where small numbers are addresses."""
     roots: Sequence[KeptRoot]
@@ -126,7 +127,7 @@ class KeptGraph(NamedTuple):
     has_garbage: bool = False
 
 
-def kept(session: Session, moves: Sequence[Move], with_offsets: bool, has_names: bool) -> Tuple[Optional[KeptGraph], Dict[str, Packed]]:
+def kept(session: Session, moves: Sequence[Move], has_names: bool) -> Tuple[Optional[KeptGraph], Dict[str, Packed]]:
     """What the commands before have made of memory, for the file; none where there was no room or no time for it. `moves`: of the
     mappings."""
     told: Optional[find.LabelSet] = session.shared(find.TOLD)
@@ -134,20 +135,18 @@ def kept(session: Session, moves: Sequence[Move], with_offsets: bool, has_names:
         return None, {}
     session.budget.progress.stage = "writing the graph of all blocks"
     try:
-        return _kept(session, told, moves, with_offsets, has_names)
+        return _kept(session, told, moves, has_names)
     except (HeapxError, ValueError) as error:
         hint = error.hint if isinstance(error, HeapxError) else None
         session.problem(problems.NO_ANSWER, None, "the graph of blocks is not in the snapshot: %s" % error, hint)
         return None, {}
 
 
-def _kept(
-    session: Session, told: find.LabelSet, moves: Sequence[Move], with_offsets: bool, has_names: bool
-) -> Tuple[KeptGraph, Dict[str, Packed]]:
+def _kept(session: Session, told: find.LabelSet, moves: Sequence[Move], has_names: bool) -> Tuple[KeptGraph, Dict[str, Packed]]:
     tallied = dominance.tally(session, told.reach, told.called, told.paths)
     reach, graph = told.reach, told.reach.graph
     streams: Dict[str, Packed] = {}
-    for number, pieces in itertools.groupby(graph.pack(moves, with_offsets), key=lambda piece: piece[0]):
+    for number, pieces in itertools.groupby(graph.pack(moves, True), key=lambda piece: piece[0]):
         streams[PREFIX + STREAMS[number]] = _packed((data for _, data in pieces))
         heap_graph.check_time(session)
     places = _places_of(told.names)
@@ -156,7 +155,7 @@ def _kept(
     weak = session.shared(heap_graph.LOOKED_AGAIN)
     if weak:
         streams[PREFIX + WEAK] = _packed([packed([number for pair in weak for number in pair])])
-    return _model(session, told, tallied, label_bytes, with_offsets, has_names), streams
+    return _model(session, told, tallied, label_bytes, has_names), streams
 
 
 def _places_of(names: Sequence[Optional[Signature]]) -> List[int]:
@@ -165,14 +164,12 @@ def _places_of(names: Sequence[Optional[Signature]]) -> List[int]:
     return [0, *(0 if name is None else next(numbers_) for name in names)]
 
 
-def _model(
-    session: Session, told: find.LabelSet, tallied: dominance.Tallied, label_bytes: int, with_offsets: bool, has_names: bool
-) -> KeptGraph:
+def _model(session: Session, told: find.LabelSet, tallied: dominance.Tallied, label_bytes: int, has_names: bool) -> KeptGraph:
     reach = told.reach
     return KeptGraph(
         word_bytes=reach.word_bytes,
         unit_bytes=reach.graph.shape.unit_bytes,
-        has_slots=with_offsets and reach.graph.shape.all_slots,
+        has_slots=reach.graph.shape.all_slots,
         is_low=any(start < 1 << 32 for start, _ in reach.heaps),
         roots=[_root(part) for part in tallied.parts],
         nodes=[_node(node) for node in reach.regions.nodes],

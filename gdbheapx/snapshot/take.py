@@ -55,9 +55,8 @@ SNAPSHOT, CORE, PROCESS, CURRENT = "snapshot", "core", "process", "current"
 """What it may be; `current`: what gdb has."""
 
 
-def take(session: Session, has_names: bool, with_offsets: bool, keeps_addresses: bool = False) -> Record:
-    """The snapshot of one look. The process runs on when every block was read. `with_offsets`: where pointers stand in their blocks is
-    kept, too; `keeps_addresses`: mappings are not moved."""
+def take(session: Session, has_names: bool, keeps_addresses: bool = False) -> Record:
+    """The snapshot of one look. The process runs on when every block was read. `keeps_addresses`: mappings are not moved."""
     command.load_commands()
     target = session.target
     moved = Moved(target.mappings(), keeps_addresses)
@@ -90,7 +89,7 @@ def take(session: Session, has_names: bool, with_offsets: bool, keeps_addresses:
     for words, outcome in zip((*STANDING, *BY_ONE_LOOK), outcomes):
         named.setdefault(words[0], moved.value(outcome))
     record = Record(_head(session, moved, sums, _rss_bytes(session, store.known("report")), has_names), named, {})
-    blocks, streams = graph.kept(session, moved.moves(), with_offsets, has_names)
+    blocks, streams = graph.kept(session, moved.moves(), has_names)
     if blocks is not None:
         store.kept(GRAPH, graph.KeptGraph, lambda: blocks)
     record = record._replace(models=store.encoded(moved.value), streams=streams)

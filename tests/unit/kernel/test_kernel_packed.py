@@ -63,7 +63,7 @@ def told(graph: Graph, first: int, away: int = 0) -> Dict[str, Any]:
 
 
 def check(kernel: CKernel, world: World, own: Sequence[int]) -> None:
-    """The streams are those of the definition, and answer as the graph; without slots only they are lacking."""
+    """The streams are those of the definition, and answer as the graph; without slots weak pointers are not all known, and so owners."""
     graph, plain = build(kernel, world, own), PlainGraph(world, own)
     first = roots_from(graph, world)
     for slots in (True, False):
@@ -71,7 +71,7 @@ def check(kernel: CKernel, world: World, own: Sequence[int]) -> None:
         assert file.streams == plain.streams(moves(world), slots)
         again = kernel.unpacked(file, Budget())
         answers = told(again, first, 1 << 44), told(build(kernel, world, own), first)
-        for key in answers[0]:
+        for key in set(answers[0]) - (set() if slots else {"tree", "children"}):
             assert answers[0][key] == answers[1][key], (key, slots)
         nodes = range(answers[0]["numbers"][0])
         assert not slots or [again.edges(node) for node in nodes] == [graph.edges(node) for node in nodes]

@@ -25,6 +25,6 @@ def test_a_graph_that_cannot_be_made_leaves_the_rest(monkeypatch: pytest.MonkeyP
         budget=SimpleNamespace(progress=SimpleNamespace(stage="")),
         problem=lambda *words, **more: told.append((words, more)),
     )
-    assert graph.kept(session, [], False, True) == (None, {})
+    assert graph.kept(session, [], True) == (None, {})
     (words, more), hint = told[0], getattr(error, "hint", None)
     assert words[2:] == ("the graph of blocks is not in the snapshot: %s" % error, hint) and more.get("partial", True) and len(told) == 1
