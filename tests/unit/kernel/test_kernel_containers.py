@@ -1,0 +1,184 @@
+"""Containers: lists, trees and tables of random memory are found as they were made, with who holds each and its elements.
+
+Files: kernel/blocks/containers.c, kernel/blocks/linked.c.
+"""
+
+import random
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+
+import pytest
+
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BytesSource
+from gdbheapx.kernel.binding import CKernel
+from gdbheapx.kernel.blocks import graph as graphs
+from gdbheapx.kernel.blocks.graph import ARRAY, LIST, TREE, Graph, GraphShape, Tree
+from gdbheapx.kernel.blocks.packed import HIGHEST, PackedGraph
+from gdbheapx.kernel.blocks.records import CLASS_USED
+from tests.support.worlds import DATA, HEAP, World, build, roots_from, word
+
+pytestmark = pytest.mark.image  # the kernel's own
+
+WORD, STEP = 8, 512
+RING, CHAIN = "ring", "chain"
+"""Lists, too: doubly linked ones whose ends meet, at a first without a value, and singly linked ones."""
+LINKS = {LIST: (0, 1), RING: (0, 1), CHAIN: (0,), TREE: (0, 1, 2), ARRAY: ()}
+VALUE = 3
+"""The word that points to what an element alone keeps."""
+
+
+class Made(NamedTuple):
+    """One container: its elements in the order of its links, by their numbers among the blocks."""
+
+    shape: str
+    elements: Sequence[int]
+    table: int
+    """The block that has pointers to all; -1: none."""
+    kept: int
+    """Blocks that its elements keep."""
+
+
+class Memory:
+    """Blocks at random places."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.sizes: List[int] = []
+        self.words: Dict[int, Dict[int, int]] = {}
+        """By block and slot: the block to which it points."""
+        self.roots: List[int] = []
+
+    def add(self, size: int) -> int:
+        """A block of so many bytes."""
+        self.sizes.append(size)
+        return len(self.sizes) - 1
+
+    def point(self, source: int, slot: int, target: int) -> None:
+        """A pointer to the target's start."""
+        self.words.setdefault(source, {})[slot] = target
+
+    def make(self, shape: str, size: int, count: int) -> Made:
+        """A container of which a variable holds the first element, or the table."""
+        elements = [self.add(size) for _ in range(count)]
+        table = self.add(WORD * count) if shape == ARRAY else -1
+        for place, one in enumerate(elements):
+            if shape in (LIST, RING, CHAIN):
+                for slot, other in zip(LINKS[shape], (place + 1, place - 1)):
+                    if shape == RING or 0 <= other < count:
+                        self.point(one, slot, elements[other % count])
+            elif shape == TREE and place:
+                above = elements[(place - 1) // 2]
+                self.point(above, (place - 1) % 2, one)
+                self.point(one, 2, above)
+            elif shape == ARRAY:
+                self.point(table, place, one)
+        having = elements[1:] if shape == RING else [one for one in elements if self.rng.random() < 0.7]
+        for one in having:
+            self.point(one, VALUE, self.add(WORD * self.rng.randrange(1, 40)))
+        self.roots.append(elements[0] if table < 0 else table)
+        return Made(shape, elements, table, len(having))
+
+    def use(self, made: Sequence[Made], count: int) -> None:
+        """Objects that know an element each: less than a table of them would be."""
+        users = self.add(WORD * count)
+        for slot in range(count):
+            user = self.add(456)
+            self.point(users, slot, user)
+            self.point(user, 5, self.rng.choice(self.rng.choice(made).elements))
+        self.roots.append(users)
+
+    def world(self) -> Tuple[World, List[int]]:
+        """It, and by block its number in the graph."""
+        places = list(range(len(self.sizes)))
+        self.rng.shuffle(places)
+        starts = [HEAP + STEP * place for place in places]
+        pieces = {DATA: b"".join(word(starts[one], WORD, "little") for one in self.roots)}
+        for number, size in enumerate(self.sizes):
+            data = [self.words.get(number, {}).get(slot) for slot in range(size // WORD)]
+            pieces[starts[number]] = b"".join(word(0 if one is None else starts[one], WORD, "little") for one in data)
+        rows = sorted((starts[number], size, CLASS_USED, 0, 0) for number, size in enumerate(self.sizes))
+        shape = GraphShape([(HEAP, HEAP + (64 << 20))], [], WORD, True, WORD, True)
+        roots = [(DATA, DATA + WORD * max(1, len(self.roots)))]
+        return World(BytesSource(tuple(sorted(pieces.items()))), shape, rows, roots, "little"), places
+
+
+def random_memory(seed: int) -> Tuple[Memory, List[Made]]:
+    """A container of each shape, with users."""
+    memory = Memory(seed)
+    sizes = memory.rng.sample(range(32, 440, WORD), len(LINKS))
+    made = [memory.make(shape, size, memory.rng.randrange(20, 60)) for shape, size in zip(LINKS, sizes)]
+    memory.use(made, memory.rng.randrange(1, 12))
+    return memory, made
+
+
+def split(graph: Graph, world: World) -> Tuple[int, int]:
+    """Each word of the root is a variable: the first of them, and what is behind all."""
+    first = roots_from(graph, world)
+    words = (world.roots[0][1] - world.roots[0][0]) // WORD
+    graph.split([(first, slot) for slot in range(1, words)])
+    return first, first + words
+
+
+def owners(graph: Graph, first: int, end: int) -> Tree:
+    """With containers; registers are behind the variables."""
+    return graph.dominators(first, (end, end + 1), locals_from=end, containers=True)
+
+
+def told(graph: Graph, tree: Tree) -> Any:
+    """All that there is of a tree."""
+    rows = [(one, graph.members(tree, number)) for number, one in enumerate(tree.containers)]
+    return [list(column) for column in tree[:3]], rows, list(tree.members or ())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_container_is_found(c_kernel: CKernel, seed: int) -> None:
+    """One for each that was made and no others: its entry is the only owner, its elements are those, and users take nothing."""
+    memory, made = random_memory(seed)
+    world, nodes = memory.world()
+    graph = build(c_kernel, world)
+    first, end = split(graph, world)
+    tree = owners(graph, first, end)
+    assert len(tree.containers) == len(made)
+    for place, one in enumerate(made):
+        elements = [nodes[element] for element in one.elements]
+        number = tree.container_of(elements[0])
+        assert number is not None and {tree.container_of(element) for element in elements} == {number}, one.shape
+        found, holder = tree.containers[number], (first + place, place) if one.table < 0 else (nodes[one.table], 0)
+        assert (found.shape, found.elements) == (one.shape if one.shape in (TREE, ARRAY) else LIST, len(elements))
+        assert (found.element_bytes, found.own_bytes) == (memory.sizes[one.elements[0]], sum(memory.sizes[each] for each in one.elements))
+        assert list(found.entries) == [holder] and tree.owners[found.node] == holder[0], one.shape
+        assert {tree.owners[element] for element in elements} == {found.node}
+        assert tree.retained_blocks[found.node] == len(elements) + one.kept
+        members = graph.members(tree, number)
+        assert sorted(members) == sorted(elements)
+        if one.shape in (LIST, CHAIN, ARRAY):
+            assert members in (elements, elements[::-1]), one.shape
+        assert graph.members(tree, number, 3, 4) == members[3:7] and tree.container(found.node) == found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_same_whoever_asks(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """By one thread and by two, a second time, and of a graph that a file had."""
+    world, _ = random_memory(seed)[0].world()
+    answers = []
+    for threads in (1, 2):
+        monkeypatch.setattr(graphs, "usable_cpus", lambda threads=threads: threads)
+        graph = build(c_kernel, world)
+        first, end = split(graph, world)
+        answers += [told(graph, owners(graph, first, end)) for _ in range(2)]
+    habits = [habit.offset for habit in graph.habits]  # type: ignore[attr-defined]
+    again = c_kernel.unpacked(PackedGraph(WORD, WORD, True, [], habits, dict(graph.pack([(0, HIGHEST, 0)], True))), Budget())
+    answers.append(told(again, owners(again, first, end)))
+    assert answers[0][1] and all(one == answers[0] for one in answers)
+
+
+def test_nothing_without_blocks(c_kernel: CKernel) -> None:
+    """And none where no links are."""
+    for count in (0, 1, 40):
+        memory = Memory(1)
+        memory.roots += [memory.add(48) for _ in range(count)]
+        world, _ = memory.world()
+        graph = build(c_kernel, world)
+        first, end = split(graph, world)
+        tree = owners(graph, first, end)
+        assert len(tree.containers) == 0 and tree.container_of(0) is None and not graph.members(tree, 0)
