@@ -1,6 +1,6 @@
 """heapx whatis"""
 
-from typing import TYPE_CHECKING, Any, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Iterator, Optional, Tuple
 
 from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, Style, Switch, address_or_printed, argument, command, count
 from gdbheapx.errors import HeapxError
@@ -68,7 +68,7 @@ def reads(options: Options) -> Reads:
 def whatis(session: Session, options: Options) -> Answer:
     """The command `whatis`."""
     from gdbheapx.analysis.census import named
-    from gdbheapx.analysis.reachability import heap_graph, memory_budget
+    from gdbheapx.analysis.reachability import memory_budget, refs
     from gdbheapx.report import location as shown
     from gdbheapx.report import reach_text
 
@@ -87,11 +87,15 @@ def whatis(session: Session, options: Options) -> Answer:
             read=True,
             record=lambda: found,
         )
-    location = locate(session, place, options.holders)
+    location, is_wanted = locate(session, place, options.holders)
     chains = None
-    if location.held_by is not None:
-        chains = find_chains(session, place, limit)
-        heap_graph.check_time(session)
+    if is_wanted and memory_budget.fits(session, memory_budget.OWNERS_BYTES) is None:
+        try:
+            chains = find_chains(session, place, limit)
+        except HeapxError:  # what is there was found without it
+            if session.budget.expired():
+                raise
+        location = location._replace(held_by=refs.holder(chains) if chains is not None else None)
 
     def data() -> Any:
         return {**location._asdict(), "refs": None if chains is None else reach_text.data(chains, limit, options.depth)}
@@ -111,8 +115,8 @@ def find_chains(session: Session, at: int, limit: int) -> "Optional[Refs]":
     from gdbheapx.analysis.reachability import heap_graph
     from gdbheapx.analysis.reachability import refs as model
 
-    graph = named.make(session)
-    found = model.find(graph.reach, graph.names, at, paths=graph.paths)
+    graph, marks = named.with_containers(session)
+    found = model.find(graph.reach, graph.names, at, marks, graph.paths)
     heap_graph.check_time(session)
     if found is not None and block.can_tell(session):
         told = block.signatures(session, model.blocks(graph.reach, found))
@@ -120,17 +124,15 @@ def find_chains(session: Session, at: int, limit: int) -> "Optional[Refs]":
     return None if found is None else model.with_containers(found, block.pointers(session, graph.reach, model.pointers(found, limit)))
 
 
-def locate(session: Session, place: int, has_holders: Optional[bool]) -> "Location":
-    """Where the address is, and what holds the block there."""
+def locate(session: Session, place: int, has_holders: Optional[bool]) -> "Tuple[Location, bool]":
+    """Where the address is, and whether to look for what holds the block there."""
     from gdbheapx.analysis import locate
-    from gdbheapx.analysis.census import block, find, named, pieces
+    from gdbheapx.analysis.census import block, find, pieces
     from gdbheapx.analysis.reachability import memory_budget
 
     if not session.target.has_memory:
         kept = locate.kept(find.label_blocks(session, lambda graph: None), place)
-        if kept.used is not None and has_holders is not False:
-            kept = kept._replace(held_by=named.find_holders(session, [place]).get(place))
-        return kept
+        return kept, kept.used is not None and has_holders is not False
     session.heaps.may_be_none = True
     location = locate.locate(session.target, session.heaps.all(), place)
     words = {heap.info.id: heap.shape.in_use for heap in session.heaps.all()}
@@ -141,9 +143,8 @@ def locate(session: Session, place: int, has_holders: Optional[bool]) -> "Locati
         location = locate.with_piece(location, piece)
         if piece is not None:
             used = [(piece.address, piece.usable_bytes)] if piece.address is not None and piece.usable_bytes is not None else []
-    if used and (memory_budget.is_small(session, asked=True) if has_holders is None else has_holders):
+    is_wanted = bool(used) and (memory_budget.is_small(session, asked=True) if has_holders is None else has_holders)
+    if is_wanted:
         what = block.signature(session, *used[0])
         location = location._replace(signature=block.words(what) if what is not None else None)
-        held = named.find_holders(session, [place])
-        location = location._replace(held_by=held.get(place))
-    return location
+    return location, is_wanted

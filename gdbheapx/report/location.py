@@ -36,6 +36,8 @@ def _lines(location: Location) -> Iterator[Any]:
         held = location.held_by
         by, words = ", by %s" % held.by if held.by is not None else "", held.words()
         yield "  held by   %s%s" % ("nothing (leaked)" if words == LEAKED else words, by)
+        if held.element is not None:
+            yield "  as        %s" % held.element
     if location.thread is not None:
         who = location.thread.name or "unnamed"
         yield "%s: %s of thread %d (%s), offset %+d" % (

@@ -4,7 +4,6 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.reachability import held
-from gdbheapx.analysis.reachability.contained import SHAPES
 from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.owners import SHARED, THREAD, Accumulation, Linked, Owned, Owners, Suspect, User, each
 from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
@@ -44,10 +43,11 @@ def data(refs: Refs, limit: int, depth: int) -> Dict[str, Any]:
         "size_bytes": refs.size_bytes,
         "class": refs.class_,
         "evidence": refs.evidence,
-        "referrers": len(refs.chains),
+        "referrers": len(refs.chains) + refs.links,
         "more_referrers": refs.more,
         "path": refs.path.text if refs.path is not None else None,
         "path_steps": refs.path.steps if refs.path is not None else None,
+        "element": refs.element,
         "chains": [shortened(chain.steps, depth) for chain in refs.chains[:limit]],
     }
 
@@ -59,15 +59,20 @@ def lines(style: Style, refs: Refs, limit: int, depth: int) -> Iterator[str]:
     yield text.said(style, head)
     if refs.path is not None:
         yield "Path: %s" % refs.path.text
+    if refs.element is not None:
+        links = "; %s from its neighbours" % plural(refs.links, "link") if refs.links else ""
+        yield "It is %s%s" % (refs.element, links)
     for number, chain in enumerate(refs.chains[:limit], 1):
         yield ""
         yield "%d. %s" % (number, _title(chain))
-        for step in shortened(chain.steps, depth):
+        for place, step in enumerate(shortened(chain.steps, depth)):
             if step.left_out:
                 more = ": %s" % again("--depth %d", len(chain.steps)) if depth < len(chain.steps) else ""
                 yield "      ... %s not shown%s" % (plural(step.left_out, "step"), more)
             container = ", %s" % step.container.words() if step.container is not None else ""
-            yield "   <- %s%s%s" % (_where(step), container, WORDS.get(step.evidence, ""))
+            element = ", %s" % step.element if step.element is not None else ""
+            user = "user: " if chain.is_user and not place else ""
+            yield "   <- %s%s%s%s%s" % (user, _where(step), element, container, WORDS.get(step.evidence, ""))
     if len(refs.chains) > limit:
         yield ""
         least = " at least" if refs.more else ""
@@ -88,7 +93,7 @@ def shortened(steps: Sequence[Step], depth: int) -> List[Step]:
 def _verdict(refs: Refs) -> str:
     if not refs.chains:
         return "no references"
-    count = "%s%s" % (plural(len(refs.chains), "pointer"), " or more" if refs.more else "")
+    count = "%s%s" % (plural(len(refs.chains) + refs.links, "pointer"), " or more" if refs.more else "")
     if refs.class_ == "maybe":
         return "%s; possibly leaked: reachable only through %s" % (count, MAYBE.get(refs.evidence, WEAK))
     return "%s; %s" % (count, "leaked: unreachable from any root" if refs.class_ == "leaked" else "reachable")
@@ -205,9 +210,7 @@ def _average(point: Accumulation) -> Size:
 
 def words(linked: Linked, confidence: Optional[str]) -> str:
     """`list of 1,787 elements of 168 bytes (owner likely)`."""
-    size = " of %d bytes" % linked.element_bytes if linked.element_bytes is not None else ""
-    kind = SHAPES.get(linked.kind, linked.kind)
-    return "%s of %s%s%s" % (kind, plural(linked.elements, "element"), size, OWNER_IS.get(confidence or "", ""))
+    return linked.words() + OWNER_IS.get(confidence or "", "")
 
 
 def used_elsewhere(linked: Linked, users: Sequence[User]) -> str:
@@ -267,7 +270,8 @@ def flat(rows: Sequence[Owned], depth: int) -> List[Owned]:
     """Rows with those below them indented."""
     owned_rows: List[Owned] = []
     for row in rows:
-        linked = words(row.container._replace(element_bytes=None), row.confidence) if row.container is not None and not row.containers else ""
+        container = row.container if not row.containers else None
+        linked = words(container._replace(element_bytes=None), row.confidence) if container is not None else ""
         what = ": ".join(part for part in (row.signature, held.words(row.containers), linked) if part)
         owned_rows.append(row._replace(owner="  " * depth + row.owner, signature=what))
         owned_rows += flat(row.children, depth + 1)

@@ -72,7 +72,7 @@ def listed(owners: Owners, graph: Optional[Held]) -> Listed:
         if _has_name(row):
             before = sums.get((row.owner, ""), (0, 0))  # a variable may lie in two mappings
             sums[row.owner, ""] = before[0] + row.retained_bytes, (before[1] or 0) + row.retained_blocks
-    what = {row.owner: told for row in [*rows, *owners.owners] if (told := words(row.containers) or row.signature)}
+    what = {row.owner: told for row in [*rows, *owners.owners] if (told := _what(row))}
     return Listed(sums, what, rows[-1].retained_bytes if len(rows) >= most else 0)
 
 
@@ -89,7 +89,13 @@ def classes(graph: Held) -> Sums:
     return sums
 
 
+def _what(row: Owned) -> Optional[str]:
+    return words(row.containers) or (row.container.words() if row.container is not None else row.signature)
+
+
 def _has_name(row: Owned) -> bool:
+    if row.kind == SHARED and row.container is not None:  # called by all that hold it
+        return bool(row.holders) and not any("block 0x" in name for name in row.holders)
     return row.path is not None or (row.kind not in (SHARED, BLOCK) and row.owner != NO_OWNER)
 
 

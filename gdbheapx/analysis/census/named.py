@@ -1,7 +1,7 @@
 """The graph of blocks with what runtimes call their objects."""
 
 from array import array
-from typing import Dict, Optional, Sequence, Union
+from typing import Dict, Optional, Sequence, Tuple, Union
 
 from gdbheapx.analysis.census import find, pieces, registry
 from gdbheapx.analysis.census.world import World, together
@@ -54,6 +54,16 @@ def make_of_counted(session: Session) -> Optional[NamedGraph]:
     elif session.shared(find.TOLD) is None:
         return None
     return make(session)
+
+
+def with_containers(session: Session) -> Tuple[NamedGraph, refs.Marks]:
+    """The same with what is linked: roots are variables."""
+    from gdbheapx.analysis.reachability import dominance  # few ask for one block
+
+    graph = make(session)
+    tallied = dominance.tally(session, *graph)
+    reach = tallied.reach_of_parts
+    return graph._replace(reach=reach, names=Names(session.target, reach)), refs.Marks(reach, graph.paths, tallied)
 
 
 def find_holders(session: Session, addresses: Sequence[int]) -> Dict[int, Holder]:

@@ -4,8 +4,8 @@ import heapq
 from array import array
 from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.reachability.owners import ELEMENTS, Linked, Owned, User
-from gdbheapx.kernel.blocks.graph import EXACT_SLOT, HASH_TABLE, LIST, LRU, NO_NODE, NO_SLOT, SKIP_LIST, Container
+from gdbheapx.analysis.reachability.owners import ELEMENTS, SHAPES, Linked, Owned, User
+from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LIST, LRU, NO_NODE, NO_SLOT, Container
 from gdbheapx.model import Address
 from gdbheapx.units import plural
 
@@ -21,7 +21,6 @@ MOST_CONTAINERS = 20_000
 """Rows of a table."""
 MOST_SIZES, MOST_SORTED = 3, 1 << 20
 """Of elements of several sizes: rows of one size each, and elements that are looked at for these."""
-SHAPES = {HASH_TABLE: "hash table", SKIP_LIST: "skip list", LRU: "LRU list"}
 LARGE = 2
 """An element that keeps so many times what the average one does is told by itself."""
 
@@ -55,12 +54,22 @@ class ContainerRow(NamedTuple):
     used_elements: int
 
 
+class Member(NamedTuple):
+    """Of what container a block is an element."""
+
+    number: int
+    entries: Sequence[Tuple[int, int]]
+    name: str
+    """`list g_queue`."""
+
+
 class Contained:
     """The containers of one tree."""
 
     def __init__(self, tallied: "Tallied") -> None:
         self._tallied, self._graph, self._tree = tallied, tallied.graph, tallied.tree
         self._places: Dict[int, Dict[int, int]] = {}
+        self._entries: Dict[int, Tuple[Sequence[Tuple[int, int]], str]] = {}
         owners, retained = self._tree.owners, self._tree.retained_bytes
         self._first = len(owners) - len(self._tree.containers)
         held = ((owners[node], node) for node in range(self._first, len(owners)) if owners[node] != NO_NODE)
@@ -145,6 +154,29 @@ class Contained:
             self._places[number] = {at: place for place, at in enumerate(self._graph.members(self._tree, number, 0, MOST_ORDERED))}
         place = self._places[number].get(node)
         return None if place is None or self._holders(one, up)[1:] else "%s[%d]" % (without_module(self.name(one, up)), place)
+
+    def member(self, node: int) -> Optional[Member]:
+        """What the block is an element of, if a word is known that holds that."""
+        number = self._tree.container_of(node)
+        if number is None:
+            return None
+        if number not in self._entries:
+            one = self._tree.containers[number]
+            self._entries[number] = one.entries, "%s %s" % (SHAPES.get(one.shape, one.shape), without_module(self.name(one)))
+        entries, name = self._entries[number]
+        return Member(number, entries, name) if entries else None
+
+    def place(self, node: int) -> Optional[int]:
+        """Of an element in the order of a list."""
+        number = self._tree.container_of(node)
+        one = self._tree.containers[number] if number is not None else None
+        if number is None or one is None or one.shape not in (LIST, LRU):
+            return None
+        for first in range(0, one.elements, AT_ONCE):
+            nodes = self._graph.members(self._tree, number, first, AT_ONCE)
+            if node in nodes:
+                return first + nodes.index(node)
+        return None
 
     def at(self, node: int, place: int) -> Optional[int]:
         """The element of the container that the node is or keeps."""

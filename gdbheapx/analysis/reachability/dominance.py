@@ -91,6 +91,13 @@ class Tallied:
         return self._tree
 
     @property
+    def reach_of_parts(self) -> Reach:
+        """The graph as it is now: its roots are variables."""
+        if self.reach.kept is not None:
+            return self.reach
+        return self.reach._replace(regions=self.reach.regions._replace(roots=[part.root for part in self.parts]))
+
+    @property
     def contained(self) -> Contained:
         """The tree's containers."""
         if self._contained is None:

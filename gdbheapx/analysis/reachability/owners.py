@@ -6,11 +6,13 @@ from gdbheapx.analysis.reachability.garbage import Garbage
 from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.names import PathStep
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
-from gdbheapx.kernel.blocks.graph import Others, Sum
+from gdbheapx.kernel.blocks.graph import HASH_TABLE, LRU, SKIP_LIST, Others, Sum
 from gdbheapx.model import Address
+from gdbheapx.units import plural
 
 GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-local", "mapping", "block", "shared"
 CONTAINER, ELEMENTS = "container", "elements"
+SHAPES = {HASH_TABLE: "hash table", SKIP_LIST: "skip list", LRU: "LRU list"}
 
 
 class Linked(NamedTuple):
@@ -27,6 +29,11 @@ class Linked(NamedTuple):
     """So many are in use elsewhere, too (`users`),"""
     used_bytes: int = 0
     """with so many bytes by themselves."""
+
+    def words(self) -> str:
+        """`list of 1,787 elements of 168 bytes`."""
+        size = " of %d bytes" % self.element_bytes if self.element_bytes is not None else ""
+        return "%s of %s%s" % (SHAPES.get(self.kind, self.kind), plural(self.elements, "element"), size)
 
 
 class User(NamedTuple):

@@ -3,13 +3,17 @@
 Who holds a few blocks that another answer names.
 """
 
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
+from gdbheapx.analysis.reachability.contained import Contained, Member
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.names import NamedGraph, Names, Path, Paths, PathStep
-from gdbheapx.kernel.blocks.graph import EVIDENCE, MAYBE, NO_NODE, NO_SLOT, UNOWNING, WEAK, Referrer, class_of
+from gdbheapx.kernel.blocks.graph import EVIDENCE, EXACT_SLOT, MAYBE, NO_NODE, NO_SLOT, RULE_START, UNOWNING, WEAK, Referrer, class_of
 from gdbheapx.model import Address
+
+if TYPE_CHECKING:
+    from gdbheapx.analysis.reachability.dominance import Tallied
 
 MOST_REFERRERS = 1000
 MOST_STEPS = 200
@@ -33,6 +37,8 @@ class Step(NamedTuple):
     """Steps that are not shown in front of this one."""
     container: Optional[Container] = None
     """To which the pointer belongs; None where that is not known."""
+    element: Optional[str] = None
+    """`element 4,711 of the list g_producer.queue`: what the block is, and the next step holds the list; None of what is no element."""
 
 
 class Chain(NamedTuple):
@@ -41,6 +47,8 @@ class Chain(NamedTuple):
     steps: Sequence[Step]
     is_held: bool
     """It begins at a root."""
+    is_user: bool = False
+    """It leads to an element of a container, and takes nothing from who holds that."""
 
     @property
     def length(self) -> int:
@@ -62,6 +70,10 @@ class Refs(NamedTuple):
     """There are more pointers to it than were followed."""
     path: Optional[Path] = None
     """How the program itself gets there; None where nothing gives it a name."""
+    element: Optional[str] = None
+    """`element 4,711 of the list g_producer.queue`; None of what is no element of a container, or where that was not looked for."""
+    links: int = 0
+    """Links of other elements that lead here, too, and have no chain of their own."""
 
     @property
     def class_(self) -> str:
@@ -72,13 +84,30 @@ class Refs(NamedTuple):
 class Marks:
     """What is the same for all blocks of a graph."""
 
-    def __init__(self, reach: Reach, paths: Optional[Paths] = None) -> None:
+    def __init__(self, reach: Reach, paths: Optional[Paths] = None, tallied: "Optional[Tallied]" = None) -> None:
+        """`tallied`: of this graph, whose roots are variables; elements are told by their containers then."""
+        self.contained: Optional[Contained] = tallied.contained if tallied is not None and tallied.tree.containers else None
+        self.elements: Dict[int, str] = {}
         reach.graph.mark(reach.roots_from)
         self.starts = frozenset(paths.starts() if paths is not None else ())
         """What has a name by itself: a chain ends there."""
         first, graph = reach.roots_from, reach.graph
         self.parents = graph.named_parents(first, is_any=True) if self.starts else graph.parents(first)
         self.lost: Dict[int, Optional[Referrer]] = {}
+
+    def member(self, node: int) -> Optional[Member]:
+        """Of which container the node is an element."""
+        return self.contained.member(node) if self.contained is not None and node not in self.starts else None
+
+    def element(self, node: int) -> Optional[str]:
+        """What it is called as such."""
+        member = self.member(node)
+        if member is None or self.contained is None:
+            return None
+        if node not in self.elements:
+            place = self.contained.place(node)
+            self.elements[node] = "element%s of the %s" % ("" if place is None else " {:,}".format(place), member.name)
+        return self.elements[node]
 
 
 def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None, paths: Optional[Paths] = None) -> Optional[Refs]:
@@ -89,17 +118,32 @@ def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None
     node, offset = place
     marks = marks or Marks(reach, paths)
     referrers = reach.graph.referrers(node, MOST_REFERRERS)
-    chains = sorted((_chain(reach, names, referrer, marks, paths) for referrer in referrers), key=_order)
+    member, links = marks.member(node), 0
+    if member is not None:
+        inside = [at for at in referrers if _is_link(marks, member, at)]
+        entries = [at for at in referrers if (at.node, at.slot) in member.entries]
+        links = max(0, len(inside) - (not entries))
+        passed = inside if entries else inside[1:]
+        referrers = [at for at in referrers if at not in passed]
+    chains = sorted((_chain(reach, names, referrer, marks, paths, member) for referrer in referrers), key=_order)
     mapping = reach.mapping(node)
     start, size = reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
     evidence, path = EVIDENCE[reach.graph.evidence(node)], paths.of(node) if paths is not None else None
-    return Refs(Address(start), offset, size, evidence, chains, len(referrers) == MOST_REFERRERS, path)
+    is_cut = len(referrers) + links >= MOST_REFERRERS
+    return Refs(Address(start), offset, size, evidence, chains, is_cut, path, marks.element(node), links)
 
 
-def _order(chain: Chain) -> Tuple[bool, bool, bool, int]:
-    """Those that hold first; of them those whose pointer to the block owns, then those all of whose pointers do; then short ones."""
+def _is_link(marks: Marks, member: Member, pointer: Referrer) -> bool:
+    """From an element of the container to another one."""
+    other = marks.member(pointer.node)
+    return other is not None and other.number == member.number
+
+
+def _order(chain: Chain) -> Tuple[bool, bool, bool, bool, int]:
+    """Those that hold first, users of an element last; then those whose pointer to the block owns, those all of whose pointers do, short
+    ones."""
     owns = [step.evidence != EVIDENCE[UNOWNING] for step in chain.steps]
-    return not chain.is_held, not owns[0], not all(owns), chain.length
+    return not chain.is_held, chain.is_user, not owns[0], not all(owns), chain.length
 
 
 def _above(reach: Reach, node: int, lost: Dict[int, Optional[Referrer]]) -> Optional[Referrer]:
@@ -109,14 +153,28 @@ def _above(reach: Reach, node: int, lost: Dict[int, Optional[Referrer]]) -> Opti
     return lost.get(node)
 
 
-def _chain(reach: Reach, names: Names, first: Referrer, marks: Marks, paths: Optional[Paths]) -> Chain:
-    """The way from a pointer to a root or to what has a name by itself, or as far up as it goes; a cycle is gone round once."""
-    path: List[Tuple[int, int, int]] = [(first.node, first.slot, first.rule)]
+def _chain(
+    reach: Reach, names: Names, first: Referrer, marks: Marks, paths: Optional[Paths], below: Optional[Member]
+) -> Chain:
+    """The way from a pointer to a root or to what has a name by itself, or as far up as it goes; a cycle is gone round once. From an
+    element it goes on at once to what holds its container. `below`: of which the block is an element."""
+    is_entry = below is not None and (first.node, first.slot) in below.entries
+    is_user = below is not None and not is_entry and not _is_link(marks, below, first)
+    rule = RULE_START if is_entry and first.rule == UNOWNING else first.rule
+    path: List[Tuple[int, int, int]] = [(first.node, first.slot, rule)]
     node, parents = first.node, marks.parents
-    while node < reach.roots_from and parents[node] != NO_NODE:
-        above = parents[node]
-        path.append((above, NO_SLOT, 0))
-        node = above
+    entered: Set[int] = set()
+    while node < reach.roots_from:
+        member = marks.member(node)
+        if member is not None and member.number not in entered:
+            entered.add(member.number)
+            node, slot = member.entries[0]
+            path.append((node, slot if slot < EXACT_SLOT else NO_SLOT, RULE_START))
+            continue
+        if parents[node] == NO_NODE:
+            break
+        node = parents[node]
+        path.append((node, NO_SLOT, 0))
     seen = {node_id for node_id, _, _ in path}
     while node < reach.roots_from and parents[node] == NO_NODE and node not in marks.starts:
         pointer = _above(reach, node, marks.lost)
@@ -130,14 +188,14 @@ def _chain(reach: Reach, names: Names, first: Referrer, marks: Marks, paths: Opt
     steps = []
     for number, (node_id, slot, rule) in enumerate(shown):
         if number and slot == NO_SLOT:
-            below = shown[number - 1][0]
-            edge = reach.graph.edge_to(node_id, below)
+            edge = reach.graph.edge_to(node_id, shown[number - 1][0])
             slot, rule = (edge.slot, edge.rule) if edge is not None else (NO_SLOT, 0)
-        steps.append(_step(reach, names, (node_id, slot, rule), left_out if left_out and number == MOST_STEPS // 2 else 0))
+        step = _step(reach, names, (node_id, slot, rule), left_out if left_out and number == MOST_STEPS // 2 else 0)
+        steps.append(step._replace(element=marks.element(node_id)))
     known = paths.of(node) if paths is not None and node in marks.starts else None
     if known is not None:
         steps[-1] = steps[-1]._replace(root=known.text)
-    return Chain(steps, node >= reach.roots_from or node in marks.starts)
+    return Chain(steps, node >= reach.roots_from or node in marks.starts, is_user)
 
 
 def _step(reach: Reach, names: Names, pointer: Tuple[int, int, int], left_out: int) -> Step:
@@ -201,6 +259,8 @@ class Holder(NamedTuple):
     path: Optional[str] = None
     """How the program itself gets there, as its language writes it."""
     path_steps: Optional[Sequence[PathStep]] = None
+    element: Optional[str] = None
+    """As in Refs."""
 
     def words(self) -> str:
         """In few words."""
@@ -218,11 +278,12 @@ def find_holders(graph: NamedGraph, addresses: Sequence[int]) -> Dict[int, Holde
     for address in addresses:
         told = find(graph.reach, graph.names, address, marks, graph.paths)
         if told is not None:
-            holders[address] = _holder(told)
+            holders[address] = holder(told)
     return holders
 
 
-def _holder(told: Refs) -> Holder:
+def holder(told: Refs) -> Holder:
+    """The best of the chains, in short."""
     chain = next((way for way in told.chains if way.is_held), None)
     if chain is None:
         return Holder(told.address, told.evidence, None, None, None)
@@ -231,4 +292,5 @@ def _holder(told: Refs) -> Holder:
     if first.root is None:
         by = "%s+%d" % (first.signature or "block %s" % first.address, first.offset or 0)
     path = told.path
-    return Holder(told.address, told.evidence, last.root, chain.length, by, *((path.text, path.steps) if path is not None else ()))
+    called = (path.text, path.steps) if path is not None else (None, None)
+    return Holder(told.address, told.evidence, last.root, chain.length, by, *called, told.element)

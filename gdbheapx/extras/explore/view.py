@@ -89,11 +89,9 @@ class View:
         self.told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
         self.tallied = dominance.tally(session, self.told.reach, self.told.called, self.told.paths)
         self.census: find.Census = self._record("census")
-        reach = self.told.reach
-        if reach.kept is None:  # roots are split into variables by now, and words stand in those
-            reach = reach._replace(regions=reach.regions._replace(roots=[part.root for part in self.tallied.parts]))
+        reach = self.tallied.reach_of_parts
         self._reach, self._called = reach, Names(session.target, reach)
-        self._marks = refs.Marks(reach, self.told.paths)
+        self._marks = refs.Marks(reach, self.told.paths, self.tallied)
         self._held = list(by_owner.by_owner(session).rows)
         self.owners: owners.Owners = self._record("owners")
         self._signatures = {row.owner: row.signature for row in self.owners.owners}

@@ -10,7 +10,7 @@ import pytest
 
 from gdbheapx.analysis.census.by_owner import Held
 from gdbheapx.analysis.census.find import CensusRow
-from gdbheapx.analysis.reachability.owners import Owned, Owners
+from gdbheapx.analysis.reachability.owners import Linked, Owned, Owners
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.report import diff_text
@@ -110,3 +110,18 @@ def test_time_between() -> None:
         found = diff(records[0], records[1], ("a", "b"))
         text = "\n".join(diff_text.lines(Style(plain_bytes=True, color=False), found, None))
         assert found.between_s == between and (said in text if said else "later" not in text)
+
+
+def test_containers_are_matched_by_what_holds_them() -> None:
+    """Kind and number of elements are told before and after; a list that two variables hold has their names, one of blocks has none."""
+
+    def linked(name: str, elements: int, size: int, kind: str = "global", holders: Sequence[str] = ()) -> Owned:
+        return owner(name, size, kind)._replace(container=Linked("list", elements, 88, 88 * elements), holders=holders)
+
+    shared = "g_lru and g_index"
+    old = [linked("g_queue", 800, 80), linked(shared, 5, 9, "shared", ("g_lru", "g_index")), linked("block 0x10 (8 bytes) -> +0x0", 5, 9, "shared")]
+    new = [linked("g_queue", 3007, 300), linked(shared, 6, 12, "shared", ("g_lru", "g_index")), linked("block 0x20 (8 bytes) -> +0x0", 5, 9, "shared")]
+    rows = owners(old, new)
+    assert set(rows) == {"g_queue", shared}
+    assert rows["g_queue"].contents == "list of 800 -> 3,007 elements of 88 bytes"
+    assert rows[shared].contents == "list of 5 -> 6 elements of 88 bytes"

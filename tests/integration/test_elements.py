@@ -1,0 +1,61 @@
+"""Elements of containers: what leads to one in few steps, and containers of two looks side by side.
+
+Files: analysis/reachability/refs.py, analysis/reachability/contained.py, snapshot/owned.py, commands/whatis.py.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import Stage
+from tests.support.tool import heapx
+
+pytestmark = pytest.mark.once  # what is made of a graph, which is the same on all images
+
+
+def test_an_element_is_told_by_its_list(stage: Stage, kind: str) -> None:
+    """A run of links is one step; the way goes on at what holds the list, and those that only use the element come last."""
+    process = stage.start("ten_containers", "2000", "8")
+    data = heapx(process.target(kind), "whatis", "g_queue[1500]", "--json").envelope["data"]
+    refs = data["refs"]
+    assert refs["element"] == data["held_by"]["element"] == "element 1,500 of the list g_queue"
+    assert data["held_by"]["root"].startswith("g_queue") and data["held_by"]["steps"] == 2
+    assert refs["chains"][0][0]["element"] in ("element 1,499 of the list g_queue", "element 1,501 of the list g_queue")
+    text = heapx(process.target(kind), "whatis", refs["address"], "--chains").stdout.decode()
+    assert "It is element 1,500 of the list g_queue" in text and "<- g_queue" in text and len(text.split("\n")) < 20
+
+
+def test_users_of_an_element_come_last(stage: Stage, live: str) -> None:
+    """Who works on an element is told as a user, behind the list that owns it."""
+    process = stage.start("ten_containers", "2000", "8")
+    table = heapx(process.target("live"), "owners", "--of", "g_in_work", "--json").data["owners"][0]["children"][0]["address"]
+    place = int(table, 16)
+    with open("/proc/%d/mem" % process.pid, "rb") as memory:
+        memory.seek(place)
+        words = memory.read(8 * 60)
+    shown = []
+    for at in range(96, len(words), 120):
+        element = int.from_bytes(words[at : at + 8], "little")
+        shown += [heapx(process.target("live"), "whatis", "0x%x" % element, "--chains").stdout.decode()] if element else []
+    told = [text for text in shown if "It is element" in text]
+    assert len(told) >= 2
+    for text in told:
+        assert text.index("It is element") < text.index("<- g_") < text.index("<- user: block %s" % table), text
+
+
+def test_two_looks_at_the_same_have_no_row(stage: Stage, live: str) -> None:
+    """Owners of a program that does not change are the same in each look."""
+    process = stage.start("ten_containers", "2000", "8")
+    assert heapx([], "diff", str(process.pid), str(process.pid), "--json").data["owners"] == []
+
+
+def test_a_container_that_grew_is_one_row(stage: Stage, live: str, tmp_path: Path) -> None:
+    """It is matched by what holds it, in processes that have no address in common."""
+    paths = [str(tmp_path / name) for name in ("old", "new")]
+    for elements, path in zip(("2000", "3000"), paths):
+        process = stage.start("ten_containers", elements, "0")
+        assert heapx(process.target("live"), "snapshot", path).code == 0
+        process.end()
+    rows = {row["what"].split(" in ")[0]: row for row in heapx([], "diff", *paths, "--json").data["owners"]}
+    row = rows["g_queue"]
+    assert row["contents"] == "list of 2,000 -> 3,000 elements of 88 bytes" and row["only"] is None and row["diff_bytes"] > 0
