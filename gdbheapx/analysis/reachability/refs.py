@@ -88,7 +88,8 @@ class Marks:
         """`tallied`: of this graph, whose roots are variables; elements are told by their containers then."""
         self.contained: Optional[Contained] = tallied.contained if tallied is not None and tallied.tree.containers else None
         self.elements: Dict[int, str] = {}
-        reach.graph.mark(reach.roots_from)
+        if tallied is None:  # which has marked it
+            reach.graph.mark(reach.roots_from)
         self.starts = frozenset(paths.starts() if paths is not None else ())
         """What has a name by itself: a chain ends there."""
         first, graph = reach.roots_from, reach.graph
