@@ -293,5 +293,5 @@ def holder(told: Refs) -> Holder:
     if first.root is None:
         by = "%s+%d" % (first.signature or "block %s" % first.address, first.offset or 0)
     path = told.path
-    called = (path.text, path.steps) if path is not None else (None, None)
-    return Holder(told.address, told.evidence, last.root, chain.length, by, *called, told.element)
+    text, steps = (path.text, path.steps) if path is not None else (None, None)
+    return Holder(told.address, told.evidence, last.root, chain.length, by, text, steps, told.element)
