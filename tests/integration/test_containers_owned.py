@@ -32,6 +32,13 @@ def test_ten_forms(stage: Stage, kind: str, threads: str) -> None:
     assert len(verdicts) == 10 and all(one.good for one in verdicts), lines(verdicts)
 
 
+def test_ten_forms_without_symbols(stage: Stage, live: str) -> None:
+    """Heads that stand side by side without names are owners of their own; first and last of a list are one."""
+    process = stage.start("ten_containers", "2000", "8", flags=["-s"])
+    verdicts = judged(process.target("live"), facts(process.record_path))
+    assert len(verdicts) == 10 and all(one.good for one in verdicts), lines(verdicts)
+
+
 @UNTIL_WHOLE
 def test_graphs_of_several_owners(stage: Stage, live: str) -> None:
     """What two globals hold is nobody's alone; at most one of the graphs is not told as it is."""

@@ -5,6 +5,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.contained import Contained
 from gdbheapx.analysis.reachability.heap_graph import Reach
+from gdbheapx.analysis.reachability.kin import Kin
 from gdbheapx.analysis.reachability.names import Names, Path, Paths, PathStep
 from gdbheapx.analysis.reachability.owners import (
     BLOCK,
@@ -24,7 +25,7 @@ from gdbheapx.analysis.reachability.owners import (
     addresses_of,
     each,
 )
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, RULE_HABIT, Sum, Tree
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, RULE_HABIT, Edge, Sum, Tree
 from gdbheapx.model import Address
 from gdbheapx.session import Session
 
@@ -33,7 +34,7 @@ SUSPECT_SHARE = 0.2
 DROP_RATIO = 0.7
 """Where the largest part of what a node keeps has less than this share of it, the memory piles up there (MAT: big_drop_ratio)."""
 GAP_BYTES = 64
-"""Pointers of an object without symbols that stand further apart belong to different variables."""
+"""Pointers of an object without symbols that stand further apart belong to different variables; nearer ones may."""
 HEAD_WORDS = 2
 """Of a container in front of its first pointer: a colour, a capacity."""
 LEAST_SHARED = 0.001
@@ -124,12 +125,13 @@ class Tallied:
             return [Part(root, slot) for root, slot in zip(self.reach.regions.roots, self.reach.kept.slots)]
         parts: List[Part] = []
         places: List[Tuple[int, int]] = []
+        kin = Kin(self.reach)
         for number, root in enumerate(self.reach.regions.roots):
             parts.append(Part(root, NO_SLOT))
             if root.kind != regions.DATA or root.module is None:
                 continue
             first = True
-            for slot in self._starts(root):
+            for slot in self._starts(root, kin):
                 if first:  # the root itself begins with its first variable
                     parts[-1], first = Part(root, slot), False
                 else:
@@ -138,22 +140,25 @@ class Tallied:
         self.graph.split(places)
         return parts
 
-    def _starts(self, root: regions.Root) -> List[int]:
+    def _starts(self, root: regions.Root, kin: Kin) -> List[int]:
         """Slots of the first pointer of each variable."""
-        word, slots, end, last = self.reach.word_bytes, [], 0, None
+        word, end, slots = self.reach.word_bytes, 0, []
+        unnamed: List[Edge] = []
         for edge in self.graph.edges(self.reach.roots_from + self.reach.regions.roots.index(root)):
             address = root.start + edge.slot * word
             if address < end:
                 continue
             assert root.module is not None
             variable = self.names.variable(root.module, address)
-            if variable is None and last is not None and address - last <= GAP_BYTES:
-                last = address
-                continue
-            slots.append(edge.slot)
-            end = variable.end if variable is not None else 0
-            last = address if variable is None else None
-        return slots
+            if unnamed and (variable is not None or (edge.slot - unnamed[-1].slot) * word > GAP_BYTES):
+                slots += kin.starts(unnamed)
+                unnamed = []
+            if variable is None:
+                unnamed.append(edge)
+            else:
+                slots.append(edge.slot)
+                end = variable.end
+        return slots + kin.starts(unnamed)
 
     def kind(self, node: int) -> str:
         """What sort of owner it is."""

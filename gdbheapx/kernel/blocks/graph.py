@@ -732,9 +732,10 @@ class Graph:
         self._library.heapx_graph_blocks(self._handle, at(ids), len(ids), at(addresses), at(sizes))
         return addresses, sizes
 
-    def edges(self, node: int) -> List[Edge]:
-        """What it points to."""
+    def edges(self, node: int, limit: Optional[int] = None) -> List[Edge]:
+        """What it points to; by its first `limit` pointers."""
         count = self._library.heapx_graph_edges(self._handle, node, None, 0)
+        count = count if limit is None else min(count, limit)
         out = array("Q", bytes(24 * count))
         self._library.heapx_graph_edges(self._handle, node, at(out), count)
         return [Edge(*out[place : place + 3]) for place in range(0, len(out), 3)]
@@ -809,6 +810,10 @@ class Graph:
             raise MemoryError()
         self._more += len(places)
 
+    def containers(self, locals_from: int, weak_from: int) -> Containers:
+        """Those that there are as long as roots stay as they are: thread-local ones from `locals_from` on, stacks from `weak_from`."""
+        return Containers(self._library, self, locals_from, weak_from)
+
     def dominators(
         self, roots_from: int, weak: Tuple[int, int], list_links_are_weak: bool = True, locals_from: Optional[int] = None,
         containers: bool = False,
@@ -818,7 +823,7 @@ class Graph:
         what many hold, or back to who holds, count only for what no better one reaches; so do the links of doubly linked lists, if all
         slots are kept. `containers`: each is a node."""
         first_local = weak[0] if locals_from is None else locals_from
-        some = Containers(self._library, self, first_local, weak[0]) if containers and self._shape.all_slots else None
+        some = self.containers(first_local, weak[0]) if containers and self._shape.all_slots else None
         nodes = self.nodes + (len(some) if some is not None else 0)
         found = array("I", [NO_NODE]) * nodes, array("Q", bytes(8 * nodes)), array("I", bytes(4 * nodes))
         handle = some.handle if some is not None else None
