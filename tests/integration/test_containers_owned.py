@@ -1,6 +1,6 @@
 """Who owns linked containers while threads, requests and a table use their elements, held against what the program itself took.
 
-Files: analysis/reachability/dominance.py, kernel/blocks/graph.py.
+Files: analysis/reachability/dominance.py, analysis/reachability/kin.py, kernel/blocks/graph.py.
 """
 
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_ten_forms(stage: Stage, kind: str, threads: str) -> None:
 
 def test_ten_forms_without_symbols(stage: Stage, live: str) -> None:
     """Heads that stand side by side without names are owners of their own; first and last of a list are one."""
-    process = stage.start("ten_containers", "2000", "8", flags=["-s"])
+    process = stage.start("ten_containers", "20000", "8", flags=["-s"])
     verdicts = judged(process.target("live"), facts(process.record_path))
     assert len(verdicts) == 10 and all(one.good for one in verdicts), lines(verdicts)
 

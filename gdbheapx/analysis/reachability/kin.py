@@ -20,7 +20,7 @@ class Kin:
 
     def __init__(self, reach: Reach) -> None:
         self._reach, self._graph = reach, reach.graph
-        self._containers: "Optional[array[int]]" = None
+        self._containers: Optional[array[int]] = None
 
     def starts(self, edges: Sequence[Edge]) -> List[int]:
         """Slots of the first pointer of each variable, of pointers that stand side by side."""
