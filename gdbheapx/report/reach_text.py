@@ -4,6 +4,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.reachability import held
+from gdbheapx.analysis.reachability.contained import without_module
 from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.owners import SHARED, THREAD, Accumulation, Linked, Owned, Owners, Suspect, User, each
 from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
@@ -214,10 +215,11 @@ def words(linked: Linked, confidence: Optional[str]) -> str:
 
 
 def used_elsewhere(linked: Linked, users: Sequence[User]) -> str:
-    """`12 elements (2.6 KiB) are in use elsewhere: 3 stacks, 40 words of g_in_work in app`."""
+    """`12 elements (2.6 KiB) are in use elsewhere: 3 stacks, 40 words of g_in_work`."""
     stacks = [user.owner for user in users if user.kind == THREAD]
     who = [plural(len(set(stacks)), "stack")] if stacks else []
-    who += ["%s of %s" % (plural(user.pointers, "word"), user.owner) for user in users if user.kind != THREAD]
+    others = [user for user in users if user.kind != THREAD]
+    who += ["%s of %s" % (plural(user.pointers, "word"), without_module(user.owner)) for user in others]
     who = [*who[:MOST_USERS], *(["others"] if who[MOST_USERS:] else [])]
     many = "is" if linked.used_elements == 1 else "are"
     said = say("%s (%s) %s in use elsewhere", plural(linked.used_elements, "element"), Size(linked.used_bytes), many)

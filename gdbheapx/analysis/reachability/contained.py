@@ -87,6 +87,7 @@ class Contained:
         one = self.of(node)
         if one is None:
             return Told()
+        one = self._graph.with_users(self._tree, one)
         linked = Linked(one.shape, one.elements, one.element_bytes or None, one.own_bytes, one.used_elements, one.used_bytes)
         users = [User(self._way(user, MOST_UP), self._tallied.kind(user), pointers) for user, pointers in one.users]
         holders = self._holders(one, MOST_UP)
@@ -101,7 +102,7 @@ class Contained:
         """Those that keep most."""
         bytes_, blocks = self._tree.retained_bytes, self._tree.retained_blocks
         nodes = heapq.nlargest(most, range(self._first, len(bytes_)), key=bytes_.__getitem__)
-        found = [self._tree.containers[node - self._first] for node in nodes]
+        found = [self._graph.with_users(self._tree, self._tree.containers[node - self._first]) for node in nodes]
         return [
             ContainerRow(
                 *(self._number(one), self.name(one), one.shape, self._field(one), one.elements, one.element_bytes or None, one.own_bytes),

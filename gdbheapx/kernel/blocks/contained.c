@@ -1,4 +1,4 @@
-/* Answers about containers, by their numbers. */
+/* Answers about containers, by their numbers; and who else points to their elements. */
 #include "containers.h"
 #include "links.h"
 
@@ -46,7 +46,7 @@ void heapx_container_row(const struct graph *graph, const struct containers *con
 {
     const struct container *container = &containers->all[number];
     *out = (struct container_row) {.elements = container->members, .element_bytes = container->element_bytes, .entries = container->entries,
-                                   .used_elements = container->used_members, .shape = container->shape, .sure = container->sure};
+                                   .shape = container->shape, .sure = container->sure};
     for (uint32_t member = 0; member < container->members; member++)
         out->own_bytes += node_bytes(graph, containers->order[container->first + member]);
 }
@@ -70,4 +70,124 @@ uint64_t heapx_container_members(const struct containers *containers, uint32_t n
     if (count)
         memcpy(out, containers->order + container->first + first, (size_t) count * sizeof *out);
     return count;
+}
+
+/* ---- users ---- */
+
+#define MOST_ABOVE 64u
+#define MOST_STEPS 4096u
+
+/* Pointers to members from elsewhere, by container, in the order of their sources. 0: no memory. */
+static int list_users(const struct graph *graph, struct containers *found)
+{
+    uint32_t *from = calloc((size_t) found->count + 2, sizeof *from);
+    struct outer *users = NULL;
+    for (int is_counting = 1; from && is_counting >= 0; is_counting--) {
+        for (uint32_t node = 0; node < graph->nodes; node++)
+            for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+                const uint32_t target = EDGE_ID(graph->to[edge]), to = target < graph->index.blocks ? found->of[target] : 0;
+                if (!to || (node < graph->index.blocks && found->of[node] == to) || is_loose(graph, edge))
+                    continue;
+                if (is_counting)
+                    from[to + 1]++;
+                else
+                    users[from[to]++] = (struct outer) {node, edge};
+            }
+        if (!is_counting)
+            break;
+        for (uint32_t i = 1; i <= found->count + 1; i++)
+            from[i] += from[i - 1];
+        users = malloc(((size_t) from[found->count + 1] + 1) * sizeof *users);
+        if (!users)
+            break;
+    }
+    if (!users) {
+        free(from);
+        return 0;
+    }
+    found->users = users;
+    found->users_from = from;           /* those of number n are from from[n] to from[n + 1] */
+    return 1;
+}
+
+static int holds(const struct containers *found, const struct container *container, uint32_t node)
+{
+    for (uint32_t i = 0; i < container->entries; i++)
+        if (found->entry_edges[container->first_entry + i].node == node)
+            return 1;
+    return 0;
+}
+
+static int by_number(const void *one, const void *other)
+{
+    const uint32_t a = *(const uint32_t *) one, b = *(const uint32_t *) other;
+    return (a > b) - (a < b);
+}
+
+/* Whose the pointer is: the topmost node that owns its source and not the container. NO_NODE: the container's, or its owner's. */
+static uint32_t user_above(const uint32_t *owners, uint32_t container, const uint32_t *above, unsigned count, uint32_t node)
+{
+    for (unsigned steps = 0; steps < MOST_STEPS; steps++) {
+        if (node == container || node == owners[container])
+            return NO_NODE;
+        const uint32_t up = owners[node];
+        unsigned place = 0;
+        while (place < count && above[place] != up && above[place] != node)
+            place++;
+        if (up == NO_NODE || place < count)
+            return place < count && above[place] == node ? NO_NODE : node;
+        node = up;
+    }
+    return node;
+}
+
+/* Who points to its elements beside those who hold it: (node, pointers), most first, at most `room`; `sums`: elements, their bytes.
+   `owners`: of the tree, where it is `node`. How many were written; -1: no memory. */
+int64_t heapx_container_users(const struct graph *graph, struct containers *found, uint32_t number, uint32_t node, const uint32_t *owners,
+                              uint64_t *out, uint64_t room, uint64_t *sums)
+{
+    const struct container *container = &found->all[number];
+    if (!found->users && !list_users(graph, found))
+        return -1;
+    const struct outer *first = found->users + found->users_from[number], *end = found->users + found->users_from[number + 1];
+    uint32_t *whose = malloc(2 * ((size_t) (end - first) + 1) * sizeof *whose), *used = whose + (end - first);
+    uint32_t above[MOST_ABOVE], count = 0, last = NO_NODE, user = NO_NODE;
+    unsigned ups = 0;
+    uint64_t written = 0;
+    if (!whose)
+        return -1;
+    for (uint32_t up = owners[node]; up != NO_NODE && ups < MOST_ABOVE; up = owners[up])
+        above[ups++] = up;
+    for (const struct outer *at = first; at < end; at++) {
+        if (at->node != last)
+            user = holds(found, container, at->node) ? NO_NODE : user_above(owners, node, above, ups, at->node);
+        last = at->node;
+        if (user != NO_NODE) {
+            whose[count] = user;
+            used[count++] = EDGE_ID(graph->to[at->edge]);
+        }
+    }
+    qsort(whose, count, sizeof *whose, by_number);
+    qsort(used, count, sizeof *used, by_number);
+    for (uint32_t i = 0, pointers = 1; i < count; i++, pointers++) {
+        if (!i || used[i] != used[i - 1]) {
+            sums[0]++;
+            sums[1] += node_bytes(graph, used[i]);
+        }
+        if (i + 1 < count && whose[i + 1] == whose[i])
+            continue;
+        uint64_t place = written < room ? written++ : room;
+        for (; place && out[2 * place - 1] < pointers; place--)
+            if (place < room) {
+                out[2 * place] = out[2 * place - 2];
+                out[2 * place + 1] = out[2 * place - 1];
+            }
+        if (place < room) {
+            out[2 * place] = whose[i];
+            out[2 * place + 1] = pointers;
+        }
+        pointers = 0;
+    }
+    free(whose);
+    return (int64_t) written;
 }

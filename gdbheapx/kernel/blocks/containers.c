@@ -796,32 +796,17 @@ static int settle_tables(struct search *search)
     return done;
 }
 
-/* The node holds the container. */
-static int is_entry(const struct containers *found, const struct container *container, uint32_t node)
-{
-    for (uint32_t i = 0; i < container->entries && i < MOST_SYSTEMS; i++)
-        if (found->entry_edges[container->first_entry + i].node == node)
-            return 1;
-    return 0;
-}
-
-/* Edges between members of one container, and how many others lead in that own nothing, to how many. */
+/* Edges between members of one container. */
 static void mark_links(struct search *search)
 {
     const struct graph *graph = search->graph;
     struct containers *found = search->found;
-    memset(search->label, 0, (size_t) graph->index.blocks * sizeof *search->label);
-    for (uint32_t node = 0; node < graph->nodes; node++) {
-        const uint32_t from = node < graph->index.blocks ? found->of[node] : 0;
-        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-            const uint32_t target = EDGE_ID(graph->to[edge]), to = target < graph->index.blocks && target != node ? found->of[target] : 0;
-            if (to && to == from)
+    for (uint32_t node = 0; node < graph->index.blocks; node++) {
+        const uint32_t from = found->of[node];
+        for (uint32_t edge = graph->offsets[node]; from && edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            if (target < graph->index.blocks && target != node && found->of[target] == from)
                 found->is_link[edge >> 3] |= (uint8_t) (1u << (edge & 7));
-            else if (to && !is_entry(found, &found->all[to - 1], node)) {
-                found->all[to - 1].users++;
-                found->all[to - 1].used_members += !search->label[target];
-                search->label[target] = 1;
-            }
         }
     }
 }
@@ -861,6 +846,8 @@ void containers_close(struct containers *containers)
     const size_t blocks = (size_t) containers->blocks;
     free(containers->all);
     free(containers->entry_edges);
+    free(containers->users);
+    free(containers->users_from);
     if (containers->of)
         lazy_free(containers->of, blocks * 4 + 8);
     if (containers->order)

@@ -11,8 +11,6 @@ struct container {
     uint32_t first, members;            /* order[first] on: in the order of its links */
     uint32_t first_entry, entries;      /* of entry_edges */
     uint32_t element_bytes;             /* usable; 0: of several sizes */
-    uint32_t users;                     /* pointers to members that own nothing */
-    uint32_t used_members;              /* that these lead to */
     uint8_t shape, sure;                /* container_shape, container_sure */
 };
 
@@ -30,6 +28,8 @@ struct containers {
     struct outer *entry_edges;
     uint32_t entry_count, entry_room;
     uint8_t *is_link;                   /* one bit an edge: between members, by one of the fields that make a container */
+    struct outer *users;                /* pointers to members from elsewhere, by container; made when they are asked for */
+    uint32_t *users_from;               /* by container; one more */
     uint64_t blocks, edges;
 };
 

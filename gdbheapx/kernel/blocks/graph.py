@@ -25,6 +25,8 @@ uint64_t heapx_containers_count(const struct containers *containers);
 void heapx_containers_of(const struct containers *containers, uint32_t *of);
 void heapx_container_row(const struct graph *graph, const struct containers *containers, uint32_t number, struct container_row *out);
 void heapx_container_entries(const struct graph *graph, const struct containers *containers, uint32_t number, uint64_t *out, uint64_t room);
+int64_t heapx_container_users(const struct graph *graph, struct containers *containers, uint32_t number, uint32_t node,
+    const uint32_t *owners, uint64_t *out, uint64_t room, uint64_t *sums);
 uint64_t heapx_container_members(const struct containers *containers, uint32_t number, uint64_t first, uint32_t *out, uint64_t room);
 struct gathering *heapx_gather_new(struct block_source *blocks, const uint64_t *own, uint64_t own_count);
 void heapx_gather_free(struct gathering *gathering);
@@ -337,7 +339,8 @@ class Container(NamedTuple):
     """(node, slot) of the words that hold it, such as a list's head; of several holders, when it is `shared`, those of all."""
     sure: str
     users: Sequence[Tuple[int, int]] = ()
-    """(node, pointers to its elements) of those that take nothing from its holder, most pointers first; the first few."""
+    """(node, pointers to its elements) of those that take nothing from its holder, most pointers first: an answer of
+    Graph.with_users(), as the next two."""
     used_elements: int = 0
     """So many elements are also in use elsewhere, by users,"""
     used_bytes: int = 0
@@ -351,7 +354,6 @@ class ContainerRow(NamedTuple):
     element_bytes: int
     own_bytes: int
     entries: int
-    used_elements: int
     shape: int
     sure: int
 
@@ -361,6 +363,10 @@ SHAPES = LIST, TREE, HASH_TABLE, SKIP_LIST, ARRAY, LRU
 SURES = CERTAIN, LIKELY, GUESS, HELD_BY_SEVERAL
 MOST_ENTRIES = 64
 """Of a container: words that hold it which are told."""
+
+
+MOST_USERS = 64
+"""Of a container that are told."""
 
 
 class Containers(Sequence[Container]):
@@ -390,7 +396,17 @@ class Containers(Sequence[Container]):
         self._library.heapx_container_entries(self._graph.handle, self.handle, number, at(places), room)
         entries = list(zip(places[::2], places[1::2]))
         sizes = (row.elements, row.element_bytes, row.own_bytes)
-        return Container(self._first + number, SHAPES[row.shape], *sizes, entries, SURES[row.sure], (), row.used_elements)
+        return Container(self._first + number, SHAPES[row.shape], *sizes, entries, SURES[row.sure])
+
+    def with_users(self, one: Container, owners: "array[int]") -> Container:
+        """As Graph.with_users()."""
+        out, sums = array("Q", bytes(16 * MOST_USERS)), array("Q", [0, 0])
+        number = one.node - self._first
+        place = self._graph.handle, self.handle, number, one.node, at(owners)
+        count = self._library.heapx_container_users(*place, at(out), MOST_USERS, at(sums))
+        if count < 0:
+            raise MemoryError()
+        return one._replace(users=list(zip(out[::2], out[1::2]))[:count], used_elements=sums[0], used_bytes=sums[1])
 
     def of(self) -> "array[int]":
         """Tree.members."""
@@ -863,6 +879,10 @@ class Graph:
     def members(self, tree: Tree, number: int, first: int = 0, limit: int = AT_ONCE) -> List[int]:
         """Blocks that are elements of a container, in the order of its links, from the element `first` on."""
         return tree.containers.elements(number, first, limit) if isinstance(tree.containers, Containers) else []
+
+    def with_users(self, tree: Tree, one: Container) -> Container:
+        """With those that point to its elements and are not below its owner, each with all that it owns."""
+        return tree.containers.with_users(one, tree.owners) if isinstance(tree.containers, Containers) else one
 
     def heaviest(self, tree: Tree) -> "array[int]":
         """array('I') by node: the node that it owns directly and that retains most; NO_NODE for none."""
