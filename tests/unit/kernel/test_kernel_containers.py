@@ -79,12 +79,12 @@ class Memory:
         return Made(shape, elements, table, len(having))
 
     def use(self, made: Sequence[Made], count: int) -> None:
-        """Objects that know an element each, none the first, of which nothing would tell who holds it; too few for a table."""
+        """Objects that know an element each, none an end of a list, of which nothing would tell who holds it; too few for a table."""
         users = self.add(WORD * count)
         for slot in range(count):
             user = self.add(456)
             self.point(users, slot, user)
-            self.point(user, 5, self.rng.choice(self.rng.choice(made).elements[1:]))
+            self.point(user, 5, self.rng.choice(self.rng.choice(made).elements[1:-1]))
         self.roots.append(users)
 
     def world(self) -> Tuple[World, List[int]]:
