@@ -199,8 +199,30 @@ static unsigned bits_of(uint16_t bits)
     return count;
 }
 
-/* Elements that know what they are part of, in no search tree: each belongs to its parent, and all of them are no container. */
-static int is_object_tree(struct search *search, const struct cluster *group, uint32_t *queue)
+/* Fields that lead up are there, and none of them leads more than twice to one element: search trees and heaps, of any depth. */
+static int is_binary(struct search *search, const struct cluster *group, const struct system *down)
+{
+    int has_above = 0;
+    for (unsigned i = 0; i < group->field_count; i++) {
+        if (down->fields >> i & 1)
+            continue;
+        has_above |= 2 * group->fields[i].mutual >= group->members;
+        for (uint32_t one = 0; one < group->members; one++)
+            search->label[search->linked.order[group->first + one]] = 0;
+        for (uint32_t one = 0; one < group->members; one++) {
+            const uint32_t node = search->linked.order[group->first + one];
+            const uint32_t edge = edge_by_field(search->graph, search->inside, node, group->fields[i].slot, group->fields[i].inside);
+            const uint32_t target = edge == UINT32_MAX ? node : EDGE_ID(search->graph->to[edge]);
+            if (target != node && group_at(search, target) == group_at(search, node) && ++search->label[target] > 2)
+                return 0;
+        }
+    }
+    return has_above;
+}
+
+/* Elements that know what they are part of, in no search tree: each belongs to its parent, and all of them are no container. Returns the
+   fields that lead down; 0: it is none. */
+static uint16_t object_tree(struct search *search, const struct cluster *group, uint32_t *queue)
 {
     struct system *down = NULL;
     int has_parents = 0;
@@ -221,8 +243,9 @@ static int is_object_tree(struct search *search, const struct cluster *group, ui
     uint32_t power = 0;
     while (group->members >> power)
         power++;
-    const int is_search_tree = bits_of(down->fields) == 2 && down->deepest <= 2 * power + 3;
-    return !is_search_tree && down->leaf_least != down->leaf_most && (has_parents || down->has_two_below);
+    const int is_object = down->leaf_least != down->leaf_most && (has_parents || down->has_two_below)
+                          && !(bits_of(down->fields) == 2 && (down->deepest <= 2 * power + 3 || is_binary(search, group, down)));
+    return is_object ? down->fields : 0;
 }
 
 /* ---- holders ---- */
@@ -551,6 +574,40 @@ static int make_parts(struct search *search, const struct cluster *group, const 
     return 1;
 }
 
+/* Objects belong to what leads down to them: other pointers to them own nothing, if who owns the tree is known. A block that an object
+   points to, such as its array of children, is part of it. */
+static void mark_uses(struct search *search, const struct cluster *group, uint16_t down, uint32_t holder_count, const uint32_t *owners,
+                      uint32_t owner_count)
+{
+    const struct graph *graph = search->graph;
+    const uint32_t blocks = (uint32_t) graph->index.blocks;
+    uint8_t *is_use = search->found->is_use;
+    for (uint32_t i = 0; i < holder_count && owner_count; i++)
+        if (search->holders[i].node < blocks)
+            search->label[search->holders[i].node] = 0;
+    for (uint32_t i = 0; i < group->members && owner_count; i++) {
+        const uint32_t node = search->linked.order[group->first + i];
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            const int field = field_in(graph, search->inside, group, edge);
+            if (target >= blocks)
+                continue;
+            if (group_at(search, target) != group_at(search, node))
+                search->label[target] = 1;
+            else if (field < 0 || !(down >> field & 1))
+                is_use[edge >> 3] |= (uint8_t) (1u << (edge & 7));
+        }
+    }
+    for (uint32_t i = 0, next = 0; i < holder_count && owner_count; i++) {
+        const struct holder *holder = &search->holders[i];
+        const int is_owner = next < owner_count && owners[next] == i;
+        next += (uint32_t) is_owner;
+        for (uint32_t at = holder->first; at < holder->first + holder->pointers && !is_owner; at++)
+            if (holder->node >= blocks || !search->label[holder->node])
+                is_use[search->outer[at].edge >> 3] |= (uint8_t) (1u << (search->outer[at].edge & 7));
+    }
+}
+
 static int has_room(struct search *search, uint32_t members, uint32_t holders)
 {
     const uint64_t need = 2 * (uint64_t) members + holders + 16;
@@ -594,8 +651,7 @@ static int settle_group(struct search *search, uint32_t number, uint32_t *met)
     if (!find_holders(search, number, &holder_count) || !has_room(search, group->members, holder_count))
         return 0;
     find_systems(search, group);
-    if (is_object_tree(search, group, met))
-        return 1;
+    const uint16_t down = object_tree(search, group, met);
     for (unsigned i = 0; i < search->system_count; i++) {
         const uint32_t count = walk_system(search, group, &search->systems[i], met);
         reach_by(search, group, i, holder_count);
@@ -612,6 +668,11 @@ static int settle_group(struct search *search, uint32_t number, uint32_t *met)
     uint32_t owner_count = find_owners(search, group, holder_count, owners, &sure);
     uint32_t count = search->system_count ? walk_system(search, group, &search->systems[best], met) : 0;
     int done = 2;
+    if (down) {
+        mark_uses(search, group, down, holder_count, owners, owner_count);
+        free(owners);
+        return 1;
+    }
     if (!owner_count && search->system_count && 2 * count >= group->members)
         done = make_parts(search, group, &search->systems[best], holder_count, met, count);
     else if (!owner_count)
@@ -823,8 +884,9 @@ int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t 
     found->of = lazy_alloc(blocks * 4 + 8);
     found->order = lazy_alloc(blocks * 4 + 8);
     found->is_link = lazy_alloc((size_t) graph->edges / 8 + 1);
+    found->is_use = lazy_alloc((size_t) graph->edges / 8 + 1);
     search.label = lazy_alloc(blocks * 4 + 8);
-    int done = found->of && found->order && found->is_link && search.label && linked_find(graph, inside, &search.linked);
+    int done = found->of && found->order && found->is_link && found->is_use && search.label && linked_find(graph, inside, &search.linked);
     done = done && list_outer(&search) && settle_groups(&search) && settle_tables(&search);
     if (done)
         mark_links(&search);
@@ -854,4 +916,6 @@ void containers_close(struct containers *containers)
         lazy_free(containers->order, blocks * 4 + 8);
     if (containers->is_link)
         lazy_free(containers->is_link, (size_t) containers->edges / 8 + 1);
+    if (containers->is_use)
+        lazy_free(containers->is_use, (size_t) containers->edges / 8 + 1);
 }

@@ -30,6 +30,7 @@ struct containers {
     uint8_t *is_link;                   /* one bit an edge: between members, by one of the fields that make a container */
     struct outer *users;                /* pointers to members from elsewhere, by container; made when they are asked for */
     uint32_t *users_from;               /* by container; one more */
+    uint8_t *is_use;                    /* the same: to an object of a tree, not from what it is part of */
     uint64_t blocks, edges;
 };
 

@@ -81,7 +81,7 @@ static void hold_containers(const struct graph *graph, struct hold *hold)
             const uint32_t target = EDGE_ID(graph->to[edge]), to = container_of(graph, hold, target);
             if (from && (from == to || is_holder(containers, from, target)))
                 weaken(hold, edge, STRENGTHS);
-            else if (to)
+            else if (to || (containers->is_use && has_edge(containers->is_use, edge)))
                 weaken(hold, edge, WEAK);
         }
     }

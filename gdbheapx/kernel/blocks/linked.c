@@ -406,6 +406,27 @@ static uint32_t common_size(const struct graph *graph, const struct linked *link
     return 10 * (uint64_t) times >= 9 * (uint64_t) group->members ? (uint32_t) size : 0;
 }
 
+/* Where links lead back, a block that leads in but that nothing leads to is no element: a request of the same size, or one removed. */
+static void cut_users(const struct finder *finder, struct linked *linked, struct cluster *group)
+{
+    const struct graph *graph = finder->graph;
+    uint32_t kept = 0;
+    int is_mutual = 0;
+    for (unsigned i = 0; i < group->field_count; i++)
+        is_mutual |= 10 * (uint64_t) group->fields[i].mutual >= 9 * (uint64_t) group->fields[i].edges;
+    for (uint32_t i = 0; i < group->members && is_mutual; i++) {
+        const uint32_t node = linked->order[group->first + i];
+        int stays = linked->hit[node] != 0;
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1] && !stays; edge++)
+            stays = field_in(graph, finder->inside, group, edge) >= 0 && leads_to(graph, EDGE_ID(graph->to[edge]), node);
+        if (stays)
+            linked->order[group->first + kept++] = node;
+        else
+            linked->of[node] = 0;
+    }
+    group->members = is_mutual ? kept : group->members;
+}
+
 static int cut_all_holders(const struct finder *finder, struct linked *linked)
 {
     struct tally sizes;
@@ -413,12 +434,13 @@ static int cut_all_holders(const struct finder *finder, struct linked *linked)
     for (uint32_t i = 0; i < linked->count && done; i++) {
         struct cluster *group = &linked->groups[i];
         const uint32_t before = group->members;
-        if (group->element_bytes)
-            continue;
-        done = cut_holders(finder->graph, linked, group, &sizes);
+        cut_users(finder, linked, group);
+        if (!group->element_bytes)
+            done = cut_holders(finder->graph, linked, group, &sizes);
         if (group->members < before)
             settle_again(finder, linked, group);
-        group->element_bytes = common_size(finder->graph, linked, group);
+        if (!group->element_bytes)
+            group->element_bytes = common_size(finder->graph, linked, group);
     }
     tally_close(&sizes);
     return done;
