@@ -179,7 +179,10 @@ def suspicion(suspect: Suspect) -> str:
         same = say("Suspect: %s hold the same %s", suspect.owner, words(linked, None)), *figures
         said = say("%s: %s (%.0f %%), %s alone", *same, "none" if point.holders[2:] else "neither")
     elif linked is not None and is_it:
-        said = say("Suspect: %s, keeps %s (%.0f %%), ~%s each", called(suspect), *figures, _average(point))
+        who = called(suspect)
+        if suspect.kind == SHARED and suspect.holders:
+            who = say("%s, which %s hold", who, _several([_holder(suspect, name) for name in suspect.holders]))
+        said = say("Suspect: %s, keeps %s (%.0f %%), ~%s each", who, *figures, _average(point))
     else:
         who = _called(suspect.owner, suspect.signature, suspect.containers)
         if suspect.kind == SHARED:
@@ -190,10 +193,10 @@ def suspicion(suspect: Suspect) -> str:
             said = say("%s; most of it is %s, keeping %s, ~%s each", said, what, Size(point.retained_bytes), _average(point))
         elif point.children and point.steps and point.name != suspect.owner:
             said = say("%s; most of it hangs off %s", said, _called(point.name, point.signature, point.containers))
-    if linked is None:
-        said = say("%s%s", said, _against(suspect.others))
-    elif linked.used_elements:
+    if linked is not None and linked.used_elements:
         said = say("%s; %s", said, used_elsewhere(linked, point.users))
+    else:
+        said = say("%s%s", said, _against(suspect.others))
     if not point.parts:
         return said
     parts = ", ".join("%s (%.0f %%)" % (_typed(part.name, part.address, part.signature), part.share_percent) for part in point.parts)

@@ -8,7 +8,7 @@ from typing import List
 
 import pytest
 
-from tests.support.owned import Verdict, facts, judged
+from tests.support.owned import Verdict, asked, facts, judged
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Stage
 from tests.support.random_containers import program
@@ -37,6 +37,15 @@ def test_ten_forms_without_symbols(stage: Stage, live: str) -> None:
     process = stage.start("ten_containers", "20000", "8", flags=["-s"])
     verdicts = judged(process.target("live"), facts(process.record_path))
     assert len(verdicts) == 10 and all(one.good for one in verdicts), lines(verdicts)
+
+
+def test_who_else_uses_elements_is_told(stage: Stage, kind: str) -> None:
+    """Beside the owner: threads, a table of work and requests, each by its variable, and so many elements at most as they point to."""
+    process = stage.start("ten_containers", "2000", "8")
+    row = asked(process.target(kind), "--of", "g_tailq")["data"]["owners"][0]
+    linked, users = row["container"], {user["owner"].split(" in ")[0]: user["pointers"] for user in row["users"]}
+    assert users.get("g_in_work", 0) + users.get("g_requests", 0) and not [name for name in users if name.startswith(("block", "g_tailq"))]
+    assert 0 < linked["used_elements"] <= sum(users.values()) and linked["used_bytes"] == linked["used_elements"] * linked["element_bytes"]
 
 
 @UNTIL_WHOLE

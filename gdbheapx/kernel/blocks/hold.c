@@ -221,7 +221,8 @@ int hold_open(const struct graph *graph, struct hold *hold, int list_links)
     levels.whole = calloc(hold->containers ? (size_t) hold->containers->count + 1 : 1, 1);
     levels.before = calloc(words, 8);
     levels.of = lazy_alloc(64 * words);
-    done = done && levels.before && levels.of && levels.whole && spread_open(&levels.spread, graph->nodes) && find_levels(graph, hold, &levels);
+    done = done && levels.before && levels.of && levels.whole && spread_open(&levels.spread, graph->nodes)
+           && find_levels(graph, hold, &levels);
     if (done)
         leave_out(graph, hold, &levels);
     free(levels.before);
