@@ -23,7 +23,6 @@ def lines(verdicts: List[Verdict]) -> str:
     return "\n".join(one.line() for one in verdicts if not one.good)
 
 
-@UNTIL_WHOLE
 @pytest.mark.parametrize("threads", ("0", "8"))
 def test_ten_forms(stage: Stage, kind: str, threads: str) -> None:
     """Each of ten forms is owned by its global, whoever works on its elements."""
@@ -48,7 +47,6 @@ def test_who_else_uses_elements_is_told(stage: Stage, kind: str) -> None:
     assert 0 < linked["used_elements"] <= sum(users.values()) and 56 * linked["used_elements"] <= linked["used_bytes"] < linked["own_bytes"]
 
 
-@UNTIL_WHOLE
 def test_graphs_of_several_owners(stage: Stage, live: str) -> None:
     """What two globals hold is nobody's alone; at most one of the graphs is not told as it is."""
     process = stage.start("counter_graphs", "8")
@@ -64,7 +62,6 @@ def test_no_graph_is_given_to_one_of_its_owners(stage: Stage, live: str) -> None
     assert not [one for one in verdicts if one.false_collapse], lines(verdicts)
 
 
-@UNTIL_WHOLE
 def test_lists_that_change(stage: Stage, live: str) -> None:
     """Lists that threads change without pause are owned in each of three looks."""
     process = stage.start("flux", "10")
@@ -73,7 +70,6 @@ def test_lists_that_change(stage: Stage, live: str) -> None:
         assert all(one.good for one in verdicts), lines(verdicts)
 
 
-@UNTIL_WHOLE
 def test_containers_of_the_standard_library(stage: Stage, live: str) -> None:
     """std:: containers and elements with hooks are owned by their globals, whatever iterators lead into them."""
     process = stage.start("std_containers", "1000", "8")
@@ -81,7 +77,6 @@ def test_containers_of_the_standard_library(stage: Stage, live: str) -> None:
     assert len(verdicts) == 13 and all(one.good for one in verdicts), lines(verdicts)
 
 
-@UNTIL_WHOLE
 def test_random_containers(stage: Stage, live: str) -> None:
     """Of the containers of three random programs at least 95 % are owned, and nothing is given to one of two owners."""
     verdicts: List[Verdict] = []

@@ -12,6 +12,7 @@
 #define STRAND 16u                      /* blocks in a row */
 #define LEAST_MUTUAL 32u                /* edges between blocks of several sizes, of which four in five lead back */
 #define ANY_SIZE (UINT64_C(1) << 63)
+#define INTO (UINT64_C(1) << 62)         /* edges by a field to blocks of this size, of any size, that go on */
 #define OF_KIND 0xffffu                 /* in place of a slot: all edges between blocks of this size */
 
 struct field_sum {
@@ -114,6 +115,8 @@ static int count_edge(struct finder *finder, uint32_t node, uint64_t size, uint3
     }
     if (there != size && goes_on)
         sum->mutual += leads_to(graph, target, node);
+    if (goes_on && !sum_at(finder, INTO | field_key(finder, there, edge)))
+        return 0;
     if (there != size)
         return 1;
     struct field_sum *all = sum_at(finder, size << 32 | OF_KIND << 16);
@@ -196,6 +199,8 @@ static int is_link(struct finder *finder, uint64_t size, uint32_t edge)
     if (there != size && bit_of(finder->goes_on, edge) && any->mutual >= LEAST_MUTUAL
         && 5 * (uint64_t) any->mutual >= 4 * (uint64_t) any->edges)
         return 1;
+    if (there != size && !sum_of(finder, INTO | field_key(finder, size, edge)))
+        return 0;                       /* a block of a size to which none leads so: it holds the strand */
     return bit_of(finder->in_strand, edge) || (bit_of(finder->goes_on, edge) && is_strand(finder, edge));
 }
 
