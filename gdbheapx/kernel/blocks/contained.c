@@ -86,7 +86,7 @@ static int list_users(const struct graph *graph, struct containers *found)
         for (uint32_t node = 0; node < graph->nodes; node++)
             for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
                 const uint32_t target = EDGE_ID(graph->to[edge]), to = target < graph->index.blocks ? found->of[target] : 0;
-                if (!to || (node < graph->index.blocks && found->of[node] == to) || is_loose(graph, edge))
+                if (!to || (node < graph->index.blocks && found->of[node] == to) || owns_nothing(graph, edge))
                     continue;
                 if (is_counting)
                     from[to + 1]++;
