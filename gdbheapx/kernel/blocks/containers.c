@@ -31,7 +31,7 @@ struct holder {
     uint32_t reached;                   /* elements, by its best system */
     uint32_t to_firsts;                 /* pointers */
     uint16_t systems;                   /* one bit for each of which it has a first */
-    uint8_t is_led_back, is_table, is_stack, is_local, is_request;
+    uint8_t is_led_back, is_table, is_stack, is_local, is_variable, is_request;
 };
 
 struct search {
@@ -275,7 +275,8 @@ static int find_holders(struct search *search, uint32_t number, uint32_t *count)
         }
         const int is_root = node >= search->locals_from;
         search->holders[(*count)++] = (struct holder) {.node = node, .first = at, .pointers = 1,
-            .is_stack = node >= search->weak_from, .is_local = (uint8_t) is_root};
+            .is_stack = node >= search->weak_from, .is_local = (uint8_t) is_root,
+            .is_variable = !is_root && node >= search->graph->index.blocks + search->graph->mapping_count};
     }
     return 1;
 }
@@ -361,6 +362,11 @@ static int is_global(const struct holder *holder)
     return !holder->is_local;
 }
 
+static int is_variable(const struct holder *holder)
+{
+    return holder->is_variable;
+}
+
 /* Keeps of the owners those that have it, if some have. */
 static uint32_t prefer(const struct holder *holders, uint32_t *owners, uint32_t count, trait has)
 {
@@ -415,6 +421,7 @@ static uint32_t find_ring_owners(const struct search *search, const struct clust
         }
     count = prefer(search->holders, owners, count, is_global);
     count = prefer(search->holders, owners, count, is_single);
+    count = prefer(search->holders, owners, count, is_variable);
     *sure = count == 1 && dummies ? SURE_LIKELY : SURE_GUESS;
     return count;
 }
