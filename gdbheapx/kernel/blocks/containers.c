@@ -199,12 +199,12 @@ static unsigned bits_of(uint16_t bits)
     return count;
 }
 
-/* Fields that lead up are there, and none of them leads more than twice to one element: search trees and heaps, of any depth. */
-static int is_binary(struct search *search, const struct cluster *group, const struct system *down)
+/* No field that leads back up does so more than twice to one element, and one does if the tree is deep: search trees and heaps. */
+static int is_binary(struct search *search, const struct cluster *group, const struct system *down, int is_deep)
 {
-    int has_above = 0;
+    int has_above = !is_deep;
     for (unsigned i = 0; i < group->field_count; i++) {
-        if (down->fields >> i & 1)
+        if (down->fields >> i & 1 || 10 * (uint64_t) group->fields[i].mutual < 3 * (uint64_t) group->fields[i].edges)
             continue;
         has_above |= 2 * group->fields[i].mutual >= group->members;
         for (uint32_t one = 0; one < group->members; one++)
@@ -244,7 +244,7 @@ static uint16_t object_tree(struct search *search, const struct cluster *group, 
     while (group->members >> power)
         power++;
     const int is_object = down->leaf_least != down->leaf_most && (has_parents || down->has_two_below)
-                          && !(bits_of(down->fields) == 2 && (down->deepest <= 2 * power + 3 || is_binary(search, group, down)));
+                          && !(bits_of(down->fields) == 2 && is_binary(search, group, down, down->deepest > 2 * power + 3));
     return is_object ? down->fields : 0;
 }
 
@@ -581,6 +581,11 @@ static int make_parts(struct search *search, const struct cluster *group, const 
     return 1;
 }
 
+static void set_bit(uint8_t *bits, uint64_t at)
+{
+    bits[at >> 3] |= (uint8_t) (1u << (at & 7));
+}
+
 /* Objects belong to what leads down to them: other pointers to them own nothing, if who owns the tree is known. A block that an object
    points to, such as its array of children, is part of it. */
 static void mark_uses(struct search *search, const struct cluster *group, uint16_t down, uint32_t holder_count, const uint32_t *owners,
@@ -588,7 +593,6 @@ static void mark_uses(struct search *search, const struct cluster *group, uint16
 {
     const struct graph *graph = search->graph;
     const uint32_t blocks = (uint32_t) graph->index.blocks;
-    uint8_t *is_use = search->found->is_use;
     for (uint32_t i = 0; i < holder_count && owner_count; i++)
         if (search->holders[i].node < blocks)
             search->label[search->holders[i].node] = 0;
@@ -601,17 +605,17 @@ static void mark_uses(struct search *search, const struct cluster *group, uint16
                 continue;
             if (group_at(search, target) != group_at(search, node))
                 search->label[target] = 1;
-            else if (field < 0 || !(down >> field & 1))
-                is_use[edge >> 3] |= (uint8_t) (1u << (edge & 7));
+            else
+                set_bit(field >= 0 && down >> field & 1 ? search->found->is_down : search->found->is_use, edge);
         }
     }
     for (uint32_t i = 0, next = 0; i < holder_count && owner_count; i++) {
         const struct holder *holder = &search->holders[i];
         const int is_owner = next < owner_count && owners[next] == i;
         next += (uint32_t) is_owner;
-        for (uint32_t at = holder->first; at < holder->first + holder->pointers && !is_owner; at++)
-            if (holder->node >= blocks || !search->label[holder->node])
-                is_use[search->outer[at].edge >> 3] |= (uint8_t) (1u << (search->outer[at].edge & 7));
+        for (uint32_t at = holder->first; at < holder->first + holder->pointers; at++)
+            if (is_owner || holder->node >= blocks || !search->label[holder->node])
+                set_bit(is_owner ? search->found->is_down : search->found->is_use, search->outer[at].edge);
     }
 }
 
@@ -864,21 +868,6 @@ static int settle_tables(struct search *search)
     return done;
 }
 
-/* Edges between members of one container. */
-static void mark_links(struct search *search)
-{
-    const struct graph *graph = search->graph;
-    struct containers *found = search->found;
-    for (uint32_t node = 0; node < graph->index.blocks; node++) {
-        const uint32_t from = found->of[node];
-        for (uint32_t edge = graph->offsets[node]; from && edge < graph->offsets[node + 1]; edge++) {
-            const uint32_t target = EDGE_ID(graph->to[edge]);
-            if (target < graph->index.blocks && target != node && found->of[target] == from)
-                found->is_link[edge >> 3] |= (uint8_t) (1u << (edge & 7));
-        }
-    }
-}
-
 int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t weak_from, uint32_t locals_from, struct containers *found)
 {
     struct search search = {.graph = graph, .inside = inside, .weak_from = weak_from, .locals_from = locals_from, .found = found};
@@ -890,13 +879,11 @@ int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t 
         return 1;
     found->of = lazy_alloc(blocks * 4 + 8);
     found->order = lazy_alloc(blocks * 4 + 8);
-    found->is_link = lazy_alloc((size_t) graph->edges / 8 + 1);
+    found->is_down = lazy_alloc((size_t) graph->edges / 8 + 1);
     found->is_use = lazy_alloc((size_t) graph->edges / 8 + 1);
     search.label = lazy_alloc(blocks * 4 + 8);
-    int done = found->of && found->order && found->is_link && found->is_use && search.label && linked_find(graph, inside, &search.linked);
+    int done = found->of && found->order && found->is_down && found->is_use && search.label && linked_find(graph, inside, &search.linked);
     done = done && list_outer(&search) && settle_groups(&search) && settle_tables(&search);
-    if (done)
-        mark_links(&search);
     if (search.outer)
         lazy_free(search.outer, ((size_t) search.outer_from[search.linked.count + 1] + 1) * sizeof *search.outer);
     if (search.outer_from)
@@ -921,8 +908,8 @@ void containers_close(struct containers *containers)
         lazy_free(containers->of, blocks * 4 + 8);
     if (containers->order)
         lazy_free(containers->order, blocks * 4 + 8);
-    if (containers->is_link)
-        lazy_free(containers->is_link, (size_t) containers->edges / 8 + 1);
+    if (containers->is_down)
+        lazy_free(containers->is_down, (size_t) containers->edges / 8 + 1);
     if (containers->is_use)
         lazy_free(containers->is_use, (size_t) containers->edges / 8 + 1);
 }

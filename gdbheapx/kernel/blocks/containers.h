@@ -27,7 +27,7 @@ struct containers {
     uint32_t ordered;                   /* of order */
     struct outer *entry_edges;
     uint32_t entry_count, entry_room;
-    uint8_t *is_link;                   /* one bit an edge: between members, by one of the fields that make a container */
+    uint8_t *is_down;                   /* one bit an edge: leads down in a tree of objects, or to its root: it owns */
     struct outer *users;                /* pointers to members from elsewhere, by container; made when they are asked for */
     uint32_t *users_from;               /* by container; one more */
     uint8_t *is_use;                    /* the same: to an object of a tree, not from what it is part of */

@@ -227,7 +227,7 @@ int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint3
                            int list_links, const struct containers *containers, uint32_t *owners, uint64_t *bytes, uint32_t *blocks)
 {
     struct hold hold = {.roots_from = roots_from, .locals_from = locals_from, .weak_from = weak_from, .weak_until = weak_until};
-    hold.containers = containers && containers->count ? containers : NULL;
+    hold.containers = containers && containers->of ? containers : NULL;
     struct solver solver;
     memset(&solver, 0, sizeof solver);
     int done = hold_open(graph, &hold, list_links) && solver_open(&solver, all_nodes(graph, &hold));

@@ -70,6 +70,12 @@ static int is_holder(const struct containers *containers, uint32_t number, uint3
     return 0;
 }
 
+static void strengthen(struct hold *hold, uint64_t edge)
+{
+    for (unsigned one = 0; one < STRENGTHS; one++)
+        hold->weaker[one][edge >> 3] &= (uint8_t) ~(1u << (edge & 7));
+}
+
 /* Links between members do not count, nor what leads from them to who holds them; their users hold where nothing better does. A word that
    holds a container owns it, even if it was taken for a stale one. */
 static void hold_containers(const struct graph *graph, struct hold *hold)
@@ -81,14 +87,14 @@ static void hold_containers(const struct graph *graph, struct hold *hold)
             const uint32_t target = EDGE_ID(graph->to[edge]), to = container_of(graph, hold, target);
             if (from && (from == to || is_holder(containers, from, target)))
                 weaken(hold, edge, STRENGTHS);
-            else if (to || (containers->is_use && has_edge(containers->is_use, edge)))
+            else if (to || has_edge(containers->is_use, edge))
                 weaken(hold, edge, WEAK);
+            else if (has_edge(containers->is_down, edge))
+                strengthen(hold, edge);
         }
     }
     for (uint32_t entry = 0; entry < containers->entry_count; entry++)
-        for (unsigned one = 0; one < STRENGTHS; one++)
-            hold->weaker[one][containers->entry_edges[entry].edge >> 3] &=
-                (uint8_t) ~(1u << (containers->entry_edges[entry].edge & 7));
+        strengthen(hold, containers->entry_edges[entry].edge);
 }
 
 /* ---- levels ---- */

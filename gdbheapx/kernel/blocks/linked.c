@@ -11,6 +11,7 @@
 #define LEAST_OF_KIND 50u               /* and one of so many edges between the like is the field's */
 #define STRAND 16u                      /* blocks in a row */
 #define LEAST_MUTUAL 32u                /* edges between blocks of several sizes, of which four in five lead back */
+#define USERS_OF_USERS 4u
 #define ANY_SIZE (UINT64_C(1) << 63)
 #define INTO (UINT64_C(1) << 62)         /* edges by a field to blocks of this size, of any size, that go on */
 #define OF_KIND 0xffffu                 /* in place of a slot: all edges between blocks of this size */
@@ -411,7 +412,7 @@ static uint32_t common_size(const struct graph *graph, const struct linked *link
     return 10 * (uint64_t) times >= 9 * (uint64_t) group->members ? (uint32_t) size : 0;
 }
 
-/* Where links lead back, a block that leads in but that nothing leads to is no element: a request of the same size, or one removed. */
+/* Where links lead back, a block with one pointer in, and none from there, is no element: a request of the same size, or one removed. */
 static void cut_users(const struct finder *finder, struct linked *linked, struct cluster *group)
 {
     const struct graph *graph = finder->graph;
@@ -421,15 +422,29 @@ static void cut_users(const struct finder *finder, struct linked *linked, struct
         is_mutual |= 10 * (uint64_t) group->fields[i].mutual >= 9 * (uint64_t) group->fields[i].edges;
     for (uint32_t i = 0; i < group->members && is_mutual; i++) {
         const uint32_t node = linked->order[group->first + i];
+        uint32_t links = 0;
         int stays = linked->hit[node] != 0;
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1] && !stays; edge++)
-            stays = field_in(graph, finder->inside, group, edge) >= 0 && leads_to(graph, EDGE_ID(graph->to[edge]), node);
+            if (field_in(graph, finder->inside, group, edge) >= 0)
+                stays = ++links > 1 || leads_to(graph, EDGE_ID(graph->to[edge]), node);
         if (stays)
             linked->order[group->first + kept++] = node;
         else
             linked->of[node] = 0;
     }
     group->members = is_mutual ? kept : group->members;
+}
+
+/* And who leads to users, in turn. */
+static void cut_all_users(const struct finder *finder, struct linked *linked, struct cluster *group)
+{
+    uint32_t before = group->members + 1;
+    for (unsigned round = 0; round < USERS_OF_USERS && group->members < before; round++) {
+        before = group->members;
+        cut_users(finder, linked, group);
+        if (group->members < before)
+            settle_again(finder, linked, group);
+    }
 }
 
 static int cut_all_holders(const struct finder *finder, struct linked *linked)
@@ -439,11 +454,11 @@ static int cut_all_holders(const struct finder *finder, struct linked *linked)
     for (uint32_t i = 0; i < linked->count && done; i++) {
         struct cluster *group = &linked->groups[i];
         const uint32_t before = group->members;
-        cut_users(finder, linked, group);
         if (!group->element_bytes)
             done = cut_holders(finder->graph, linked, group, &sizes);
         if (group->members < before)
             settle_again(finder, linked, group);
+        cut_all_users(finder, linked, group);
         if (!group->element_bytes)
             group->element_bytes = common_size(finder->graph, linked, group);
     }

@@ -182,3 +182,62 @@ def test_nothing_without_blocks(c_kernel: CKernel) -> None:
         first, end = split(graph, world)
         tree = owners(graph, first, end)
         assert len(tree.containers) == 0 and tree.container_of(0) is None and not graph.members(tree, 0)
+
+
+def objects(memory: Memory, count: int, is_heap: bool) -> Made:
+    """A heap whose links back lead to the parent or the elder sibling, or a tree whose objects all know their parent; a variable has the root."""
+    elements = [memory.add(104) for _ in range(count)]
+    child, following, back, last, parent = range(5)
+    for place, one in enumerate(elements[1:], 1):
+        above = elements[memory.rng.randrange(place if is_heap or place < 6 else place // 3)]
+        elder = memory.words.get(above, {}).get(child if is_heap else last)
+        if is_heap and elder is not None:
+            memory.point(one, following, elder)
+            memory.point(elder, back, one)
+        if is_heap:
+            memory.point(above, child, one)
+            memory.point(one, back, above)
+            continue
+        memory.point(one, parent, above)
+        memory.point(above, last, one)
+        if elder is None:
+            memory.point(above, child, one)
+        else:
+            memory.point(one, back, elder)
+            memory.point(elder, following, one)
+    memory.roots.append(elements[0])
+    return Made(TREE, elements, -1, 0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("is_heap", (True, False))
+def test_users_take_nothing_of_trees(c_kernel: CKernel, seed: int, is_heap: bool) -> None:
+    """A heap is one container, however deep; objects are none: each belongs to what leads down to it. The root's variable keeps all."""
+    memory = Memory(seed)
+    made = objects(memory, 400, is_heap)
+    memory.use([made], 12)
+    world, nodes = memory.world()
+    graph = build(c_kernel, world)
+    first, end = split(graph, world)
+    tree = owners(graph, first, end)
+    assert [one.elements for one in tree.containers] == [400] * is_heap
+    assert tree.retained_blocks[first] == 400
+    if not is_heap:
+        assert all(tree.owners[nodes[one]] in {nodes[other] for other in made.elements} for one in made.elements[1:])
+
+
+def test_requests_of_an_elements_size_are_no_elements(c_kernel: CKernel) -> None:
+    """They know an element by the word that is its link back, and nothing leads to them."""
+    memory = Memory(3)
+    elements = [memory.add(456) for _ in range(60)]
+    for one, other in zip(elements, elements[1:]):
+        memory.point(one, 4, other)
+        memory.point(other, 5, one)
+    memory.roots.append(elements[0])
+    memory.use([Made(LIST, elements, -1, 0)], 6)
+    world, nodes = memory.world()
+    graph = build(c_kernel, world)
+    first, end = split(graph, world)
+    tree = owners(graph, first, end)
+    assert [one.elements for one in tree.containers] == [60] and list(tree.containers[0].entries) == [(first, 0)]
+    assert graph.members(tree, 0) in ([nodes[one] for one in elements], [nodes[one] for one in elements][::-1])
