@@ -298,7 +298,7 @@ class Tallied:
         found: List[int] = []
         for _ in range(MOST_PASSED):
             at = waiting.pop()
-            for child in self.graph.children(self.tree, at, limit)[0]:
+            for child in self.graph.children(self.tree, at, max(limit, MOST_OWNERS))[0]:
                 (waiting if path is not None and self._is_passed(child, path) else found).append(child)
             if not waiting:
                 break
