@@ -1,5 +1,5 @@
 /* owning RECORD LONG: records for each owner what it alone keeps alive: lines of `owner NAME ADDRESS BLOCKS BYTES`, and of places to ask
-   for: `block NAME ADDRESS`. LONG: links of one long list; 0 for none.
+   for: `block NAME ADDRESS`. LONG: links of one long list, to which a chain of 300 blocks that have nothing in common leads; 0 for none.
 
    Owners are volatile, so that the compiler keeps them, and stand 256 bytes apart, so that they are told apart without symbols. Memory is
    cleaned before it is used, stacks after they were: no stale pointer takes part. */
@@ -249,6 +249,11 @@ int main(int count, char **arguments)
     make_mapping();
     if (length) {
         g_long = (struct link *)(chain(length, "last") ^ HIDE);
+        for (size_t i = 0; i < 300; i++) {
+            void *volatile *one = block(32 + 16 * i);
+            one[7 * i % (4 + 2 * i)] = (void *)g_long;
+            g_long = (struct link *)one;
+        }
         owner("g_long", &g_long);
     }
     make_lost();
