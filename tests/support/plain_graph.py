@@ -16,7 +16,7 @@ from gdbheapx.kernel.blocks.graph import (
     RULE_TAG,
     Owning,
 )
-from gdbheapx.kernel.blocks.packed import PACKED_LINK, STREAMS, Move, packed
+from gdbheapx.kernel.blocks.packed import STREAMS, Move, packed
 from gdbheapx.kernel.blocks.records import CLASS_USED
 from tests.support.plain_hold import PlainHold
 from tests.support.worlds import World
@@ -90,15 +90,6 @@ class PlainGraph:
             first = behind
         return found
 
-    def is_link(self, node: int, edge: PlainEdge) -> bool:
-        """A link of a doubly linked list: beside where it leads stands a pointer back to beside where it stands."""
-        if not self.has_slots or node >= len(self.blocks) or edge.node >= len(self.blocks) or edge.rule == RULE_TAG:
-            return False
-        there: Dict[int, PlainEdge] = {one.slot: one for one in reversed(self.edges[edge.node])}
-        place = edge.inside // self.word
-        backs = [(there.get(slot), offset) for slot, offset in ((place + 1, edge.slot), (place, edge.slot - 1)) if offset >= 0]
-        return any(back and back.node == node and back.inside // self.word == offset for back, offset in backs)
-
     def split(self, places: Sequence[Tuple[int, int]]) -> None:
         """Cuts nodes at slots."""
         made = []
@@ -140,13 +131,11 @@ class PlainGraph:
         roots = [*started, *range(self.first, len(self.edges))]
         return [started, self.reachable(roots, strong), self.reachable(roots, every)]
 
-    def owners(
-        self, weak: Tuple[int, int], links: bool, told: Optional[Owning] = None, locals_from: Optional[int] = None
-    ) -> List[int]:
+    def owners(self, weak: Tuple[int, int], told: Optional[Owning] = None, locals_from: Optional[int] = None) -> List[int]:
         """By node the nearest one without which nothing leads there. Weak pointers count for what no other reaches."""
         starts = list(told.starts) if told is not None else []
         roots = [*starts, *range(self.first, len(self.edges))]
-        hold = PlainHold(self, weak, links, told, weak[0] if locals_from is None else locals_from)
+        hold = PlainHold(self, weak, told, weak[0] if locals_from is None else locals_from)
         targets = hold.targets(starts)
         reached = self.reachable(roots, targets)
         above: Dict[int, Set[int]] = {node: set() for node in reached}
@@ -169,7 +158,7 @@ class PlainGraph:
             packed([size // 4 for _, size in self.blocks]),
             packed([len(edges) for edges in self.edges]),
             packed([away << 1 if away >= 0 else (-away << 1) - 1 for away, _, _ in steps]),
-            bytes(edge.rule | (PACKED_LINK if self.is_link(node, edge) else 0) for node, edge in every),
+            bytes(edge.rule for _, edge in every),
             packed([edge.inside for _, edge in every if edge.rule in (RULE_BASE, RULE_HABIT, RULE_INSIDE)]),
             packed([step for _, step, node in steps if slots or node >= len(self.blocks)]),
         ]

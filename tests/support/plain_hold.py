@@ -17,10 +17,10 @@ Place = Tuple[int, int]
 class PlainHold:
     """Strengths of all pointers, and what counts."""
 
-    def __init__(self, plain: "PlainGraph", weak: Tuple[int, int], links: bool, told: Optional[Owning], locals_from: int) -> None:
+    def __init__(self, plain: "PlainGraph", weak: Tuple[int, int], told: Optional[Owning], locals_from: int) -> None:
         self._plain, self._weak, self._told, self._locals_from = plain, weak, told, locals_from
         self._count = len(plain.blocks)
-        self.strengths: List[List[int]] = [[self._of_one(node, edge, links) for edge in edges] for node, edges in enumerate(plain.edges)]
+        self.strengths: List[List[int]] = [[self._of_one(node, edge) for edge in edges] for node, edges in enumerate(plain.edges)]
         self._every = [((node, at), edge) for node, edges in enumerate(plain.edges) for at, edge in enumerate(edges)]
         self._blocks = [(place, edge) for place, edge in self._every if edge.node < self._count]
         begun = [list(some) for some in self.strengths]
@@ -29,12 +29,10 @@ class PlainHold:
                 begun[node][at] = max(begun[node][at], WEAK)
         self.strengths = begun
 
-    def _of_one(self, node: int, edge: "PlainEdge", links: bool) -> int:
+    def _of_one(self, node: int, edge: "PlainEdge") -> int:
         is_owned = self._plain.is_owned(node, edge, self._told)
         if is_owned is not None:
             return FIRM if is_owned else LOOSE
-        if links and self._plain.is_link(node, edge):
-            return WEAK
         return BY_RULE if edge.rule >= RULE_HABIT else FIRM
 
     def _is_sure(self, place: Place, edge: "PlainEdge") -> bool:

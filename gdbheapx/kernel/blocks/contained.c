@@ -1,6 +1,5 @@
 /* Answers about containers, by their numbers; and who else points to their elements. */
 #include "containers.h"
-#include "links.h"
 
 #include <stdlib.h>
 

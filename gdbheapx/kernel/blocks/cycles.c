@@ -1,6 +1,5 @@
 /* Objects that count references to them, and have none but from each other: what a collector of cycles would free. Its own rule
    (CPython's Modules/gcmodule.c: subtract_refs, move_unreachable), asked only of what no root leads to. */
-#include "links.h"
 #include "marks.h"
 
 #define IS_GARBAGE 1u

@@ -224,13 +224,13 @@ static void add_up(const struct graph *graph, const struct solver *solver, uint3
 /* Roots: variables, thread-local ones from `locals_from` on, and [weak_from, weak_until), which are stacks and registers. `owners`: NO_NODE
    for every node, the others 0; with `containers` there are as many more. 0, or NO_MEMORY. */
 int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t locals_from, uint32_t weak_from, uint32_t weak_until,
-                           int list_links, const struct containers *containers, uint32_t *owners, uint64_t *bytes, uint32_t *blocks)
+                           const struct containers *containers, uint32_t *owners, uint64_t *bytes, uint32_t *blocks)
 {
     struct hold hold = {.roots_from = roots_from, .locals_from = locals_from, .weak_from = weak_from, .weak_until = weak_until};
     hold.containers = containers && containers->of ? containers : NULL;
     struct solver solver;
     memset(&solver, 0, sizeof solver);
-    int done = hold_open(graph, &hold, list_links) && solver_open(&solver, all_nodes(graph, &hold));
+    int done = hold_open(graph, &hold) && solver_open(&solver, all_nodes(graph, &hold));
     if (done) {
         number_nodes(graph, &hold, &solver, roots_from);
         done = find_predecessors(graph, &hold, &solver);

@@ -53,7 +53,6 @@ void heapx_graph_free(struct graph *graph)
     lazy_free(graph->to, (size_t) graph->edge_room * sizeof *graph->to);
     lazy_free(graph->slots, (size_t) graph->slot_room * sizeof *graph->slots);
     lazy_free(graph->inside, (size_t) graph->inside_room * sizeof *graph->inside);
-    lazy_free(graph->links, (size_t) graph->edge_room / 8 + 1);
     free(graph->loose);
     free(graph->sure);
     free(graph->starts);

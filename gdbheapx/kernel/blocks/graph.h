@@ -115,7 +115,6 @@ struct graph {
     uint64_t first_slotted, slot_room;
     uint16_t *inside;               /* by edge that leads_inside(), in order: the offset in the target, at most MOST_OFFSET */
     uint64_t inside_count, inside_room;
-    uint8_t *links;                 /* one bit an edge, of a graph from a file: a link of a doubly linked list; NULL: slots tell it */
     uint64_t *loose, *sure;         /* one bit an edge: it owns nothing, or it does, as a runtime tells; NULL: nobody told */
     unsigned is_told;               /* a runtime has told */
     uint32_t *starts;               /* blocks that have a name by themselves */
@@ -180,6 +179,19 @@ static inline uint32_t rule_of(const struct graph *graph, uint64_t edge)
 static inline uint64_t slot_of(const struct graph *graph, uint64_t edge)
 {
     return edge >= graph->first_slotted ? graph->slots[edge - graph->first_slotted] : UINT32_MAX;
+}
+
+/* By edge the offset in its target, in words. */
+static inline void find_offsets(const struct graph *graph, uint16_t *words)
+{
+    uint64_t inside = 0;
+    for (uint64_t edge = 0; edge < graph->edges; edge++) {
+        words[edge] = 0;
+        if (leads_inside(graph->to[edge])) {
+            const uint16_t offset = graph->inside[inside++];
+            words[edge] = offset == MOST_OFFSET ? MOST_OFFSET : (uint16_t) (offset / graph->word);
+        }
+    }
 }
 
 /* Each takes so many threads where there is work for them. */

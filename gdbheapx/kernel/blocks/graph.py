@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence
 
 PROTOTYPES = """
 int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t locals_from, uint32_t weak_from, uint32_t weak_until,
-    int list_links, const struct containers *containers, uint32_t *owners, uint64_t *bytes, uint32_t *blocks);
+    const struct containers *containers, uint32_t *owners, uint64_t *bytes, uint32_t *blocks);
 struct containers *heapx_containers_new(const struct graph *graph, uint32_t locals_from, uint32_t weak_from);
 void heapx_containers_free(struct containers *containers);
 uint64_t heapx_containers_count(const struct containers *containers);
@@ -831,19 +831,18 @@ class Graph:
         return Containers(self._library, self, locals_from, weak_from)
 
     def dominators(
-        self, roots_from: int, weak: Tuple[int, int], list_links_are_weak: bool = True, locals_from: Optional[int] = None,
-        containers: bool = False,
+        self, roots_from: int, weak: Tuple[int, int], locals_from: Optional[int] = None, containers: bool = False
     ) -> Tree:
         """Who owns what. Roots hold in turns, each takes nothing from those before: variables; thread-local ones, from `locals_from` on;
         stacks and registers, from weak[0] to weak[1]. Weak pointers, such as those inside blocks where that is no habit of the program, to
-        what many hold, or back to who holds, count only for what no better one reaches; so do the links of doubly linked lists, if all
-        slots are kept. `containers`: each is a node."""
+        what many hold, or back to who holds, count only for what no better one reaches. `containers`: each is a node, if all slots are
+        kept."""
         first_local = weak[0] if locals_from is None else locals_from
         some = self.containers(first_local, weak[0]) if containers and self._shape.all_slots else None
         nodes = self.nodes + (len(some) if some is not None else 0)
         found = array("I", [NO_NODE]) * nodes, array("Q", bytes(8 * nodes)), array("I", bytes(4 * nodes))
         handle = some.handle if some is not None else None
-        numbers = (roots_from, first_local, *weak, int(list_links_are_weak), handle)
+        numbers = (roots_from, first_local, *weak, handle)
         if self._library.heapx_graph_dominators(self._handle, *numbers, *map(at, found)):
             raise MemoryError()
         return Tree(*found, some, some.of()) if some is not None and len(some) else Tree(*found)

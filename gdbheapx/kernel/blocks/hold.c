@@ -3,7 +3,6 @@
    loses all others to it; then what is reached by weak ones; then from thread-local storage, and at last from stacks. Each level takes
    nothing from those before. Words that hold nothing (stale.h) are left out. */
 #include "hold.h"
-#include "links.h"
 
 #include <stdlib.h>
 
@@ -21,7 +20,7 @@ struct levels {
 };
 
 /* A pointer behind what looks like the number of an array's elements, or a length: enough to hold, not to own. */
-static int is_into_container(const struct graph *graph, const struct hold *hold, uint32_t edge)
+static int is_into_container(const struct graph *graph, const struct hold *hold, uint64_t edge)
 {
     if (EDGE_RULE(graph->to[edge]) != RULE_HABIT)
         return 0;
@@ -31,31 +30,16 @@ static int is_into_container(const struct graph *graph, const struct hold *hold,
     return 1;
 }
 
-/* What a list link is told by, for edges that come later. */
-static inline void fetch_links(const struct graph *graph, uint64_t edge)
+static void find_strengths(const struct graph *graph, struct hold *hold)
 {
-    if (edge + 2 * AHEAD >= graph->edges)
-        return;
-    __builtin_prefetch(&graph->offsets[EDGE_ID(graph->to[edge + 2 * AHEAD])]);
-    __builtin_prefetch(&graph->to[graph->offsets[EDGE_ID(graph->to[edge + AHEAD])]]);
-}
-
-static void find_strengths(const struct graph *graph, struct hold *hold, int list_links)
-{
-    const int is_fetched = list_links && !graph->links;
-    for (uint32_t node = 0; node < graph->nodes; node++)
-        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-            if (is_fetched)
-                fetch_links(graph, edge);
-            if (is_sure(graph, edge))
-                continue;
-            if (owns_nothing(graph, edge))
-                weaken(hold, edge, is_unowning(graph, edge) ? STRENGTHS : LOOSE);
-            else if (list_links && node < graph->index.blocks && is_list_link(graph, hold->inside, node, edge))
-                weaken(hold, edge, WEAK);
-            else if (EDGE_RULE(graph->to[edge]) > RULE_HABIT || is_into_container(graph, hold, edge))
-                weaken(hold, edge, BY_RULE);
-        }
+    for (uint64_t edge = 0; edge < graph->edges; edge++) {
+        if (is_sure(graph, edge))
+            continue;
+        if (owns_nothing(graph, edge))
+            weaken(hold, edge, is_unowning(graph, edge) ? STRENGTHS : LOOSE);
+        else if (EDGE_RULE(graph->to[edge]) > RULE_HABIT || is_into_container(graph, hold, edge))
+            weaken(hold, edge, BY_RULE);
+    }
 }
 
 /* ---- containers ---- */
@@ -210,7 +194,7 @@ static size_t room_of(const struct graph *graph, const struct hold *hold)
     return ((size_t) graph->edges + (hold->containers ? hold->containers->ordered : 0)) / 8 + 1;
 }
 
-int hold_open(const struct graph *graph, struct hold *hold, int list_links)
+int hold_open(const struct graph *graph, struct hold *hold)
 {
     struct levels levels = {.count = 0};
     const size_t words = (size_t) graph->nodes / 64 + 1;
@@ -219,7 +203,7 @@ int hold_open(const struct graph *graph, struct hold *hold, int list_links)
         done &= (hold->weaker[one] = lazy_alloc(room_of(graph, hold))) != NULL;
     if (done) {
         find_offsets(graph, hold->inside);
-        find_strengths(graph, hold, list_links && (graph->all_slots || graph->links));
+        find_strengths(graph, hold);
         done = hold_weaken(graph, hold);
         if (hold->containers)
             hold_containers(graph, hold);

@@ -69,7 +69,7 @@ static inline int is_lasting(const struct hold *hold, uint32_t node)
 int hold_weaken(const struct graph *graph, struct hold *hold);
 
 /* hold.c: weaker[FIRM] becomes all edges that do not count. 0: no memory. */
-int hold_open(const struct graph *graph, struct hold *hold, int list_links);
+int hold_open(const struct graph *graph, struct hold *hold);
 void hold_close(const struct graph *graph, struct hold *hold);
 
 #endif

@@ -1,5 +1,4 @@
 /* Writes a graph as streams of bytes, one after the other. */
-#include "links.h"
 #include "packed.h"
 
 #include <stdlib.h>
@@ -10,7 +9,6 @@ struct packer {
     const uint64_t *moves;          /* the caller's: begin, end and new begin of each mapping, by address */
     uint64_t move_count, move;      /* the mapping of the block before */
     unsigned slots;                 /* those of blocks, too */
-    uint8_t *links;                 /* by edge, one bit */
     struct index_cursor cursor;
     unsigned stream;                /* what follows is of this one */
     uint64_t node, edge, inside, before;
@@ -29,27 +27,8 @@ static uint64_t zigzag(uint64_t to, uint64_t from)
     return to >= from ? (to - from) << 1 : ((from - to) << 1) - 1;
 }
 
-/* 0: no memory. */
-static int find_links(struct packer *packer)
-{
-    const struct graph *graph = packer->graph;
-    uint16_t *inside = lazy_alloc((size_t) graph->edges * sizeof *inside + 8);
-    packer->links = lazy_alloc((size_t) graph->edges / 8 + 1);
-    if (inside && packer->links) {
-        find_offsets(graph, inside);
-        for (uint32_t node = 0; node < graph->index.blocks && (graph->all_slots || graph->links); node++)
-            for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++)
-                if (is_list_link(graph, inside, node, edge))
-                    packer->links[edge >> 3] |= (uint8_t) (1u << (edge & 7));
-    }
-    lazy_free(inside, (size_t) graph->edges * sizeof *inside + 8);
-    return inside && packer->links;
-}
-
 void heapx_packer_free(struct packer *packer)
 {
-    if (packer)
-        lazy_free(packer->links, (size_t) packer->graph->edges / 8 + 1);
     free(packer);
 }
 
@@ -63,10 +42,6 @@ struct packer *heapx_packer_new(const struct graph *graph, const uint64_t *moves
     packer->moves = moves;
     packer->move_count = move_count;
     packer->slots = slots && graph->all_slots;
-    if (!find_links(packer)) {
-        heapx_packer_free(packer);
-        return NULL;
-    }
     return packer;
 }
 
@@ -100,8 +75,7 @@ static uint8_t *put_edges(struct packer *packer, uint8_t *to, const uint8_t *end
                 to = put_number(to, zigzag(EDGE_ID(edge), packer->before));
                 packer->before = EDGE_ID(edge);
             } else if (packer->stream == PACKED_KINDS) {
-                const unsigned link = packer->links[packer->edge >> 3] >> (packer->edge & 7) & 1;
-                *to++ = (uint8_t) (EDGE_RULE(edge) | (link ? PACKED_LINK : 0) | (is_loose(graph, packer->edge) ? PACKED_LOOSE : 0)
+                *to++ = (uint8_t) (EDGE_RULE(edge) | (is_loose(graph, packer->edge) ? PACKED_LOOSE : 0)
                                    | (is_sure(graph, packer->edge) ? PACKED_SURE : 0)
                                    | (is_unowning(graph, packer->edge) ? PACKED_UNOWNING : 0));
             } else if (packer->stream == PACKED_INSIDE) {

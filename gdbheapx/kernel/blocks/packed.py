@@ -21,7 +21,7 @@ PACKED_ADDRESSES, PACKED_SIZES, PACKED_DEGREES, PACKED_EDGES, PACKED_KINDS, PACK
 STREAMS = ("addresses", "sizes", "degrees", "edges", "kinds", "inside", "slots")
 """Their names, by number."""
 PACKED_LINK = 8
-"""Of a kind: a link of a doubly linked list."""
+"""Of a kind, in older files: a link of a doubly linked list. It says nothing any more."""
 PACKED_LOOSE, PACKED_SURE = 16, 32
 """Of a kind: the word owns nothing, or it owns, as its runtime tells."""
 PACKED_UNOWNING = 64

@@ -136,8 +136,6 @@ static int unpack_edge(struct graph *graph, struct stream *streams, uint32_t nod
         graph->sure[graph->edges >> 6] |= 1ull << (graph->edges & 63);
     if (kind & PACKED_UNOWNING)
         graph->unowning[graph->edges >> 3] |= (uint8_t) (1u << (graph->edges & 7));
-    if (kind & PACKED_LINK)
-        graph->links[graph->edges >> 3] |= (uint8_t) (1u << (graph->edges & 7));
     if (leads_inside(rule << ID_BITS)) {
         const uint64_t offset = take_number(&streams[PACKED_INSIDE]);
         if (streams[PACKED_INSIDE].failed || offset > MOST_OFFSET)
@@ -177,12 +175,11 @@ static int unpack_edges(struct graph *graph, struct stream *streams)
     graph->to = dense_alloc((size_t) graph->edge_room * sizeof *graph->to);
     graph->slots = dense_alloc((size_t) graph->slot_room * sizeof *graph->slots);
     graph->inside = lazy_alloc((size_t) graph->inside_room * sizeof *graph->inside);
-    graph->links = lazy_alloc((size_t) graph->edge_room / 8 + 1);
     graph->loose = calloc((size_t) graph->edge_room / 64 + 1, sizeof *graph->loose);
     graph->sure = calloc((size_t) graph->edge_room / 64 + 1, sizeof *graph->sure);
     graph->unowning = lazy_alloc((size_t) graph->edge_room / 8 + 1);
-    if (!graph->offsets || !graph->weaker || !graph->to || !graph->slots || !graph->inside || !graph->links || !graph->loose
-        || !graph->sure || !graph->unowning)
+    if (!graph->offsets || !graph->weaker || !graph->to || !graph->slots || !graph->inside || !graph->loose || !graph->sure
+        || !graph->unowning)
         return NO_MEMORY;
     for (uint32_t node = 0; node < graph->nodes; node++) {
         uint64_t degree = take_number(&streams[PACKED_DEGREES]), target = node;

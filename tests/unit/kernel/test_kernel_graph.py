@@ -60,10 +60,10 @@ def parents_are_nearest(graph: Graph, plain_: PlainGraph, first: int) -> None:
         assert len(set(way)) == len(way)
 
 
-def check_tree(graph: Graph, plain_: PlainGraph, weak: Tuple[int, int], links: bool, told: Optional[Owning] = None) -> None:
+def check_tree(graph: Graph, plain_: PlainGraph, weak: Tuple[int, int], told: Optional[Owning] = None) -> None:
     """Owners, what they keep alive, and the children of each."""
-    tree = graph.dominators(plain_.first, weak, links)
-    owners = plain_.owners(weak, links, told)
+    tree = graph.dominators(plain_.first, weak)
+    owners = plain_.owners(weak, told)
     check_classes(graph, plain_, tree)
     assert list(tree.owners) == owners
     sums = [[0, 0] for _ in owners]
@@ -140,12 +140,12 @@ def test_what_owns_nothing_is_weak(c_kernel: CKernel, seed: int) -> None:
     graph.mark(first)
     graph.own(told)
     for weak in ((first, first), (first + 1, first + 2)):
-        check_tree(graph, plain_, weak, True, told)
-        tree = graph.dominators(first, weak, True)
+        check_tree(graph, plain_, weak, told)
+        tree = graph.dominators(first, weak)
         for node in range(graph.nodes):
             reached = graph.reached(node, tree)
             assert reached.bytes >= tree.retained_bytes[node] and reached.blocks >= tree.retained_blocks[node], "it leads to what it keeps"
-    check_joint(graph, plain_, graph.dominators(first, (first, first), True), told)
+    check_joint(graph, plain_, graph.dominators(first, (first, first)), told)
     parents, seen = graph.named_parents(first), plain_.named(told)
     ways = [way_up(parents, node, first, told.starts) for node in range(first)]
     for node, way in enumerate(ways):
@@ -263,8 +263,8 @@ def check(kernel: CKernel, world: World) -> None:
     plain_.split(places)
     assert [graph.edges(node) for node in range(graph.nodes)] == [[edge[:3] for edge in some] for some in plain_.edges]
     assert graph.mark(first) == sums and [graph.evidence(node) for node in range(first)] == evidence[:first]
-    for weak, links in (((first + 4, first + 6), True), ((first, first), False)):
-        check_tree(graph, plain_, weak, links)
+    for weak in ((first + 4, first + 6), (first, first)):
+        check_tree(graph, plain_, weak)
     targets = [[edge.node for edge in some] for some in plain_.edges]
     for node in range(first, graph.nodes):
         behind = [one for one in plain_.reachable([node], targets) if one < blocks]
@@ -383,7 +383,7 @@ def tiny(rng: random.Random) -> Tuple[World, List[Tuple[int, int]]]:
 def check_dominators(graph: Graph, world: World) -> None:
     """Each node's owner is the nearest one without which nothing leads there; what it retains is what is lost without it."""
     first = roots_from(graph, world)
-    tree = graph.dominators(first, (graph.nodes, graph.nodes), False)
+    tree = graph.dominators(first, (graph.nodes, graph.nodes))
     starts, every, blocks = list(range(first, graph.nodes)), set(range(RULE_END + 1)), graph.numbers().blocks
     all_nodes = reachable(graph, starts, every)
     above: Dict[int, Set[int]] = {node: set() for node in all_nodes}
@@ -458,8 +458,8 @@ def test_an_offset_of_a_thousand_blocks_is_a_habit(c_kernel: CKernel) -> None:
     assert RULE_HABIT in HELD
 
 
-def test_a_list_belongs_to_who_holds_its_first(c_kernel: CKernel) -> None:
-    """Links to neighbours count only for what no other pointer reaches: a table that holds all members keeps them."""
+def test_a_list_belongs_to_the_variable_that_holds_a_table_of_it(c_kernel: CKernel) -> None:
+    """A pointer of a stack to one member takes nothing from a table that holds them all."""
     members = [HEAP + 4096 + 64 * place for place in range(10)]
     words: Dict[int, int] = {}
     for place, address in enumerate(members):
@@ -472,8 +472,6 @@ def test_a_list_belongs_to_who_holds_its_first(c_kernel: CKernel) -> None:
     graph.split([(first, 2)])
     tree = graph.dominators(first, (first + 1, first + 2))
     assert [tree.owners[node] for node in range(11)] == [first] + [0] * 10
-    without = graph.dominators(first, (first + 2, first + 2), list_links_are_weak=False)
-    assert without.owners[1] == NO_NODE
 
 
 @pytest.mark.parametrize("turn", [17, 64])

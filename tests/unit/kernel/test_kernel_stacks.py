@@ -24,7 +24,7 @@ def test_stacks_of_owners(c_kernel: CKernel, seed: int) -> None:
     graph, most = build(c_kernel, world, [world.rows[0][0]]), 3 + seed
     first = roots_from(graph, world)
     graph.mark(first)
-    tree, blocks = graph.dominators(first, (first, first), True), graph.numbers().blocks
+    tree, blocks = graph.dominators(first, (first, first)), graph.numbers().blocks
     labels, of_label = array("I", (pick.randrange(5) for _ in range(blocks))), [0, 1, 2, 2, 3]
     of_root = array("I", (200 + node % 3 for node in range(blocks, graph.nodes)))
     begins = array("I", (pick.choice((0, 0, 0, begin(300, False), begin(301, True))) for _ in range(blocks)))
