@@ -136,7 +136,9 @@ class Contained:
 
     def _way(self, node: int, up: int) -> str:
         """From what has a name by itself down to here."""
-        tallied, owner = self._tallied, self._tree.owners[node]
+        tallied, owner, one = self._tallied, self._tree.owners[node], self._tree.container(node)
+        if one is not None:
+            return self.name(one, up)
         if tallied.has_name(node) or not up:
             return tallied.plain_name(node)
         element = self.element(node, up - 1)

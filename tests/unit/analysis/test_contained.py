@@ -40,6 +40,7 @@ class FakeGraph:
         return [0x1000 * (node + 1) for node in ids], [self._sizes[node] for node in ids]
 
     def blocks(self, ids: Sequence[int]) -> List[Tuple[int, int]]:
+        assert all(node < BLOCKS for node in ids), "no block has the number of a container"
         return [(0x1000 * (node + 1), self._sizes[node]) for node in ids]
 
     def children(self, tree: Tree, owner: int, limit: int, until: Optional[int] = None) -> Tuple[List[int], int]:
@@ -178,6 +179,16 @@ def test_a_container_that_a_block_holds() -> None:
     assert ownership.find_named(made, "g_queue+0x10 -> +0x60") == FIRST
     assert made.contained.step(one) == "[list at +0x60]"
     assert made.contained.rows(9)[0][:9] == (0, "g_queue+0x10 -> +0x60", LIST, "+0x60", 8, 100, 800, 800, 8)
+
+
+def test_a_user_is_a_container_that_two_hold() -> None:
+    """It is called as it is itself: no block has its number."""
+    one = Container(FIRST, LIST, 8, 100, 800, [(QUEUE, 0)], CERTAIN, [(FIRST + 1, 5)], 5, 500)
+    other = Container(FIRST + 1, LIST, 8, 50, 400, [(QUEUE, 2), (WORK, 8)], "shared")
+    owners = {FIRST: QUEUE, **dict.fromkeys(range(8), FIRST), **dict.fromkeys(range(8, 16), FIRST + 1)}
+    made = tallied(owners, [100] * 8 + [50] * 8 + [0] * 24, [one, other], {0: list(range(8)), 1: list(range(8, 16))})
+    row = ownership.find(made, 2, 20).owners[0]
+    assert [(user.owner, user.kind, user.pointers) for user in row.users] == [("g_queue+0x10 in app and g_work in app", SHARED, 5)]
 
 
 @pytest.mark.parametrize("count", [4, 7])
