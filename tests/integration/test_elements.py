@@ -7,6 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from gdbheapx.analysis.census import find
+from gdbheapx.analysis.reachability import dominance
+from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.session import Session
+from tests.support.censuses import where
+from tests.support.owned import in_order
 from tests.support.processes import Stage
 from tests.support.tool import heapx
 
@@ -23,6 +29,22 @@ def test_an_element_is_told_by_its_list(stage: Stage, kind: str) -> None:
     assert refs["chains"][0][0]["element"] in ("element 1,499 of the list g_queue", "element 1,501 of the list g_queue")
     text = heapx(process.target(kind), "whatis", refs["address"], "--chains").stdout.decode()
     assert "It is element 1,500 of the list g_queue" in text and "<- g_queue" in text and len(text.split("\n")) < 20
+
+
+def test_elements_come_in_the_order_of_their_links(stage: Stage, kind: str) -> None:
+    """Each element of a list has its number from the head that holds it, whichever end was built first, wherever links stand in it."""
+    process = stage.start("ten_containers", "500", "8")
+    session = Session(open_elf_target(**where(process, kind)))
+    session.prepare()
+    told = find.label_blocks(session, lambda graph: None, is_cut=True)
+    tallied = dominance.tally(session, told.reach, told.called, told.paths)
+    for name, addresses in in_order(process.record_path).items():
+        place = tallied.graph.find(addresses[0])
+        number = tallied.tree.container_of(place[0]) if place is not None else None
+        assert number is not None, name
+        members = tallied.graph.members(tallied.tree, number)
+        assert [address for address, _ in tallied.graph.blocks(members)] == addresses, name
+    assert len(in_order(process.record_path)) == 7
 
 
 def test_users_of_an_element_come_last(stage: Stage, live: str) -> None:

@@ -1,6 +1,7 @@
 /* ten_containers RECORD ELEMENTS THREADS: ten forms, each held by one global, while threads, requests and a table use elements. */
 #include "truth.h"
 
+#include <stddef.h>
 #include <sys/queue.h>
 
 struct plain { struct plain *prev, *next; char *text; long more[3]; };
@@ -16,6 +17,9 @@ struct page { int count, leafs; char *values[15]; struct page *below[16]; };
 struct slot { long hash; char *value; };
 struct table { long count, size; struct slot *slots; };
 struct waiting { STAILQ_ENTRY(waiting) link; char *text; long more[8]; };
+
+/* The element of a ring behind this link; NULL behind the last one. */
+#define AROUND(ring, type, field, link) ((link)->next == &(ring) ? NULL : (type *)((char *)(link)->next - offsetof(type, field)))
 
 struct plain *g_null_list;
 TAILQ_HEAD(, queued) g_tailq;
@@ -48,6 +52,7 @@ static void build_lists(long count)
         use(one);
     }
     OWNS(g_null_list);
+    IN_ORDER(g_null_list, struct plain, g_null_list, one->next);
     TAILQ_INIT(&g_tailq);
     for (long i = 0; i < count; i++) {
         struct queued *one = take(sizeof *one);
@@ -56,6 +61,7 @@ static void build_lists(long count)
         use(one);
     }
     OWNS(g_tailq);
+    IN_ORDER(g_tailq, struct queued, TAILQ_FIRST(&g_tailq), TAILQ_NEXT(one, link));
     for (long i = 0; i < count; i++) {
         struct listed *one = take(sizeof *one);
         one->text = take_text(80);
@@ -63,6 +69,7 @@ static void build_lists(long count)
         use(one);
     }
     OWNS(g_list);
+    IN_ORDER(g_list, struct listed, LIST_FIRST(&g_list), LIST_NEXT(one, link));
     g_ring.next = g_ring.prev = &g_ring;
     for (long i = 0; i < count; i++) {
         struct inside *one = take(sizeof *one);
@@ -71,6 +78,7 @@ static void build_lists(long count)
         use(one);
     }
     OWNS(g_ring);
+    IN_ORDER(g_ring, struct inside, AROUND(g_ring, struct inside, link, &g_ring), AROUND(g_ring, struct inside, link, &one->link));
     STAILQ_INIT(&g_queue);
     for (long i = 0; i < count; i++) {
         struct waiting *one = take(sizeof *one);
@@ -79,6 +87,7 @@ static void build_lists(long count)
         use(one);
     }
     OWNS(g_queue);
+    IN_ORDER(g_queue, struct waiting, STAILQ_FIRST(&g_queue), STAILQ_NEXT(one, link));
 }
 
 static struct leaf *tree(long low, long high, struct leaf *parent)
@@ -140,6 +149,7 @@ static void build_trees(long count)
     memset(last, 0, sizeof last);
     __asm__ volatile("" : : "r"(last) : "memory");
     OWNS(g_skip);
+    IN_ORDER(g_skip, struct tower, g_skip->next[0], one->next[0]);
 }
 
 static void build_tables(long count)
@@ -157,6 +167,8 @@ static void build_tables(long count)
         use(one);
     }
     OWNS(g_lru);
+    IN_ORDER(g_lru, struct cached, AROUND(g_lru->used, struct cached, used, &g_lru->used),
+             AROUND(g_lru->used, struct cached, used, &one->used));
     g_table.size = 2 * count;
     g_table.slots = take(g_table.size * sizeof *g_table.slots);
     for (long i = 0; i < count; i++) {

@@ -1,7 +1,8 @@
 /* What programs share that know what each of their containers holds: bytes taken, users of elements, the record.
 
    The record has a line a fact: `owns NAME BYTES ADDRESS SIZE` (the variable alone keeps so much), `most NAME BYTES ADDRESS SIZE`
-   (it does not own what others own, too: at most so much), `child NAME BYTES ADDRESS 0` (the block there keeps so much). */
+   (it does not own what others own, too: at most so much), `child NAME BYTES ADDRESS 0` (the block there keeps so much),
+   `at NAME NUMBER ADDRESS 0` (the element with this number, from its head on, lies there). */
 
 #ifndef TRUTH_H
 #define TRUTH_H
@@ -83,6 +84,14 @@ static inline void tell(const char *how, const char *name, size_t bytes, const v
 /* What was taken since the last one is the variable's. */
 #define OWNS(variable) (tell("owns", #variable, taken, (const void *)&(variable), sizeof(variable)), taken = 0)
 #define MOST(variable, bytes) tell("most", #variable, bytes, (const void *)&(variable), sizeof(variable))
+
+/* What the following elements are of, in the order of its links. */
+#define IN_ORDER(variable, type, first, next) \
+    do { \
+        size_t number = 0; \
+        for (type *one = (first); one; one = (next)) \
+            tell("at", #variable, number++, one, 0); \
+    } while (0)
 
 static inline void *watch(void *element)
 {

@@ -10,6 +10,8 @@ NEAR = 0.05
 """Bytes may differ by so much, and by one page."""
 PAGE = 4096
 SECONDS = 300
+AT = "at"
+"""A line that tells where an element lies."""
 
 
 class Fact(NamedTuple):
@@ -48,11 +50,20 @@ class Verdict(NamedTuple):
 
 
 def facts(record: Path) -> List[Fact]:
-    """All lines."""
+    """What variables and blocks keep."""
     found = []
-    for line in record.read_text().splitlines():
-        how, name, size, address, width = line.split()
-        found.append(Fact(how, name, int(size), int(address, 16), int(width)))
+    for how, name, size, address, width in map(str.split, record.read_text().splitlines()):
+        if how != AT:
+            found.append(Fact(how, name, int(size), int(address, 16), int(width)))
+    return found
+
+
+def in_order(record: Path) -> Dict[str, List[int]]:
+    """By the variable's name where the elements of its container lie, from the head on."""
+    found: Dict[str, List[int]] = {}
+    for how, name, _, address, _ in map(str.split, record.read_text().splitlines()):
+        if how == AT:
+            found.setdefault(name, []).append(int(address, 16))
     return found
 
 

@@ -17,6 +17,7 @@
 #define SEVERAL_PERCENT 50u
 #define TABLE_SHARE 4u                  /* a table points to one of so many elements */
 #define LEAST_TABLE 16u
+#define MOST_STARTS 8u                  /* entries from where members are put in order */
 
 struct system {
     uint16_t fields;                    /* one bit each */
@@ -482,35 +483,121 @@ static uint8_t shape_of(const struct search *search, const struct cluster *group
     return several ? SHAPE_TREE : nested > 1 && search->system_count > 3 ? SHAPE_SKIP_LIST : SHAPE_LIST;
 }
 
+/* The holder's first pointer to a member of the last container that comes first by some of the links; where none does, to any. */
+static uint32_t entry_of(const struct search *search, const struct holder *holder)
+{
+    uint32_t first = UINT32_MAX;
+    for (uint32_t at = holder->first; at < holder->first + holder->pointers; at++) {
+        const uint32_t target = EDGE_ID(search->graph->to[search->outer[at].edge]);
+        if (search->found->of[target] != search->found->count)
+            continue;
+        first = first == UINT32_MAX ? at : first;
+        for (unsigned i = 0; i < search->system_count; i++)
+            if (!(search->linked.hit[target] & search->systems[i].fields))
+                return at;
+    }
+    return first == UINT32_MAX ? holder->first : first;
+}
+
+/* From a member on by these fields, level by level: those that are newly met, behind `count` in `out`. Returns how many are there. */
+static uint32_t follow(const struct search *search, const struct cluster *group, uint16_t fields, uint32_t node, uint32_t *out,
+                       uint32_t count)
+{
+    const struct graph *graph = search->graph;
+    const uint32_t *of = search->found->of, number = search->found->count;
+    if (of[node] != number || search->label[node])
+        return count;
+    search->label[node] = 1;
+    out[count] = node;
+    for (uint32_t at = count++; at < count; at++)
+        for (uint32_t edge = graph->offsets[out[at]]; edge < graph->offsets[out[at] + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            const int field = target < graph->index.blocks && of[target] == number && !search->label[target]
+                              ? field_in(graph, search->inside, group, edge) : -1;
+            if (field < 0 || !(fields >> field & 1))
+                continue;
+            search->label[target] = 1;
+            out[count++] = target;
+        }
+    return count;
+}
+
+/* As follow(), from all members to which the holder points, in their order in it. */
+static uint32_t follow_all(const struct search *search, const struct cluster *group, uint16_t fields, const struct holder *holder,
+                           uint32_t *out, uint32_t count)
+{
+    for (uint32_t at = holder->first; at < holder->first + holder->pointers; at++)
+        count = follow(search, group, fields, EDGE_ID(search->graph->to[search->outer[at].edge]), out, count);
+    return count;
+}
+
+static void forget(const struct search *search, const uint32_t *nodes, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        search->label[nodes[i]] = 0;
+}
+
+/* The first of these that no such link leads to; the first of all where there is none, as in a ring. */
+static uint32_t first_of(const struct search *search, const uint32_t *nodes, uint32_t count, uint16_t fields)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (!(search->linked.hit[nodes[i]] & fields))
+            return nodes[i];
+    return *nodes;
+}
+
+/* The last container's members in the order of its links: from where an entry leads, by those links by which most are met from there; where
+   no entry leads to half of them, as a table's does to one chain, from all pointers of its first holder. The rest stand behind these.
+   `owners`: of its entries. */
+static void put_in_order(const struct search *search, const struct cluster *group, const uint32_t *owners, uint32_t owner_count)
+{
+    const struct containers *found = search->found;
+    const struct container *container = &found->all[found->count - 1];
+    const struct outer *entries = found->entry_edges + container->first_entry;
+    const struct holder *holder = owner_count ? &search->holders[*owners] : NULL;
+    const uint32_t members = container->members, starts = !owner_count ? 1 : owner_count < MOST_STARTS ? owner_count : MOST_STARTS;
+    uint32_t *out = search->seen, *order = found->order + container->first, most = 0, count = 0, start = NO_NODE;
+    uint16_t fields = 0;
+    forget(search, order, members);
+    for (uint32_t i = 0; i <= starts && (i < starts ? 10 * (uint64_t) most < 9 * (uint64_t) members : holder && 2 * most < members); i++)
+        for (unsigned one = 0; one < search->system_count; one++) {
+            const uint16_t by = search->systems[one].fields;
+            const uint32_t from = i == starts ? NO_NODE : holder ? EDGE_ID(search->graph->to[entries[i].edge])
+                                                                 : first_of(search, order, members, by);
+            count = from == NO_NODE ? follow_all(search, group, by, holder, out, 0) : follow(search, group, by, from, out, 0);
+            forget(search, out, count);
+            if (count > most) {
+                most = count;
+                fields = by;
+                start = from;
+            }
+        }
+    count = start == NO_NODE ? 0 : follow(search, group, fields, start, out, 0);
+    count = holder ? follow_all(search, group, fields, holder, out, count) : count;
+    for (int is_first = 1; is_first >= 0; is_first--)
+        for (uint32_t i = 0; i < members && count < members; i++)
+            if (!is_first || !(search->linked.hit[order[i]] & fields))
+                count = follow(search, group, fields, order[i], out, count);
+    memcpy(order, out, (size_t) count * sizeof *out);
+}
+
 /* One container of the whole group. */
-static int make_whole(struct search *search, const struct cluster *group, const uint32_t *owners, uint32_t owner_count, uint8_t sure,
-                      const uint32_t *met, uint32_t met_count)
+static int make_whole(struct search *search, const struct cluster *group, const uint32_t *owners, uint32_t owner_count, uint8_t sure)
 {
     struct containers *found = search->found;
-    const uint32_t number = search->linked.of[search->linked.order[group->first]];
     struct container *container = new_container(found);
     if (!container)
         return 0;
     container->element_bytes = group->element_bytes;
     container->sure = sure;
     container->shape = shape_of(search, group, owners, owner_count);
-    for (uint32_t i = 0; i < owner_count; i++) {
-        const struct holder *holder = &search->holders[owners[i]];
-        uint32_t best = holder->first;
-        for (uint32_t at = holder->first; at < holder->first + holder->pointers; at++)
-            if (!(search->linked.hit[EDGE_ID(search->graph->to[search->outer[at].edge])] & search->systems[0].fields)) {
-                best = at;
-                break;
-            }
-        if (!add_entry(found, container, search->outer[best]))
-            return 0;
-    }
-    for (uint32_t i = 0; i < met_count; i++)
-        if (search->linked.of[met[i]] == number && !found->of[met[i]])
-            add_member(found, met[i]);
     for (uint32_t i = 0; i < group->members; i++)
         if (!found->of[search->linked.order[group->first + i]])
             add_member(found, search->linked.order[group->first + i]);
+    for (uint32_t i = 0; i < owner_count; i++)
+        if (!add_entry(found, container, search->outer[entry_of(search, &search->holders[owners[i]])]))
+            return 0;
+    put_in_order(search, group, owners, owner_count);
     return 1;
 }
 
@@ -567,7 +654,7 @@ static int make_parts(struct search *search, const struct cluster *group, const 
         if (!heads[i])
             continue;
         struct container *container = new_container(found);
-        if (!container || !add_entry(found, container, search->outer[search->holders[i].first]))
+        if (!container)
             return 0;
         container->element_bytes = group->element_bytes;
         container->sure = SURE_LIKELY;
@@ -577,6 +664,9 @@ static int make_parts(struct search *search, const struct cluster *group, const 
             for (uint32_t at = search->sizes[first - 1]; at < end; at++)
                 add_member(found, met[at]);
         }
+        if (!add_entry(found, container, search->outer[entry_of(search, &search->holders[i])]))
+            return 0;
+        put_in_order(search, group, &i, 1);
     }
     return 1;
 }
@@ -677,16 +767,16 @@ static int settle_group(struct search *search, uint32_t number, uint32_t *met)
     if (!owners)
         return 0;
     uint32_t owner_count = find_owners(search, group, holder_count, owners, &sure);
-    uint32_t count = search->system_count ? walk_system(search, group, &search->systems[best], met) : 0;
     int done = 2;
     if (down) {
         mark_uses(search, group, down, holder_count, owners, owner_count);
         free(owners);
         return 1;
     }
-    if (!owner_count && search->system_count && 2 * count >= group->members)
-        done = make_parts(search, group, &search->systems[best], holder_count, met, count);
-    else if (!owner_count)
+    if (!owner_count && 2 * most >= group->members) {
+        walk_system(search, group, &search->systems[best], met);
+        done = make_parts(search, group, &search->systems[best], holder_count, met, most);
+    } else if (!owner_count)
         owner_count = find_ring_owners(search, group, holder_count, owners, &sure);
     if (done == 2 && !owner_count) {    /* nobody knows: who points into it holds it */
         for (; owner_count < holder_count; owner_count++)
@@ -696,7 +786,7 @@ static int settle_group(struct search *search, uint32_t number, uint32_t *met)
         sure = owner_count > 1 ? SURE_SHARED : SURE_GUESS;
     }
     if (done == 2)
-        done = make_whole(search, group, owners, owner_count, sure, met, count);
+        done = make_whole(search, group, owners, owner_count, sure);
     free(owners);
     return done;
 }
@@ -804,12 +894,21 @@ static int are_alike(const struct search *search, const struct table *table)
     return length > 1 && 20 * (uint64_t) alike >= 19 * (uint64_t) table->pointers;
 }
 
-/* An element, and what is chained to it. */
+/* An element, and what is chained to it, in the order of the chain. */
 static void add_chain(struct search *search, uint32_t node, int is_object)
 {
     struct containers *found = search->found;
+    const struct graph *graph = search->graph;
     const uint32_t number = is_object ? 0 : search->linked.of[node];
+    uint32_t at = found->ordered;
     add_member(found, node);
+    for (; number && at < found->ordered; at++)
+        for (uint32_t edge = graph->offsets[found->order[at]]; edge < graph->offsets[found->order[at] + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            if (group_at(search, target) == number && !found->of[target]
+                && field_in(graph, search->inside, &search->linked.groups[number - 1], edge) >= 0)
+                add_member(found, target);
+        }
     for (uint32_t i = 0; number && i < search->linked.groups[number - 1].members; i++) {
         const uint32_t chained = search->linked.order[search->linked.groups[number - 1].first + i];
         if (!found->of[chained])

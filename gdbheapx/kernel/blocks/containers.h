@@ -8,7 +8,7 @@ enum container_shape { SHAPE_LIST, SHAPE_TREE, SHAPE_HASH_TABLE, SHAPE_SKIP_LIST
 enum container_sure { SURE_CERTAIN, SURE_LIKELY, SURE_GUESS, SURE_SHARED };
 
 struct container {
-    uint32_t first, members;            /* order[first] on: in the order of its links */
+    uint32_t first, members;            /* order[first] on: as links lead from its entry; trees level by level */
     uint32_t first_entry, entries;      /* of entry_edges */
     uint32_t element_bytes;             /* usable; 0: of several sizes */
     uint8_t shape, sure;                /* container_shape, container_sure */
