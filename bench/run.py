@@ -1,6 +1,6 @@
 """`make bench`: the figures of docs/reference/scale.md, and heaps that are bad to read, each with its limit; exit code 1 if something is over it.
 
-Environment: BENCH_ONLY (names, by commas; default all but `scale`, `stops` and `peers`), BENCH_RUNS (default 15), BENCH_FOLDER (where the cores go, 3 GB; default a
+Environment: BENCH_ONLY (names, by commas; default all but those of BY_NAME), BENCH_RUNS (default 15), BENCH_FOLDER (where the cores go, 3 GB; default a
 temporary folder).
 """
 
@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import List
 
-from bench import bad_shapes, fragmented, graph, peers, regions, scale, shape_rows, stops
+from bench import bad_shapes, container_pass, fragmented, graph, peers, regions, scale, shape_rows, stops
 from bench.rows import Row, head, show, total
 from bench.timing import RUNS
 from tests.support import kernelcore
 
 CORES = {"fragmented": fragmented.measure, "regions": regions.measure, "graph": graph.measure}
-BY_NAME = {"scale": scale.measure, "stops": stops.measure, "peers": peers.measure}
+BY_NAME = {"containers": container_pass.measure, "scale": scale.measure, "stops": stops.measure, "peers": peers.measure}
 """Too large to be measured each time, or not everywhere."""
 PARTS = {**CORES, **{name: partial(shape_rows.measure_shape, name) for name in bad_shapes.SHAPES}, **BY_NAME}
 
@@ -38,7 +38,7 @@ def main(folder: Path) -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # without its compiled modules gdb's Python compiles them anew each time: 45 ms and more
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # processes, groups and folders are ended and removed then as well
     parts = chosen()
-    if {*CORES, "scale", "peers"} & set(parts):
+    if {*CORES, "containers", "scale", "peers"} & set(parts):
         if shutil.disk_usage(folder).free < 4 << 30:
             print("%s has less than 4 GB free; set BENCH_FOLDER to a folder that has" % folder, file=sys.stderr)
             return 1
