@@ -343,6 +343,12 @@ static int has_role(const struct holder *holder)
     return holder->is_led_back || holder->is_table || (holder->systems & (holder->systems - 1));
 }
 
+/* What an element leads to and knows it, as do others of its kind with theirs, is a part: the root of a map that an element has. */
+static int is_no_part(const struct holder *holder)
+{
+    return !(holder->is_led_back && holder->is_request);
+}
+
 static int is_pure(const struct holder *holder)
 {
     return 2 * holder->to_firsts >= holder->pointers;
@@ -392,7 +398,7 @@ static uint32_t find_owners(const struct search *search, const struct cluster *g
         if (search->holders[i].reached && 100 * (uint64_t) search->holders[i].reached >= OWNING_PERCENT * (uint64_t) group->members)
             owners[count++] = i;
     const uint32_t all = count;
-    static const trait ROLES[] = {is_global, has_role, is_pure, is_single, is_lasting};
+    static const trait ROLES[] = {is_global, is_no_part, has_role, is_pure, is_single, is_lasting};
     for (unsigned i = 0; i < sizeof ROLES / sizeof *ROLES; i++)
         count = prefer(search->holders, owners, count, ROLES[i]);
     *sure = count > 1 ? SURE_SHARED : all > 1 ? SURE_LIKELY : SURE_CERTAIN;
@@ -813,7 +819,7 @@ static uint32_t in_table(const struct search *search, const struct table *table,
 {
     const struct graph *graph = search->graph;
     const uint32_t target = EDGE_ID(graph->to[edge]);
-    return target < graph->index.blocks && target != table->node && !is_loose(graph, edge) && !is_sure(graph, edge)
+    return target < graph->index.blocks && target != table->node && !owns_nothing(graph, edge) && !is_sure(graph, edge)
            && index_size(&graph->index, target) == table->bytes;
 }
 
@@ -921,20 +927,21 @@ static int settle_table(struct search *search, const struct table *table)
 {
     const struct graph *graph = search->graph;
     struct containers *found = search->found;
-    uint32_t fresh = 0, other = 0, same = 0, entry = UINT32_MAX;
+    uint32_t fresh = 0, other = 0, same = 0, to_fresh = 0, to_same = 0;
     for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++) {
         if (!in_table(search, table, edge))
             continue;
         const uint32_t of = found->of[EDGE_ID(graph->to[edge])];
-        entry = entry == UINT32_MAX ? edge : entry;
-        fresh += !of;
+        if (!of && !fresh++)
+            to_fresh = edge;
         other = of && !same ? of : other;
-        same += of && of == other;
+        if (of && of == other && !same++)
+            to_same = edge;
     }
     const int are_objects = fresh >= LEAST_TABLE && are_alike(search, table);
     if (fresh >= LEAST_TABLE && 2 * fresh >= table->pointers) {
         struct container *container = new_container(found);
-        if (!container || !add_entry(found, container, (struct outer) {table->node, entry}))
+        if (!container || !add_entry(found, container, (struct outer) {table->node, to_fresh}))
             return 0;
         container->element_bytes = table->bytes;
         const uint64_t words = table->node < graph->index.blocks ? index_size(&graph->index, table->node) / graph->word : 0;
@@ -953,7 +960,7 @@ static int settle_table(struct search *search, const struct table *table)
         || 10 * (uint64_t) same < 9 * (uint64_t) table->pointers || 10 * (uint64_t) same < 9 * (uint64_t) container->members)
         return 1;
     container->sure = SURE_SHARED;
-    return add_entry(found, container, (struct outer) {table->node, entry});
+    return add_entry(found, container, (struct outer) {table->node, to_same});
 }
 
 static int settle_tables(struct search *search)

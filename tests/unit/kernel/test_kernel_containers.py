@@ -239,3 +239,39 @@ def test_requests_of_an_elements_size_are_no_elements(c_kernel: CKernel) -> None
     tree = owners(graph, first, end)
     assert [one.elements for one in tree.containers] == [60] and list(tree.containers[0].entries) == [(first, 0)]
     assert graph.members(tree, 0) in ([nodes[one] for one in elements], [nodes[one] for one in elements][::-1])
+
+
+def test_parts_that_know_their_element_hold_no_tree(c_kernel: CKernel) -> None:
+    """The head of a map has its first, least and greatest element; each element has a part that leads back to it."""
+    memory = Memory(5)
+    made = memory.make(TREE, 120, 60)
+    head = memory.add(48)
+    for slot, one in enumerate((made.elements[0], made.elements[31], made.elements[-1])):
+        memory.point(head, slot, one)
+    for one in made.elements:
+        part = memory.add(72)
+        memory.point(one, 9, part)
+        memory.point(part, 1, one)
+    memory.roots[-1] = head
+    world, nodes = memory.world()
+    graph = build(c_kernel, world)
+    first, end = split(graph, world)
+    tree = owners(graph, first, end)
+    found = next(one for one in tree.containers if one.elements == 60)
+    assert [node for node, _ in found.entries] == [nodes[head]] and tree.owners[found.node] == nodes[head]
+
+
+def test_words_of_a_table_to_elements_of_others_take_nothing(c_kernel: CKernel) -> None:
+    """The first words of a table lead to elements of a list, which are no more than uses of these."""
+    memory = Memory(6)
+    listed, made = memory.make(LIST, 200, 50), memory.make(ARRAY, 200, 40)
+    for slot in range(12):
+        memory.point(made.table, 28 + slot, made.elements[slot])
+        memory.point(made.table, slot, listed.elements[slot + 7])
+    world, nodes = memory.world()
+    graph = build(c_kernel, world)
+    first, end = split(graph, world)
+    tree = owners(graph, first, end)
+    holders = {one.elements: [node for node, _ in one.entries] for one in tree.containers}
+    assert holders == {50: [first], 28: [nodes[made.table]]}
+    assert [tree.owners[one.node] for one in tree.containers] == [holders[one.elements][0] for one in tree.containers]
