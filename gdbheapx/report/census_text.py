@@ -24,7 +24,7 @@ SURE = "%s of the %s with a known class or structure (%s) have 1 to %d candidate
 WORDS = {
     EXACT: "exact: confirmed by two independent facts, such as vtable and type_info",
     SHAPE: "shape: laid out like this structure; a coincidence is possible",
-    PLACE: "place: named after the one thing that points to it; the type is unknown",
+    PLACE: "place: named after its holder; the type is unknown",
     CONTENT: "content: guessed from the bytes",
 }
 

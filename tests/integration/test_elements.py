@@ -1,6 +1,7 @@
 """Elements of containers: what leads to one in few steps, and containers of two looks side by side.
 
-Files: analysis/reachability/refs.py, analysis/reachability/contained.py, snapshot/owned.py, commands/whatis.py.
+Files: analysis/reachability/refs.py, analysis/reachability/contained.py, analysis/census/find.py, snapshot/owned.py,
+commands/whatis.py.
 """
 
 from pathlib import Path
@@ -81,3 +82,15 @@ def test_a_container_that_grew_is_one_row(stage: Stage, live: str, tmp_path: Pat
     rows = {row["what"].split(" in ")[0]: row for row in heapx([], "diff", *paths, "--json").data["owners"]}
     row = rows["g_queue"]
     assert row["contents"] == "list of 2,000 -> 3,000 elements of 88 bytes" and row["only"] is None and row["diff_bytes"] > 0
+
+
+def test_census_names_elements_by_their_container(stage: Stage, kind: str) -> None:
+    """Whoever works on elements: all of a list have one row, and so has what one of their fields points to."""
+    process = stage.start("ten_containers", "2000", "8")
+    data = heapx(process.target(kind), "census", "--json").data
+    rows = {row["signature"]: row for row in data["rows"]}
+    for name in ("list g_queue", "list g_tailq", "list g_null_list", "tree g_tree", "LRU list g_lru -> +0x18"):
+        assert (rows["element of the " + name]["blocks"], rows["element of the " + name]["sure"]) == (2000, "place")
+    assert rows["+0x8 of elements of the list g_queue"]["blocks"] == rows["+0x20 of elements of the tree g_tree"]["blocks"] == 2000
+    unnamed = sum(row["bytes"] for row in data["rows"] if row["signature"] is None or row["signature"].startswith("the same"))
+    assert unnamed <= 0.01 * data["used"]["bytes"]

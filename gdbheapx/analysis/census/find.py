@@ -27,10 +27,12 @@ from gdbheapx.analysis.naming.paths import Kind, Paths, Speaker, Told, listen
 from gdbheapx.analysis.reachability import heap_graph, memory_budget, regions
 from gdbheapx.analysis.reachability.names import Names
 from gdbheapx.analysis.reachability.names import Paths as GraphPaths
+from gdbheapx.analysis.reachability.owners import SHAPES
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column, add, hidden
 from gdbheapx.kernel.blocks import signatures
 from gdbheapx.kernel.blocks.fill import FillRule, fill
 from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
+from gdbheapx.kernel.blocks.graph import SHAPES as GRAPH_SHAPES
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import AT_MOST, NOT_EQUAL, Condition, Copied, Referring, SignatureRow, Signed, Signer
 from gdbheapx.model import Address
@@ -82,6 +84,9 @@ Watch = Callable[[Sequence[Inner], Sequence[Tuple[int, int]]], None]
 """Called with what runtimes have of their own, and (address, size) of the large blocks, while the process still stands."""
 LARGE_BYTES = 64 << 10
 """Some pages of such a block may never have been touched."""
+MEMBERS = signatures.MEMBERS, signatures.ROOTED_MEMBERS
+ELEMENT = "element of"
+PLACES = signatures.REFERRED, signatures.ROOTED, *MEMBERS
 SIGNATURE, MODULE, SIZE = "signature", "module", "size"
 UNNAMED_CLASS = re.compile(r"class \S+(\+0x[0-9a-f]+)")
 
@@ -508,7 +513,9 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
     least_same = (sum(match.bytes for match in signer.found()) + signer.rest().bytes) * LEAST_SAME_PERCENT // 100
     beyond.objects.keep_vtables(signer.vtables())
     asking = Referring(MOST_STEPS, reach.roots_from, has_classes, tree, beyond.containers, beyond.objects.layouts, least_same)
-    signer.refer(reach.graph, worth, asking)
+    linked = heap_graph.find_containers(reach) if memory_budget.fits(session, memory_budget.OWNERS_BYTES) is None else None
+    signer.refer(reach.graph, worth, asking, linked)
+    del linked
     labels = [label for label in frequent if names[label - 1] is not None]
     labels += range(known + 1, signer.label_count() + 1)
     by_label = dict(zip(labels, signer.found(labels)))
@@ -569,21 +576,15 @@ def _place(
     beyond: Beyond,
 ) -> Optional[Signature]:
     """A name by who alone points there. Where there are more places than labels, the others share one that tells nothing."""
-    if match.key == signatures.OTHERS and match.row - rows in (signatures.REFERRED, signatures.ROOTED):
+    kind, above, slot, word = match.row - rows, match.key >> 32, match.key & NO_SLOT, reach.word_bytes
+    if match.key == signatures.OTHERS and kind in PLACES:
         return None
-    above, slot, word = match.key >> 32, match.key & NO_SLOT, reach.word_bytes
-    if match.row == rows + signatures.REFERRED:
-        parent = names[above - 1]
-        if parent is None:
-            return None
-        known = beyond.fields.get((parent.name, slot * word))
-        if matches[above].row == rows + signatures.ROOTED:  # it has no type, and the offset is not one in what holds it
-            name = "in an array held by %s" if slot == signatures.ELEMENT else "%%s -> +0x%x" % (slot * word)
-        else:
-            name = "element of %s" if slot == signatures.ELEMENT else "%%s+0x%x" % (slot * word)
-        return Signature(known, parent.module, parent.sure) if known is not None else Signature(name % parent.name, parent.module, PLACE)
-    if match.row == rows + signatures.ROOTED:
+    if kind == signatures.REFERRED:
+        return _referred(match, rows, matches, names, word, beyond)
+    if kind == signatures.ROOTED:
         return _of_root(roots, reach.regions.roots[above], slot, word)
+    if kind in MEMBERS:
+        return _of_container(match, rows, matches, names, roots, reach, beyond)
     if match.row - rows in (signatures.DYNS, signatures.SHARED_DYNS):
         return beyond.objects.name(match.key, match.row - rows == signatures.SHARED_DYNS)
     if match.row - rows == signatures.STRING and beyond.has_buffers:
@@ -592,6 +593,69 @@ def _place(
     return (
         found_._replace(name=found_.name + VEC_WORDS[match.key]) if found_ is not None and match.row - rows == signatures.VECS else found_
     )
+
+
+def _referred(
+    match: Signed, rows: int, matches: Mapping[int, Signed], names: Sequence[Optional[Signature]], word: int, beyond: Beyond
+) -> Optional[Signature]:
+    """A name by the block that alone points there."""
+    above, slot = match.key >> 32, match.key & NO_SLOT
+    parent, kind = names[above - 1], matches[above].row - rows
+    if parent is None:
+        return None
+    known = beyond.fields.get((parent.name, slot * word))
+    if known is not None:
+        return Signature(known, parent.module, parent.sure)
+    if slot == signatures.ELEMENT:
+        name = "in an array held by %s" if kind == signatures.ROOTED else "element of %s"
+    elif kind == signatures.ROOTED:  # it has no type, and the offset is not one in what holds it
+        name = "%%s -> +0x%x" % (slot * word)
+    elif kind in MEMBERS and parent.sure == PLACE:
+        return Signature("+0x%x of elements of%s" % (slot * word, parent.name[len(ELEMENT) :]), parent.module, PLACE)
+    elif kind == signatures.REFERRED and matches[matches[above].key >> 32].row - rows in MEMBERS and parent.sure == PLACE:
+        first, _, rest = parent.name.partition(" ")
+        return Signature("%s -> +0x%x %s" % (first, slot * word, rest), parent.module, PLACE)
+    else:
+        name = "%%s+0x%x" % (slot * word)
+    return Signature(name % parent.name, parent.module, PLACE)
+
+
+def _of_container(
+    match: Signed,
+    rows: int,
+    matches: Mapping[int, Signed],
+    names: Sequence[Optional[Signature]],
+    roots: Names,
+    reach: heap_graph.Reach,
+    beyond: Beyond,
+) -> Signature:
+    """`element of the list g_queue`: a name by the word that holds the container, or by the table that does."""
+    above, slot, shape = match.key >> 32, match.key & signatures.MEMBER_SLOT, (match.key & NO_SLOT) >> signatures.MEMBER_SHAPE
+    is_table = slot == signatures.ELEMENT & signatures.MEMBER_SLOT
+    name, place, module = SHAPES.get(GRAPH_SHAPES[shape], GRAPH_SHAPES[shape]), None, ""
+    parent = None if match.row - rows == signatures.ROOTED_MEMBERS or not above else names[above - 1]
+    way = "" if is_table else " -> +0x%x" % (slot * reach.word_bytes)
+    if match.row - rows == signatures.ROOTED_MEMBERS:
+        place, module = _called(roots, reach, match.key & ~NO_SLOT | slot)
+    elif parent is not None and matches[above].row - rows == signatures.ROOTED:
+        place, module = _called(roots, reach, matches[above].key)
+        place += way
+    elif parent is not None and is_table:
+        place, module = parent.name, parent.module
+    elif parent is not None:
+        below = _referred(match._replace(key=above << 32 | slot), rows, matches, names, reach.word_bytes, beyond)
+        if below is not None and below.sure != PLACE:
+            return below
+        place, module = (below.name, below.module) if below is not None else (None, "")
+    at = "at " if place is not None and place[0] == "+" else ""
+    return Signature("%s %s" % (ELEMENT, "a " + name if place is None else "the %s %s%s" % (name, at, place)), module, PLACE)
+
+
+def _called(names: Names, reach: heap_graph.Reach, key: int) -> Tuple[str, str]:
+    """A word of a root, and its module."""
+    root = reach.regions.roots[key >> 32]
+    name = names.of_root(root, key & NO_SLOT if root.kind == regions.DATA else NO_SLOT)
+    return name.partition(" in ")[0].partition(", 0x")[0], root.module.shown_name if root.module is not None else ""
 
 
 def _of_root(names: Names, root: regions.Root, slot: int, word: int) -> Signature:

@@ -17,7 +17,7 @@ from gdbheapx.analysis.reachability.symbols import Symbols
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import NOWHERE, BulkSource, CallSource, FileSource, ProcessSource, Segment, StackCopy, StaticBlock, Target
 from gdbheapx.kernel.blocks import graph as evidence
-from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Graph, GraphNumbers, GraphShape, Habit, Sum
+from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Containers, Graph, GraphNumbers, GraphShape, Habit, Sum
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import Signer
 from gdbheapx.problems import NOT_IN_SNAPSHOT, Severity
@@ -133,6 +133,12 @@ class Reach(NamedTuple):
         """The root that the node is."""
         place = node - self.roots_from
         return self.regions.roots[place] if 0 <= place < len(self.regions.roots) else None
+
+
+def find_containers(reach: Reach) -> Containers:
+    """Find blocks that are linked with each other, while the roots of the graph are not split."""
+    data = sum(root.kind == regions.DATA for root in reach.regions.roots)
+    return reach.graph.containers(reach.roots_from + data, reach.weak[0])
 
 
 class Further(NamedTuple):

@@ -3,8 +3,7 @@
 from array import array
 from typing import List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.reachability import regions
-from gdbheapx.analysis.reachability.heap_graph import Reach
+from gdbheapx.analysis.reachability.heap_graph import Reach, find_containers
 from gdbheapx.kernel.blocks.graph import Edge
 
 LEAST_ARRAY = 16
@@ -63,9 +62,6 @@ class Kin:
     def _with_container(self, node: int) -> Set[int]:
         """Containers have numbers behind those of all nodes."""
         if self._containers is None:
-            roots = self._reach.regions.roots
-            strong = [root.kind for root in roots if root.kind in (regions.DATA, regions.THREAD_LOCAL)]
-            first = self._reach.roots_from
-            self._containers = self._graph.containers(first + strong.count(regions.DATA), first + len(strong)).of()
+            self._containers = find_containers(self._reach).of()
         number = self._containers[node] if node < len(self._containers) else 0
         return {node, self._graph.nodes + number} if number else {node}

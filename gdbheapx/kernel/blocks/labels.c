@@ -14,8 +14,11 @@
 enum { PARENT = 1, LEFT, RIGHT };
 #define MOST_WALKS 1000000u
 
+#define MEMBER_ROUNDS 4u                /* containers below containers */
+#define NO_KEY UINT64_MAX
+
 enum { STEP_CONTAINERS, STEP_RUST, STEP_HINTS = STEP_RUST + RUST_STEPS, STEP_TREES, STEP_EDGES, STEP_INSIDE, STEP_BLOCKS, STEP_ROOTS,
-       STEP_COPIES, STEP_SIZES, STEP_OVER };
+       STEP_MEMBERS, STEP_COPIES = STEP_MEMBERS + MEMBER_ROUNDS, STEP_MEMBERS_LEFT, STEP_SIZES, STEP_OVER };
 
 static size_t plane_words(const struct graph *graph)
 {
@@ -47,7 +50,8 @@ void heapx_referrals_free(struct referrals *work)
 /* NULL: no memory. */
 struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer, const uint8_t *known, uint32_t known_count,
                                       unsigned most_depth, uint32_t roots_from, int has_classes, uint32_t tree_label, int containers,
-                                      const uint64_t *layouts, uint64_t layout_count, uint64_t least_same)
+                                      const uint64_t *layouts, uint64_t layout_count, uint64_t least_same,
+                                      const struct containers *linked)
 {
     struct referrals *work = calloc(1, sizeof *work);
     if (!work)
@@ -62,6 +66,7 @@ struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer
     work->tree_label = tree_label;
     work->containers = containers;
     work->least_same = least_same;
+    work->linked = linked;
     work->walks_left = 8 * (uint64_t) graph->index.blocks + MOST_WALKS;
     work->rings = containers & CPLUSPLUS ? lazy_alloc((size_t) graph->index.blocks * sizeof *work->rings) : NULL;
     work->seen = lazy_alloc(PLANES * plane_words(graph) * sizeof *work->seen);
@@ -75,6 +80,8 @@ struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer
     work->seen_inside = work->seen + plane_words(graph);
     work->several = work->seen_inside + plane_words(graph);
     work->mine = work->several + plane_words(graph);
+    for (uint32_t i = 0; linked && i < linked->ordered; i++)
+        set(work->several, linked->order[i]);       /* they have names by their container */
     return work;
 }
 
@@ -208,6 +215,42 @@ static int drain(struct referrals *work)
     return 1;
 }
 
+/* The key of a container's elements, by what holds it. A container of the same sort in such an element, such as a node of a B-tree, has
+   the same. `is_last`: what holds it gets no name any more. NO_KEY: it may get one. */
+static uint64_t member_key(const struct referrals *work, const struct container *container, int is_last, uint64_t *kind)
+{
+    const struct outer *entry = work->linked->entry_edges + container->first_entry;
+    const uint32_t holder = container->entries ? entry->node : NO_NODE;
+    const int is_array = holder < work->graph->index.blocks && index_size(&work->graph->index, holder) > MOST_OBJECT_BYTES;
+    const uint64_t slot = is_array ? ELEMENT : container->entries ? slot_of(work->graph, entry->edge) : 0;
+    const uint64_t place = (uint64_t) container->shape << MEMBER_SHAPE | (slot & MEMBER_SLOT);
+    *kind = holder != NO_NODE && holder >= work->roots_from ? ROOTED_MEMBERS : MEMBERS;
+    if (*kind == ROOTED_MEMBERS)
+        return (uint64_t) (holder - work->roots_from) << 32 | place;
+    if (holder >= work->graph->index.blocks || !is_known(work, label_of(work, holder)))
+        return is_last ? place : NO_KEY;
+    const struct signed_key *key = &work->signer->keys[label_of(work, holder) - 1];
+    const int is_same = key->row - work->signer->row_count == MEMBERS && (key->key & UINT32_MAX) == place;
+    return is_same ? key->key : (uint64_t) label_of(work, holder) << 32 | place;
+}
+
+static int is_named(const struct referrals *work, uint32_t label)
+{
+    return is_known(work, label) || worth_of(work, label) == BY_CONTENT;
+}
+
+/* Names elements that have none yet, and what only they point to; at last those that their content does not tell either. 0: no memory. */
+static int name_members(struct referrals *work, const struct container *container, int is_last)
+{
+    const uint32_t *member = work->linked->order + container->first, *end = member + container->members;
+    uint64_t kind;
+    const uint64_t key = member_key(work, container, is_last, &kind);
+    for (; member < end && key != NO_KEY; member++)
+        if (!(is_last ? is_named : is_known)(work, label_of(work, *member)) && (!give(work, *member, kind, key, 0) || !push(work, *member)))
+            return 0;
+    return drain(work);
+}
+
 static int take_hint(struct referrals *work, const struct hint *hint)
 {
     const int is_asked = (work->containers & CPLUSPLUS) && (hint->kind == STRING || hint->kind == VECTOR);
@@ -339,11 +382,6 @@ static int take_container(struct referrals *work, const struct hint *hint, const
     return give_chain(work, first, next->bytes, CHAIN) && give(work, id, BUCKETS, 0, 0);
 }
 
-static int is_named(const struct referrals *work, uint32_t label)
-{
-    return is_known(work, label) || worth_of(work, label) == BY_CONTENT;
-}
-
 /* Blocks that met a weak row and are not what it says. 0: no memory. */
 static int take_weak(struct referrals *work)
 {
@@ -414,8 +452,12 @@ static int some(struct referrals *work, unsigned step, uint32_t next, uint32_t u
         done = !is_known(work, labels[next]) || has_spread(work, labels[next]) || (spread(work, next) && drain(work));
     for (; step == STEP_ROOTS && next < until && done; next++)
         done = spread(work, work->roots_from + next) && drain(work);
+    for (; step >= STEP_MEMBERS && step < STEP_COPIES && next < until && done; next++)
+        done = name_members(work, &work->linked->all[next], 0);
     for (; step == STEP_COPIES && next < until && done; next++)
         done = take_weak(work) && take_copies(work);
+    for (; step == STEP_MEMBERS_LEFT && next < until && done; next++)
+        done = name_members(work, &work->linked->all[next], 1);
     for (; step == STEP_SIZES && next < until && done; next++)
         done = is_named(work, labels[next]) || (is_dense(work->graph, next) ? give(work, next, POINTERS, 0, 0) : give_size(work, next));
     return done;
@@ -426,6 +468,8 @@ static uint64_t end_of(const struct referrals *work)
     const struct graph *graph = work->graph;
     if (work->step >= STEP_RUST && work->step < STEP_HINTS)
         return rust_end(work, work->step - STEP_RUST);
+    if ((work->step >= STEP_MEMBERS && work->step < STEP_COPIES) || work->step == STEP_MEMBERS_LEFT)
+        return work->linked ? work->linked->count : 0;
     switch (work->step) {
     case STEP_CONTAINERS:
     case STEP_HINTS:

@@ -2,7 +2,7 @@
 #ifndef HEAPX_REFERRALS_H
 #define HEAPX_REFERRALS_H
 
-#include "graph.h"
+#include "containers.h"
 
 #define PAGE 4096u
 #define SMALL_SIZES 1024u               /* in steps of four bytes, as the index has sizes */
@@ -27,6 +27,7 @@ struct referrals {
     int containers;                     /* whose are looked for */
     uint32_t tree_label;                /* of blocks that begin as a node of a tree would; 0: none */
     uint32_t roots_from;
+    const struct containers *linked;    /* NULL: elements of containers are told as all others are */
     uint64_t least_same;                /* bytes of blocks with the same content that are told as such */
     uint64_t *seen, *seen_inside, *several, *mine;  /* one bit a block: a node points there; only to a place inside; more than one node;
                                                        the node that is looked at was the first */

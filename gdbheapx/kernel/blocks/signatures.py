@@ -13,7 +13,7 @@ PROTOTYPES = """
 void heapx_referrals_free(struct referrals *work);
 struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer, const uint8_t *known, uint32_t known_count,
     unsigned most_depth, uint32_t roots_from, int has_classes, uint32_t tree_label, int containers, const uint64_t *layouts,
-    uint64_t layout_count, uint64_t least_same);
+    uint64_t layout_count, uint64_t least_same, const struct containers *linked);
 int64_t heapx_referrals_slice(struct referrals *work, double seconds);
 uint64_t heapx_signer_vtables(const struct signer *signer, uint64_t *out, uint64_t room);
 int heapx_signer_rust(struct signer *signer, const uint64_t *ranges, uint64_t count, const uint8_t *foreign);
@@ -34,7 +34,7 @@ IN_C = """
 SIGNED_BYTES UNSIGNED READ_BYTES MOST_KEYS SIZED_BITS MOST_SIZED OTHERS ELEMENT MOST_OBJECT_BYTES MOST_SAME
 EQUAL NOT_EQUAL AT_MOST AT_LEAST IN_SET IN_RANGES NUMBER USABLE ADDRESS FIELD
 REFERRED ROOTED SIZED BEGINS_TEXT ONLY_ZEROS STRING VECTOR TREE BUCKETS CHAIN LIST DEQUE BUFFERS HASHES
-NUMBERS POINTERS COPIES DYNS SHARED_DYNS VECS BTREES COUNTED ROWS_BEYOND
+NUMBERS POINTERS COPIES DYNS SHARED_DYNS VECS BTREES COUNTED MEMBERS ROOTED_MEMBERS ROWS_BEYOND MEMBER_SHAPE MEMBER_SLOT
 CPLUSPLUS RUST UNKNOWN KNOWN BY_CONTENT COUNTS STRONG BY_BEGIN CAPACITY_POINTER_LENGTH POINTER_CAPACITY_LENGTH VEC_ORDERS
 Condition RowNumbers
 """
@@ -108,15 +108,18 @@ class NumberSet(NamedTuple):
 
 
 REFERRED, ROOTED, SIZED, BEGINS_TEXT, ONLY_ZEROS, STRING, VECTOR, TREE, BUCKETS, CHAIN, LIST, DEQUE, BUFFERS, HASHES = range(14)
-NUMBERS, POINTERS, COPIES, DYNS, SHARED_DYNS, VECS, BTREES, COUNTED, ROWS_BEYOND = range(14, 23)
+NUMBERS, POINTERS, COPIES, DYNS, SHARED_DYNS, VECS, BTREES, COUNTED, MEMBERS, ROOTED_MEMBERS, ROWS_BEYOND = range(14, 25)
 """Rows beyond those that were asked. By content: BEGINS_TEXT, a string of 8 characters or more begins the block; ONLY_ZEROS, all bytes
 are 0 (without refer() of blocks of up to 512 bytes); NUMBERS, nine words of ten are of type double. Of refer(): STRING and VECTOR, to which
 three words side by side point as they do in C++; TREE, of std::map and std::set; BUCKETS and CHAIN, of a std::unordered_map or set, its
 table and its nodes; LIST, of std::list; DEQUE and BUFFERS, of a std::deque; HASHES, a table of Rust's; POINTERS, half of the words lead to
 blocks; COPIES, other blocks have the same content; DYNS and SHARED_DYNS, to which trait objects lead; VECS, to which three words of a Vec
-do; BTREES, nodes of a BTreeMap; COUNTED, an Rc or Arc. Keys: of REFERRED (label of the referrer << 32) + place of the pointer in words; of
+do; BTREES, nodes of a BTreeMap; COUNTED, an Rc or Arc; MEMBERS and ROOTED_MEMBERS, elements of a container that a block or a root holds. Keys: of REFERRED (label of the referrer << 32) + place of the pointer in words; of
 ROOTED (number of the root << 32) + place; of SIZED usable bytes; of COPIES (number of the first block that has it << 1) + 1 if it is text;
-of DYNS and SHARED_DYNS the vtable; of VECS the order of the three words."""
+of DYNS and SHARED_DYNS the vtable; of VECS the order of the three words; of MEMBERS and ROOTED_MEMBERS those of REFERRED and ROOTED, the
+place as MEMBER_SLOT and MEMBER_SHAPE have it; no label: what holds them has none."""
+MEMBER_SHAPE, MEMBER_SLOT = 28, 0x0FFFFFFF
+"""The shape's first bit; and the place, less of ELEMENT."""
 ELEMENT = 0xFFFFFFFE
 """In the place of a place: the referrer is larger than MOST_OBJECT_BYTES, an array of some sort."""
 MOST_OBJECT_BYTES = 1024
@@ -225,13 +228,14 @@ class Signer:
         self.library.heapx_signer_vtables(self.handle, at(out), count)
         return list(out)
 
-    def refer(self, graph: Any, known: Sequence[int], asked: Referring) -> None:
+    def refer(self, graph: Any, known: Sequence[int], asked: Referring, linked: Any = None) -> None:
         """Gives every block a label: what no row knows by the container that points to it, by who alone points to it, else by its size.
-        `graph`: the Graph that was signed, with slots; `known`: by label UNKNOWN, KNOWN, or BY_CONTENT."""
+        `graph`: the Graph that was signed, with slots; `known`: by label UNKNOWN, KNOWN, or BY_CONTENT; `linked`: its Containers: their elements
+        have names by these."""
         library, kept = self.library, array("B", known)
         layouts = array("Q", [number for one in asked.layouts for number in one])
         numbers = (asked.most_depth, asked.roots_from, int(asked.has_classes), asked.tree_label, asked.containers)
-        places = (at(layouts), len(asked.layouts), asked.least_same_bytes)
+        places = (at(layouts), len(asked.layouts), asked.least_same_bytes, linked.handle if linked is not None else None)
         job = library.heapx_referrals_new(graph.handle, self.handle, at(kept), len(kept), *numbers, *places)
         if not job:
             raise MemoryError()
