@@ -12,6 +12,7 @@
 #define STRAND 16u                      /* blocks in a row */
 #define LEAST_MUTUAL 32u                /* edges between blocks of several sizes, of which four in five lead back */
 #define USERS_OF_USERS 4u
+#define NEAR 8u                         /* members from here: what they need is asked of memory now */
 #define ANY_SIZE (UINT64_C(1) << 63)
 #define INTO (UINT64_C(1) << 62)         /* edges by a field to blocks of this size, of any size, that go on */
 #define OF_KIND 0xffffu                 /* in place of a slot: all edges between blocks of this size */
@@ -81,6 +82,20 @@ static const struct field_sum *sum_of(const struct finder *finder, uint64_t key)
     return number ? &finder->sums[*number - 1] : NULL;
 }
 
+/* What edges that come later lead to, and on to. */
+static inline void fetch_on(const struct finder *finder, uint64_t edge)
+{
+    const struct graph *graph = finder->graph;
+    if (edge + 3 * AHEAD >= graph->edges)
+        return;
+    fetch_block(graph, EDGE_ID(graph->to[edge + 3 * AHEAD]));
+    const uint32_t on = graph->offsets[EDGE_ID(graph->to[edge + 2 * AHEAD])];
+    __builtin_prefetch(&graph->to[on]);
+    __builtin_prefetch(&graph->slots[on]);
+    __builtin_prefetch(&finder->inside[on]);
+    fetch_block(graph, EDGE_ID(graph->to[graph->offsets[EDGE_ID(graph->to[edge + AHEAD])]]));
+}
+
 /* By the same word as the edge, from its target. */
 static uint32_t edge_on(const struct finder *finder, uint32_t edge)
 {
@@ -137,10 +152,7 @@ static int count_edges(struct finder *finder)
         if (size > MOST_LINK_SIZE)
             continue;
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-            if (edge + 2 * AHEAD < graph->edges) {
-                __builtin_prefetch(&graph->offsets[EDGE_ID(graph->to[edge + 2 * AHEAD])]);
-                __builtin_prefetch(&graph->to[graph->offsets[EDGE_ID(graph->to[edge + AHEAD])]]);
-            }
+            fetch_on(finder, edge);
             if (may_link(finder, node, edge) && !count_edge(finder, node, size, edge))
                 return 0;
         }
@@ -162,6 +174,18 @@ static void join(uint32_t *above, uint32_t one, uint32_t other)
     one = top_of(above, one);
     other = top_of(above, other);
     above[one > other ? one : other] = one > other ? other : one;   /* the same for every order of edges */
+}
+
+static inline void fetch_joined(const struct finder *finder, uint64_t edge)
+{
+    const struct graph *graph = finder->graph;
+    if (edge + 2 * AHEAD >= graph->edges)
+        return;
+    const uint32_t later = EDGE_ID(graph->to[edge + 2 * AHEAD]), soon = EDGE_ID(graph->to[edge + AHEAD]);
+    __builtin_prefetch(&graph->index.sizes[later]);
+    __builtin_prefetch(&finder->above[later < graph->index.blocks ? later : 0]);
+    if (soon < graph->index.blocks)
+        __builtin_prefetch(&finder->above[finder->above[soon]]);
 }
 
 /* The edge stands in a row of STRAND blocks by its word: all edges of the row that are looked at are marked. */
@@ -212,9 +236,11 @@ static void join_links(struct finder *finder)
         finder->above[node] = node;
     for (uint32_t node = 0; node < graph->index.blocks; node++) {
         const uint64_t size = index_size(&graph->index, node);
-        for (uint32_t edge = size > MOST_LINK_SIZE ? UINT32_MAX : graph->offsets[node]; edge < graph->offsets[node + 1]; edge++)
+        for (uint32_t edge = size > MOST_LINK_SIZE ? UINT32_MAX : graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            fetch_joined(finder, edge);
             if (may_link(finder, node, edge) && is_link(finder, size, edge))
                 join(finder->above, node, EDGE_ID(graph->to[edge]));
+        }
     }
 }
 
@@ -271,12 +297,73 @@ static struct link_field *field_of(const struct finder *finder, struct cluster *
     return field;
 }
 
-static void count_fields(const struct finder *finder, struct linked *linked, struct cluster *group)
+static int is_kept(const struct cluster *group, struct link_field *field)
+{
+    const uint32_t least = group->members / 4 < LEAST_GOING_ON ? group->members / 4 : LEAST_GOING_ON;
+    field->is_injective = 10 * (uint64_t) field->targets >= 7 * (uint64_t) field->edges;
+    const int is_mutual = 5 * (uint64_t) field->mutual >= 4 * (uint64_t) field->edges
+                          || (field->edges >= LEAST_MUTUAL && 10 * (uint64_t) field->mutual >= 3 * (uint64_t) field->edges);
+    return field->going_on >= (least ? least : 1) && field->going_on * (uint64_t) LEAST_SHARE >= field->edges
+           && (field->is_injective || is_mutual);
+}
+
+/* Leaves out fields that make no links; their bits, too. `before`: those of the group when it was larger, whose room is used again. */
+static void keep_fields(struct linked *linked, struct cluster *group, struct link_field *before, uint16_t before_count)
+{
+    uint16_t places[MOST_LINK_FIELDS], count = 0;
+    struct link_field kept_fields[MOST_LINK_FIELDS];
+    for (unsigned i = 0; i < group->field_count; i++) {
+        places[i] = MOST_LINK_FIELDS;
+        if (is_kept(group, &group->fields[i])) {
+            kept_fields[count] = group->fields[i];
+            places[i] = count++;
+        }
+    }
+    for (uint32_t i = 0; i < group->members; i++) {
+        uint16_t *hit = &linked->hit[linked->order[group->first + i]], kept = 0;
+        for (unsigned one = 0; one < group->field_count; one++)
+            if (*hit >> one & 1 && places[one] < MOST_LINK_FIELDS)
+                kept |= (uint16_t) (1u << places[one]);
+        *hit = kept;
+    }
+    if (count > before_count && linked->field_count + count <= linked->field_room / sizeof *before) {
+        before = &linked->fields[linked->field_count];
+        linked->field_count += count;
+        before_count = count;
+    }
+    group->fields = before;
+    group->field_count = count < before_count ? count : before_count;
+    memcpy(before, kept_fields, group->field_count * sizeof *before);
+}
+
+/* What members that come later lead to, of this group or the next. */
+static inline void fetch_members(const struct graph *graph, const struct linked *linked, uint64_t place)
+{
+    const uint32_t *node = &linked->order[place];
+    if (place + 3 * NEAR >= linked->blocks)
+        return;
+    fetch_block(graph, node[3 * NEAR]);
+    __builtin_prefetch(&graph->to[graph->offsets[node[2 * NEAR]]]);
+    for (uint32_t edge = graph->offsets[node[NEAR]], end = graph->offsets[node[NEAR] + 1]; edge < end; edge++) {
+        const uint32_t target = EDGE_ID(graph->to[edge]);
+        fetch_block(graph, target);
+        __builtin_prefetch(&linked->of[target < linked->blocks ? target : 0]);
+        __builtin_prefetch(&linked->hit[target < linked->blocks ? target : 0]);
+    }
+}
+
+/* Counts its fields, and keeps those that make links. */
+static void find_fields(const struct finder *finder, struct linked *linked, struct cluster *group)
 {
     const struct graph *graph = finder->graph;
     const uint32_t number = linked->of[linked->order[group->first]];
+    struct link_field fields[MOST_LINK_FIELDS], *before = group->fields;
+    const uint16_t before_count = group->field_count;
+    group->fields = fields;
+    group->field_count = 0;
     for (uint32_t i = 0; i < group->members; i++) {
         const uint32_t node = linked->order[group->first + i];
+        fetch_members(graph, linked, (uint64_t) group->first + i);
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t target = EDGE_ID(graph->to[edge]);
             struct link_field *field;
@@ -290,46 +377,15 @@ static void count_fields(const struct finder *finder, struct linked *linked, str
             linked->hit[target] |= bit;
         }
     }
-}
-
-static int is_kept(const struct cluster *group, struct link_field *field)
-{
-    const uint32_t least = group->members / 4 < LEAST_GOING_ON ? group->members / 4 : LEAST_GOING_ON;
-    field->is_injective = 10 * (uint64_t) field->targets >= 7 * (uint64_t) field->edges;
-    const int is_mutual = 5 * (uint64_t) field->mutual >= 4 * (uint64_t) field->edges
-                          || (field->edges >= LEAST_MUTUAL && 10 * (uint64_t) field->mutual >= 3 * (uint64_t) field->edges);
-    return field->going_on >= (least ? least : 1) && field->going_on * (uint64_t) LEAST_SHARE >= field->edges
-           && (field->is_injective || is_mutual);
-}
-
-/* Leaves out fields that make no links; their bits, too. */
-static void keep_fields(struct linked *linked, struct cluster *group)
-{
-    uint16_t places[MOST_LINK_FIELDS], count = 0;
-    for (unsigned i = 0; i < group->field_count; i++) {
-        places[i] = MOST_LINK_FIELDS;
-        if (is_kept(group, &group->fields[i])) {
-            group->fields[count] = group->fields[i];
-            places[i] = count++;
-        }
-    }
-    for (uint32_t i = 0; i < group->members; i++) {
-        uint16_t *hit = &linked->hit[linked->order[group->first + i]], kept = 0;
-        for (unsigned one = 0; one < group->field_count; one++)
-            if (*hit >> one & 1 && places[one] < MOST_LINK_FIELDS)
-                kept |= (uint16_t) (1u << places[one]);
-        *hit = kept;
-    }
-    group->field_count = count;
+    keep_fields(linked, group, before, before_count);
 }
 
 static void settle_groups(const struct finder *finder, struct linked *linked)
 {
     memset(linked->hit, 0, (size_t) linked->blocks * sizeof *linked->hit);
-    for (uint32_t i = 0; i < linked->count; i++) {
-        count_fields(finder, linked, &linked->groups[i]);
-        keep_fields(linked, &linked->groups[i]);
-    }
+    linked->field_count = 0;
+    for (uint32_t i = 0; i < linked->count; i++)
+        find_fields(finder, linked, &linked->groups[i]);
 }
 
 /* Joins again, by the fields that each group has kept, now with blocks from where none leads on: leaves, and ends of chains. */
@@ -341,6 +397,7 @@ static void join_kept(struct finder *finder, const struct linked *linked)
     for (uint32_t node = 0; node < linked->blocks; node++) {
         const struct cluster *group = linked->of[node] ? &linked->groups[linked->of[node] - 1] : NULL;
         for (uint32_t edge = group && group->field_count ? graph->offsets[node] : UINT32_MAX; edge < graph->offsets[node + 1]; edge++) {
+            fetch_joined(finder, edge);
             const uint32_t target = EDGE_ID(graph->to[edge]);
             const uint64_t there = may_link(finder, node, edge) ? index_size(&graph->index, target) : 0;
             if (!there || (group->element_bytes && there != group->element_bytes) || field_in(graph, finder->inside, group, edge) < 0)
@@ -390,11 +447,10 @@ static void settle_again(const struct finder *finder, struct linked *linked, str
 {
     for (uint32_t i = 0; i < group->members; i++)
         linked->hit[linked->order[group->first + i]] = 0;
-    group->field_count = 0;
-    if (!group->members)
-        return;
-    count_fields(finder, linked, group);
-    keep_fields(linked, group);
+    if (group->members)
+        find_fields(finder, linked, group);
+    else
+        group->field_count = 0;
 }
 
 /* The size that nine of ten have; 0: there is none. */
@@ -487,14 +543,16 @@ int linked_find(const struct graph *graph, const uint16_t *inside, struct linked
     const size_t bits = (size_t) graph->edges / 8 + 1, blocks = (size_t) graph->index.blocks;
     memset(linked, 0, sizeof *linked);
     linked->blocks = graph->index.blocks;
-    finder.goes_on = lazy_alloc(bits);
-    finder.in_strand = lazy_alloc(bits);
-    finder.above = lazy_alloc(blocks * 4 + 8);
-    linked->of = lazy_alloc(blocks * 4 + 8);
-    linked->order = lazy_alloc(blocks * 4 + 8);
-    linked->hit = lazy_alloc(blocks * 2 + 8);
+    finder.goes_on = dense_alloc(bits);
+    finder.in_strand = dense_alloc(bits);
+    finder.above = dense_alloc(blocks * 4 + 8);
+    linked->of = dense_alloc(blocks * 4 + 8);
+    linked->order = dense_alloc(blocks * 4 + 8);
+    linked->hit = dense_alloc(blocks * 2 + 8);
+    linked->field_room = (2 * graph->edges + MOST_LINK_FIELDS) * sizeof *linked->fields;
+    linked->fields = lazy_alloc(linked->field_room);
     int done = tally_open(&finder.numbers, 1024) && finder.goes_on && finder.in_strand && finder.above && linked->of && linked->order
-               && linked->hit;
+               && linked->hit && linked->fields;
     done = done && find_groups(&finder, linked);
     tally_close(&finder.numbers);
     free(finder.sums);
@@ -511,4 +569,5 @@ void linked_close(struct linked *linked)
     lazy_free(linked->of, blocks * 4 + 8);
     lazy_free(linked->order, blocks * 4 + 8);
     lazy_free(linked->hit, blocks * 2 + 8);
+    lazy_free(linked->fields, linked->field_room);
 }

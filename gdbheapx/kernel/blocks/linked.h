@@ -17,7 +17,7 @@ struct cluster {
         uint16_t slot, inside;
         uint32_t edges, going_on, mutual, targets;
         uint8_t is_injective;
-    } fields[MOST_LINK_FIELDS];
+    } *fields;
 };
 
 struct linked {
@@ -26,6 +26,9 @@ struct linked {
     uint32_t *of;                       /* by block its group's number + 1; 0: none */
     uint32_t *order;                    /* blocks by group */
     uint16_t *hit;                      /* by block the fields of its group that lead to it, one bit each */
+    struct link_field *fields;          /* of all groups: each has an edge at least */
+    uint64_t field_count;
+    size_t field_room;                  /* bytes */
     uint64_t blocks;
 };
 
@@ -45,6 +48,13 @@ static inline uint32_t edge_by_field(const struct graph *graph, const uint16_t *
         if (slot_of(graph, low) == slot && inside[low] == place)
             return low;
     return UINT32_MAX;
+}
+
+/* A block that is looked at soon: where its edges are, and its size. */
+static inline void fetch_block(const struct graph *graph, uint32_t node)
+{
+    __builtin_prefetch(&graph->offsets[node]);
+    __builtin_prefetch(&graph->index.sizes[node]);
 }
 
 /* The field of the group that the edge is; -1: none. */
