@@ -18,6 +18,7 @@ from typing import Any, Callable, Coroutine, List
 import pytest
 
 from gdbheapx import invocation
+from gdbheapx.analysis.reachability.owners import ELEMENTS
 from gdbheapx.errors import HeapxError
 from tests.support import hostile
 from tests.support.processes import Process, Stage
@@ -87,11 +88,27 @@ def test_from_the_largest_owner_to_what_it_owns(snapshots: List[str]) -> None:
         assert told == [(row["owner"], row["retained_bytes"]) for row in rows]
         kinds = [isinstance(node.data, Class) for node in shown[0].children]
         assert kinds[0] and kinds == sorted(kinds, reverse=True), "classes stand first"
-        owned = [node.data.owned for node in shown[0].children if not isinstance(node.data, Class)]
+        owned = [node.data.owned for node in shown[0].children if node.data is not None and not isinstance(node.data, Class)]
         below = [(one.owner, one.retained_bytes) for one in owned[:5]]
         assert below == [(row["owner"], row["retained_bytes"]) for row in rows[0]["children"]] and below
 
     driven(snapshots[1], drive)
+
+
+def test_elements_that_are_alike_are_one_row(stage: Stage, core: str, tmp_path: Path) -> None:
+    """Below a variable stands what `owners --depth` shows of its container; the row leads to the first element."""
+    path = str(tmp_path / "ten.snap")
+    assert heapx(stage.start("ten_containers", "2000", "0").target(core), "snapshot", path).code in (0, 4)
+    rows = heapx(["--snapshot", path], "owners", "--depth", "2", "--limit", "200", "--json").data["owners"]
+    with exploring.opened(path, ASKED) as heap:
+        view = exploring.loaded(heap)
+        for node, row in zip(view.tops(), rows):
+            below, more_bytes = view.below(node.number)
+            told = [(one.owned.owner, one.owned.retained_bytes) for one in below]
+            assert told == [(child["owner"], child["retained_bytes"]) for child in row["children"]] and not more_bytes, row["owner"]
+            assert not any(one.can_open for one in below if one.owned.kind == ELEMENTS)
+        alike = [one.owned for one in view.below(view.tops()[0].number)[0] if one.owned.kind == ELEMENTS]
+        assert alike and alike[0].address is not None and view.block(alike[0].address)[0].startswith("%s: offset 0 in " % alike[0].address)
 
 
 def test_from_a_class_to_its_owners_to_a_block_to_its_paths(snapshots: List[str]) -> None:

@@ -285,12 +285,16 @@ class Tallied:
         return round(100.0 * retained / self.used.bytes, 1) if self.used.bytes else 0.0
 
     def children(self, node: int, depth: int, limit: int) -> List[Owned]:
-        """What it owns, `depth` levels down. Elements of a container that are alike are one row."""
-        container = self.contained.of(node)
-        rows, nodes = ([], self.below(node, limit)) if container is None else self.contained.below(container, limit)
+        """What it owns, `depth` levels down."""
+        rows, nodes = self.parts_of(node, limit)
         return rows + [
             self.owned(child)._replace(children=self.children(child, depth - 1, limit) if depth > 1 else ()) for child in nodes
         ]
+
+    def parts_of(self, node: int, limit: int) -> Tuple[List[Owned], List[int]]:
+        """What it owns directly: elements of a container that are alike as one row, then what is told by itself, most first."""
+        container = self.contained.of(node)
+        return ([], self.below(node, limit)) if container is None else self.contained.below(container, limit)
 
     def below(self, node: int, limit: int) -> List[int]:
         """What it owns directly, most first. What the program has no name of its own for, such as the keys of a dict, is passed."""

@@ -9,6 +9,7 @@ from gdbheapx.analysis.reachability import dominance, memory_budget, owners, ref
 from gdbheapx.analysis.reachability.names import Names
 from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError
+from gdbheapx.kernel.blocks.graph import NO_NODE
 from gdbheapx.model import Address
 from gdbheapx.problems import NOT_IN_SNAPSHOT
 from gdbheapx.report import reach_text
@@ -135,9 +136,9 @@ class View:
 
     def below(self, number: int) -> Tuple[List[Node], int]:
         """What this node owns, most first; bytes of what comes after these, 0 where there is no more."""
-        found = self.tallied.below(number, MOST_ROWS + 1)
-        nodes = self._nodes([(node, None) for node in found[:MOST_ROWS]])
-        if len(found) <= MOST_ROWS:
+        alike, found = self.tallied.parts_of(number, MOST_ROWS + 1)
+        nodes = [Node(NO_NODE, row, False, True) for row in alike] + self._nodes([(node, None) for node in found[:MOST_ROWS]])
+        if alike or len(found) <= MOST_ROWS:
             return nodes, 0
         kept = self.tallied.tree.retained_bytes
         return nodes, kept[number] - self._own_bytes(number) - sum(kept[node] for node in found[:MOST_ROWS])
