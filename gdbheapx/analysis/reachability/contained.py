@@ -93,9 +93,9 @@ class Contained:
         holders = self._holders(one, MOST_UP)
         return Told(linked, one.sure, users, holders if holders[1:] else ())
 
-    def name(self, one: Container, up: int = MOST_UP) -> str:
-        """`g_queue in app`, `shop._pub -> +0x60`, `g_lru in app and g_index in app`."""
-        holders = self._holders(one, up)
+    def name(self, one: Container, up: int = MOST_UP, is_short: bool = False) -> str:
+        """`g_queue in app`, `shop._pub -> +0x60`, `g_lru in app and g_index in app`; `is_short`: without the modules."""
+        holders = [without_module(holder) if is_short else holder for holder in self._holders(one, up)]
         return "%s and %s" % (", ".join(holders[:-1]), holders[-1]) if holders[1:] else "".join(holders) or "a list without a holder"
 
     def rows(self, most: int) -> List[ContainerRow]:
@@ -156,7 +156,7 @@ class Contained:
         if number not in self._places:
             self._places[number] = {at: place for place, at in enumerate(self._graph.members(self._tree, number, 0, MOST_ORDERED))}
         place = self._places[number].get(node)
-        return None if place is None or self._holders(one, up)[1:] else "%s[%d]" % (without_module(self.name(one, up)), place)
+        return None if place is None or self._holders(one, up)[1:] else "%s[%d]" % (self.name(one, up, True), place)
 
     def member(self, node: int) -> Optional[Member]:
         """What the block is an element of, if a word is known that holds that."""
@@ -165,7 +165,7 @@ class Contained:
             return None
         if number not in self._entries:
             one = self._tree.containers[number]
-            self._entries[number] = one.entries, "%s %s" % (SHAPES.get(one.shape, one.shape), without_module(self.name(one)))
+            self._entries[number] = one.entries, "%s %s" % (SHAPES.get(one.shape, one.shape), self.name(one, is_short=True))
         entries, name = self._entries[number]
         return Member(number, entries, name) if entries else None
 

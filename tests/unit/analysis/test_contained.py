@@ -163,6 +163,8 @@ def test_suspects_are_containers() -> None:
     assert found.owners[0].kind == SHARED and list(found.owners[0].holders) == ["g_queue in app", "g_work in app"]
     assert reach_text.suspicion(found.suspects[0]) == "Suspect: g_queue in app and g_work in app hold the same list of 20 elements of 100 bytes: 6.8 KiB (95 %), neither alone; largest parts: block 0x4000 (100 bytes) (69 %)"
     assert ownership.find_named(made, "g_queue in app and g_work in app") == FIRST
+    member = made.contained.member(3)
+    assert member is not None and member.name == "list g_queue and g_work"
     assert found.owners[0].children[1].owner == "block 0x4000 (100 bytes)", "it is not one holder's element more than the other's"
 
 
@@ -173,6 +175,10 @@ def test_a_container_that_a_block_holds() -> None:
     made = tallied({**dict.fromkeys(range(8), FIRST), FIRST: 8, 8: QUEUE, 39: QUEUE}, sizes, [one], {0: list(range(8))})
     found = ownership.find(made, 3, 20)
     assert found.owners[0].container is None and found.owners[0].children[0].owner == "block 0x9000 (80 bytes)"
+    point = found.suspects[0].accumulation
+    for name, said in (("g_queue+0x10 -> +0x60", "g_queue+0x10 -> +0x60"), ("block 0x9000 (80 bytes) -> +0x60", "g_queue in app")):
+        suspect = found.suspects[0]._replace(retained_bytes=805, accumulation=point._replace(name=name))
+        assert reach_text.called(suspect) == said + ", list of 8 elements of 100 bytes", "a way that begins anywhere does not tell whose it is"
     inner = found.owners[0].children[0].children[0]
     assert (inner.owner, inner.kind) == ("g_queue+0x10 -> +0x60", CONTAINER) and inner.address == 0x1000
     assert reach_text.suspicion(found.suspects[0]).startswith("Suspect: g_queue in app keeps 900 bytes (100 %); most of it is g_queue+0x10 -> +0x60, list of 8 elements")
