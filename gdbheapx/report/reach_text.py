@@ -30,7 +30,7 @@ WORDS = {
     "masked": " (with other bits set: weak)",
     "unaligned": " (at an odd address: weak)",
     "mangled": " (mangled by the C library: weak)",
-    "not-owning": " (does not keep it alive: a link of the runtime or of a container, or a stale word)",
+    "not-owning": " (does not keep it alive: a link of the runtime, or a stale word)",
     "mapping": "",
     "end": " (perhaps the end of the block before: weak)",
 }

@@ -122,8 +122,8 @@ MASKED, UNALIGNED, MANGLED = 7, 8, 9
 """Only a second look has found a pointer: with its upper bits masked or packed, not aligned, or mangled with the guard of the thread's
 control block."""
 UNOWNING = 10
-"""Of a pointer alone: it stands behind a string's length, a vector's end, or in an inline buffer that is not used, or it leads to a node
-of a container and does not come from it; and a better one leads where it does."""
+"""Of a pointer alone: it stands behind a string's length, a vector's end, or in an inline buffer that is not used; and a better one leads
+where it does."""
 LEAKED = 15
 """Nothing leads there."""
 

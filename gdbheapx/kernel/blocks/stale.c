@@ -1,4 +1,4 @@
-/* What may be a string, a vector or a container, as it is noted while memory is read: see stale.h. */
+/* What may be a string or a vector, as it is noted while memory is read: see stale.h. */
 #include "stale.h"
 
 #include "../common/heapx.h"
@@ -36,16 +36,6 @@ void stale_word(struct stale *stale, uint64_t address, uint64_t room, uint64_t n
     stale->words[stale->word_count++] = (struct stale_word) {address, (uint32_t) room, (uint32_t) node, (uint32_t) slot};
 }
 
-void stale_container(struct stale *stale, const struct stale_container *container)
-{
-    if (stale->container_count == stale->container_room
-        && !grow((void **) &stale->containers, &stale->container_room, sizeof *stale->containers)) {
-        stale->is_lost = 1;
-        return;
-    }
-    stale->containers[stale->container_count++] = *container;
-}
-
 void stale_table(struct stale *stale, uint64_t control, uint64_t mask, uint64_t node)
 {
     if (stale->table_count == stale->table_room && !grow((void **) &stale->tables, &stale->table_room, sizeof *stale->tables)) {
@@ -68,7 +58,6 @@ void stale_settle(struct stale *stale)
 {
     struct stale tails = {.tails = stale->tails, .tail_count = stale->tail_count, .tail_room = stale->tail_room};
     free(stale->tables);
-    free(stale->containers);
     free(stale->bodies);
     free(stale->words);
     *stale = tails;
@@ -87,11 +76,6 @@ void stale_join(struct stale *stale, const struct stale *part, uint64_t node)
         stale_body(stale, part->bodies[i].address, part->bodies[i].from, part->bodies[i].room, part->bodies[i].kind);
     for (uint64_t i = 0; i < part->word_count; i++)
         stale_word(stale, part->words[i].address, part->words[i].room, node + part->words[i].node, part->words[i].slot);
-    for (uint64_t i = 0; i < part->container_count; i++) {
-        struct stale_container container = part->containers[i];
-        container.node += (uint32_t) node;
-        stale_container(stale, &container);
-    }
     for (uint64_t i = 0; i < part->table_count; i++)
         stale_table(stale, part->tables[i].control, (UINT64_C(1) << part->tables[i].power) - 1, node + part->tables[i].node);
     for (uint64_t i = 0; i < part->tail_count; i++)

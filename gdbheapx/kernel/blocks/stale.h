@@ -1,10 +1,10 @@
 /* Words that own nothing: what stands behind a string's length or a vector's end was left there by who had the memory before, and so was
-   what stands in the inline buffer of a string that does not use it; and pointers to a node of a container that do not come from it.
+   what stands in the inline buffer of a string that does not use it.
 
-   While memory is read, what looks like a string, a vector or a container is noted. Once all blocks are known it tells which edges are
-   stale. Layouts: libstdc++ (basic_string.h, stl_vector.h, hashtable.h, stl_tree.h, stl_list.h); libc++ has the same vectors, hash tables
-   and lists. A list of CPython has its length before its pointer (Include/cpython/listobject.h), and so have objects, arrays and tables of
-   Ruby (include/ruby/internal/core/, include/ruby/st.h; of 3.1 internal/hash.h). */
+   While memory is read, what looks like a string or a vector is noted. Once all blocks are known it tells which edges are stale. Layouts:
+   libstdc++ (basic_string.h, stl_vector.h); libc++ has the same vectors. A list of CPython has its length before its pointer
+   (Include/cpython/listobject.h), and so have objects, arrays and tables of Ruby (include/ruby/internal/core/, include/ruby/st.h; of 3.1
+   internal/hash.h). */
 #ifndef HEAPX_STALE_H
 #define HEAPX_STALE_H
 
@@ -31,16 +31,6 @@ struct stale_word {
     uint32_t node, slot;
 };
 
-enum { CHAINED, TREED, RINGED };        /* std::unordered_map, std::map, std::list, and those alike */
-#define HEADER_WORDS 7u
-
-/* A container with so many nodes, from `first` on: its header begins in this word of the node. */
-struct stale_container {
-    uint64_t first, table;              /* table: of CHAINED its buckets, of RINGED the last node */
-    uint32_t count, buckets;
-    uint32_t node, slot, kind;
-};
-
 /* A table of Rust's HashMap (hashbrown), with 1 << power places: its control bytes stand behind its elements, and a word of the node leads
    there. */
 struct stale_table {
@@ -59,8 +49,6 @@ struct stale {
     uint64_t tail_count, tail_room;
     struct stale_table *tables;
     uint64_t table_count, table_room;
-    struct stale_container *containers;
-    uint64_t container_count, container_room;
     struct stale_body *bodies;
     uint64_t body_count, body_room;
     struct stale_word *words;
@@ -70,7 +58,6 @@ struct stale {
 
 void stale_body(struct stale *stale, uint64_t address, uint64_t from, uint64_t room, unsigned kind);
 void stale_word(struct stale *stale, uint64_t address, uint64_t room, uint64_t node, uint64_t slot);
-void stale_container(struct stale *stale, const struct stale_container *container);
 void stale_table(struct stale *stale, uint64_t control, uint64_t mask, uint64_t node);
 void stale_tail(struct stale *stale, uint64_t node, uint64_t slot, int32_t count);
 
@@ -88,29 +75,7 @@ static inline uint64_t plain_word(const uint8_t *at)
     return word;
 }
 
-#define LEAST_LOAD 0x3d4ccccdu          /* 0.05 and 100 as a float's bits: std::unordered_map::max_load_factor */
-#define MOST_LOAD 0x42c80000u
 #define LEAST_ADDRESS 65536u
-
-/* As stale_look; three words are at hand at least. */
-static inline void stale_look_container(struct stale *stale, const uint8_t *at, uint64_t before, uint64_t words, uint64_t node,
-                                        uint64_t slot, uint64_t value)
-{
-    const uint64_t second = plain_word(at + 8), third = plain_word(at + 16), fourth = words > 3 ? plain_word(at + 24) : 0;
-    struct stale_container found = {value, second, (uint32_t) third, 0, (uint32_t) node, (uint32_t) slot, RINGED};
-    if (third - 2 < UINT32_MAX - 2 && second >= LEAST_ADDRESS && second != value && !((second | value) & 7))
-        stale_container(stale, &found);                                 /* {first, last, number} */
-    if (third < LEAST_ADDRESS || fourth - 1 >= UINT32_MAX - 1)
-        return;
-    if (words > 4 && second - 1 < UINT32_MAX - 1 && (uint32_t) plain_word(at + 32) - LEAST_LOAD <= MOST_LOAD - LEAST_LOAD) {
-        found = (struct stale_container) {third, value, (uint32_t) fourth, (uint32_t) second, found.node, found.slot, CHAINED};
-        stale_container(stale, &found);                                 /* {table, its length, first, number, load factor} */
-    }
-    if (before && second >= LEAST_ADDRESS && !(uint32_t) plain_word(at - 8)) {
-        found = (struct stale_container) {value, 0, (uint32_t) fourth, 0, found.node, found.slot, TREED};
-        stale_container(stale, &found);                                 /* {colour, root, first, last, number}, from root on */
-    }
-}
 
 /* Places less one, how many elements more it may get, and how many it has: of 8 places 7 are used at most. */
 static inline int is_hash_table(uint64_t mask, uint64_t growth, uint64_t items)
@@ -198,7 +163,6 @@ static inline void stale_look(struct stale *stale, const uint8_t *at, uint64_t b
             stale_body(stale, value, second / 8, third + 1, CHARACTERS);        /* {block, length, capacity} */
         if (second >= value && second <= third && third - value - 1 < MOST_ROOM)
             stale_body(stale, value, (second - value + 7) / 8, third - value, WORDS);  /* {begin, end, end of the capacity} */
-        stale_look_container(stale, at, before, words, node, slot, value);      /* where addresses are low, it may be each of them */
     }
     if (before > 2 && words > 1) {
         const uint64_t counts = plain_word(at - 24), type = plain_word(at - 16), length = plain_word(at - 8), capacity = plain_word(at + 8);
