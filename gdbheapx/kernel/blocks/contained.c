@@ -76,47 +76,6 @@ uint64_t heapx_container_members(const struct containers *containers, uint32_t n
 #define MOST_ABOVE 64u
 #define MOST_STEPS 4096u
 
-/* Pointers to members from elsewhere, by container, in the order of their sources. 0: no memory. */
-static int list_users(const struct graph *graph, struct containers *found)
-{
-    uint32_t *from = calloc((size_t) found->count + 2, sizeof *from);
-    struct outer *users = NULL;
-    for (int is_counting = 1; from && is_counting >= 0; is_counting--) {
-        for (uint32_t node = 0; node < graph->nodes; node++)
-            for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-                const uint32_t target = EDGE_ID(graph->to[edge]), to = target < graph->index.blocks ? found->of[target] : 0;
-                if (!to || (node < graph->index.blocks && found->of[node] == to) || owns_nothing(graph, edge))
-                    continue;
-                if (is_counting)
-                    from[to + 1]++;
-                else
-                    users[from[to]++] = (struct outer) {node, edge};
-            }
-        if (!is_counting)
-            break;
-        for (uint32_t i = 1; i <= found->count + 1; i++)
-            from[i] += from[i - 1];
-        users = malloc(((size_t) from[found->count + 1] + 1) * sizeof *users);
-        if (!users)
-            break;
-    }
-    if (!users) {
-        free(from);
-        return 0;
-    }
-    found->users = users;
-    found->users_from = from;           /* those of number n are from from[n] to from[n + 1] */
-    return 1;
-}
-
-static int holds(const struct containers *found, const struct container *container, uint32_t node)
-{
-    for (uint32_t i = 0; i < container->entries; i++)
-        if (found->entry_edges[container->first_entry + i].node == node)
-            return 1;
-    return 0;
-}
-
 static int by_number(const void *one, const void *other)
 {
     const uint32_t a = *(const uint32_t *) one, b = *(const uint32_t *) other;
@@ -145,10 +104,9 @@ static uint32_t user_above(const uint32_t *owners, uint32_t container, const uin
 int64_t heapx_container_users(const struct graph *graph, struct containers *found, uint32_t number, uint32_t node, const uint32_t *owners,
                               uint64_t *out, uint64_t room, uint64_t *sums)
 {
-    const struct container *container = &found->all[number];
-    if (!found->users && !list_users(graph, found))
+    if (!found->users.all && !pointers_list(graph, found->of, found->count, 0, &found->users))
         return -1;
-    const struct outer *first = found->users + found->users_from[number], *end = found->users + found->users_from[number + 1];
+    const struct outer *first = found->users.all + found->users.from[number], *end = found->users.all + found->users.from[number + 1];
     uint32_t *whose = malloc(2 * ((size_t) (end - first) + 1) * sizeof *whose), *used = whose + (end - first);
     uint32_t above[MOST_ABOVE], count = 0, last = NO_NODE, user = NO_NODE;
     unsigned ups = 0;
@@ -159,7 +117,7 @@ int64_t heapx_container_users(const struct graph *graph, struct containers *foun
         above[ups++] = up;
     for (const struct outer *at = first; at < end; at++) {
         if (at->node != last)
-            user = holds(found, container, at->node) ? NO_NODE : user_above(owners, node, above, ups, at->node);
+            user = holds_container(found, number, at->node) ? NO_NODE : user_above(owners, node, above, ups, at->node);
         last = at->node;
         if (user != NO_NODE) {
             whose[count] = user;

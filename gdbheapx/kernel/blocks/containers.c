@@ -41,8 +41,7 @@ struct search {
     struct linked linked;
     uint32_t weak_from, locals_from;
     struct containers *found;
-    struct outer *outer;                /* by group */
-    uint32_t *outer_from;               /* by group; one more */
+    struct pointers outer;              /* to groups */
     uint32_t *label;                    /* by block: in the system at hand its first's place in sizes + 1 */
     uint32_t *sizes, *stack, *seen;     /* by place of a first; nodes */
     uint32_t scratch_room;
@@ -59,34 +58,40 @@ static uint32_t group_at(const struct search *search, uint32_t node)
     return node < search->graph->index.blocks ? search->linked.of[node] : 0;
 }
 
-/* Pointers from elsewhere to each group, by source: once they are counted, once listed. */
-static int list_outer(struct search *search)
+int pointers_list(const struct graph *graph, const uint32_t *of, uint32_t groups, int with_stale, struct pointers *pointers)
 {
-    const struct graph *graph = search->graph;
-    const uint32_t count = search->linked.count;
-    search->outer_from = lazy_alloc(((size_t) count + 2) * sizeof *search->outer_from);
-    for (int is_counting = 1; search->outer_from && is_counting >= 0; is_counting--) {
+    *pointers = (struct pointers) {NULL, lazy_alloc(((size_t) groups + 2) * sizeof *pointers->from), groups};
+    for (int is_counting = 1; pointers->from && is_counting >= 0; is_counting--) {
         for (uint32_t node = 0; node < graph->nodes; node++)
             for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
                 if (edge + AHEAD < graph->edges)
-                    __builtin_prefetch(&search->linked.of[EDGE_ID(graph->to[edge + AHEAD])]);
-                const uint32_t group = group_at(search, EDGE_ID(graph->to[edge]));
-                if (!group || group_at(search, node) == group || is_loose(graph, edge))
+                    __builtin_prefetch(&of[EDGE_ID(graph->to[edge + AHEAD])]);
+                const uint32_t target = EDGE_ID(graph->to[edge]), group = target < graph->index.blocks ? of[target] : 0;
+                if (!group || (node < graph->index.blocks && of[node] == group)
+                    || (with_stale ? is_loose(graph, edge) : owns_nothing(graph, edge)))
                     continue;
                 if (is_counting)
-                    search->outer_from[group + 1]++;
+                    pointers->from[group + 1]++;
                 else
-                    search->outer[search->outer_from[group]++] = (struct outer) {node, edge};
+                    pointers->all[pointers->from[group]++] = (struct outer) {node, edge};
             }
-        if (!is_counting)
-            break;
-        for (uint32_t i = 1; i <= count + 1; i++)
-            search->outer_from[i] += search->outer_from[i - 1];
-        search->outer = dense_alloc(((size_t) search->outer_from[count + 1] + 1) * sizeof *search->outer);
-        if (!search->outer)
+        for (uint32_t i = 1; is_counting && i <= groups + 1; i++)
+            pointers->from[i] += pointers->from[i - 1];
+        if (is_counting)
+            pointers->all = dense_alloc(((size_t) pointers->from[groups + 1] + 1) * sizeof *pointers->all);
+        if (!pointers->all)
             return 0;
     }
-    return search->outer_from != NULL;   /* outer_from[g] is now where group g's end: those of number g - 1 end there */
+    return pointers->from != NULL;
+}
+
+void pointers_close(struct pointers *pointers)
+{
+    if (pointers->all)
+        lazy_free(pointers->all, ((size_t) pointers->from[pointers->groups + 1] + 1) * sizeof *pointers->all);
+    if (pointers->from)
+        lazy_free(pointers->from, ((size_t) pointers->groups + 2) * sizeof *pointers->from);
+    memset(pointers, 0, sizeof *pointers);
 }
 
 /* ---- systems ---- */
@@ -253,15 +258,15 @@ static uint16_t object_tree(struct search *search, const struct cluster *group, 
 
 static uint32_t outer_begin(const struct search *search, uint32_t number)
 {
-    return search->outer_from[number - 1];
+    return search->outer.from[number - 1];
 }
 
 static int find_holders(struct search *search, uint32_t number, uint32_t *count)
 {
-    const uint32_t end = search->outer_from[number];
+    const uint32_t end = search->outer.from[number];
     *count = 0;
     for (uint32_t at = outer_begin(search, number); at < end; at++) {
-        const uint32_t node = search->outer[at].node;
+        const uint32_t node = search->outer.all[at].node;
         if (*count && search->holders[*count - 1].node == node) {
             search->holders[*count - 1].pointers++;
             continue;
@@ -292,7 +297,7 @@ static void reach_by(struct search *search, const struct cluster *group, unsigne
         struct holder *holder = &search->holders[i];
         uint32_t reached = 0, to_firsts = 0;
         for (uint32_t at = holder->first; at < holder->first + holder->pointers; at++) {
-            const uint32_t target = EDGE_ID(graph->to[search->outer[at].edge]);
+            const uint32_t target = EDGE_ID(graph->to[search->outer.all[at].edge]);
             if (search->linked.hit[target] & fields)
                 continue;
             const uint32_t label = search->label[target] - 1;
@@ -320,12 +325,12 @@ static int mark_requests(struct search *search, uint32_t count)
         for (uint32_t i = 0; i < count && done; i++) {
             struct holder *holder = &search->holders[i];
             for (uint32_t at = holder->first; at < holder->first + holder->pointers && holder->node < search->graph->index.blocks; at++) {
-                const uint64_t slot = slot_of(search->graph, search->outer[at].edge);
+                const uint64_t slot = slot_of(search->graph, search->outer.all[at].edge);
                 const uint64_t key = (index_size(&search->graph->index, holder->node) << 24 | slot) + 1;
                 uint32_t *times = is_counting ? tally_at(&places, key) : tally_find(&places, key);
                 done = times != NULL;
                 if (done && is_counting)
-                    *times += at == holder->first || slot_of(search->graph, search->outer[at - 1].edge) != slot;
+                    *times += at == holder->first || slot_of(search->graph, search->outer.all[at - 1].edge) != slot;
                 else if (done)
                     holder->is_request |= *times > 1;
             }
@@ -419,7 +424,7 @@ static uint32_t find_ring_owners(const struct search *search, const struct clust
     for (int is_dummy = 1; is_dummy >= 0 && !count; is_dummy--)
         for (uint32_t i = 0; i < holder_count; i++) {
             const struct holder *holder = &search->holders[i];
-            const uint32_t target = EDGE_ID(graph->to[search->outer[holder->first].edge]);
+            const uint32_t target = EDGE_ID(graph->to[search->outer.all[holder->first].edge]);
             const uint64_t here = graph->offsets[target + 1] - graph->offsets[target];
             if (holder->is_stack || (!is_dummy && holder->pointers > 1) || (is_dummy && 10 * here * group->members > 9 * edges - here))
                 continue;
@@ -494,7 +499,7 @@ static uint32_t entry_of(const struct search *search, const struct holder *holde
 {
     uint32_t first = UINT32_MAX;
     for (uint32_t at = holder->first; at < holder->first + holder->pointers; at++) {
-        const uint32_t target = EDGE_ID(search->graph->to[search->outer[at].edge]);
+        const uint32_t target = EDGE_ID(search->graph->to[search->outer.all[at].edge]);
         if (search->found->of[target] != search->found->count)
             continue;
         first = first == UINT32_MAX ? at : first;
@@ -533,7 +538,7 @@ static uint32_t follow_all(const struct search *search, const struct cluster *gr
                            uint32_t *out, uint32_t count)
 {
     for (uint32_t at = holder->first; at < holder->first + holder->pointers; at++)
-        count = follow(search, group, fields, EDGE_ID(search->graph->to[search->outer[at].edge]), out, count);
+        count = follow(search, group, fields, EDGE_ID(search->graph->to[search->outer.all[at].edge]), out, count);
     return count;
 }
 
@@ -601,7 +606,7 @@ static int make_whole(struct search *search, const struct cluster *group, const 
         if (!found->of[search->linked.order[group->first + i]])
             add_member(found, search->linked.order[group->first + i]);
     for (uint32_t i = 0; i < owner_count; i++)
-        if (!add_entry(found, container, search->outer[entry_of(search, &search->holders[owners[i]])]))
+        if (!add_entry(found, container, search->outer.all[entry_of(search, &search->holders[owners[i]])]))
             return 0;
     put_in_order(search, group, owners, owner_count);
     return 1;
@@ -631,7 +636,7 @@ static int make_parts(struct search *search, const struct cluster *group, const 
     for (uint32_t i = 0; i < holder_count; i++) {
         const struct holder *holder = &search->holders[i];
         for (uint32_t at = holder->first; at < holder->first + holder->pointers; at++) {
-            const uint32_t target = EDGE_ID(graph->to[search->outer[at].edge]);
+            const uint32_t target = EDGE_ID(graph->to[search->outer.all[at].edge]);
             if (search->linked.hit[target] & system->fields)
                 continue;
             uint32_t *best = &search->seen[search->label[target] - 1];
@@ -670,16 +675,11 @@ static int make_parts(struct search *search, const struct cluster *group, const 
             for (uint32_t at = search->sizes[first - 1]; at < end; at++)
                 add_member(found, met[at]);
         }
-        if (!add_entry(found, container, search->outer[entry_of(search, &search->holders[i])]))
+        if (!add_entry(found, container, search->outer.all[entry_of(search, &search->holders[i])]))
             return 0;
         put_in_order(search, group, &i, 1);
     }
     return 1;
-}
-
-static void set_bit(uint8_t *bits, uint64_t at)
-{
-    bits[at >> 3] |= (uint8_t) (1u << (at & 7));
 }
 
 /* Objects belong to what leads down to them: other pointers to them own nothing, if who owns the tree is known. A block that an object
@@ -702,7 +702,7 @@ static void mark_uses(struct search *search, const struct cluster *group, uint16
             if (group_at(search, target) != group_at(search, node))
                 search->label[target] = 1;
             else
-                set_bit(field >= 0 && down >> field & 1 ? search->found->is_down : search->found->is_use, edge);
+                set_edge(field >= 0 && down >> field & 1 ? search->found->is_down : search->found->is_use, edge);
         }
     }
     for (uint32_t i = 0, next = 0; i < holder_count && owner_count; i++) {
@@ -711,7 +711,7 @@ static void mark_uses(struct search *search, const struct cluster *group, uint16
         next += (uint32_t) is_owner;
         for (uint32_t at = holder->first; at < holder->first + holder->pointers; at++)
             if (is_owner || holder->node >= blocks || !search->label[holder->node])
-                set_bit(is_owner ? search->found->is_down : search->found->is_use, search->outer[at].edge);
+                set_edge(is_owner ? search->found->is_down : search->found->is_use, search->outer.all[at].edge);
     }
 }
 
@@ -742,9 +742,9 @@ static int is_large_enough(const struct cluster *group)
 static int is_apart(const struct search *search, uint32_t number)
 {
     const struct cluster *group = &search->linked.groups[number - 1];
-    for (uint32_t at = outer_begin(search, number); group->members < LEAST_MEMBERS && at < search->outer_from[number]; at++)
-        if (search->outer[at].node < search->graph->index.blocks
-            && field_in(search->graph, search->inside, group, search->outer[at].edge) >= 0)
+    for (uint32_t at = outer_begin(search, number); group->members < LEAST_MEMBERS && at < search->outer.from[number]; at++)
+        if (search->outer.all[at].node < search->graph->index.blocks
+            && field_in(search->graph, search->inside, group, search->outer.all[at].edge) >= 0)
             return 0;
     return 1;
 }
@@ -989,11 +989,8 @@ int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t 
     found->is_use = lazy_alloc((size_t) graph->edges / 8 + 1);
     search.label = lazy_alloc(blocks * 4 + 8);
     int done = found->of && found->order && found->is_down && found->is_use && search.label && linked_find(graph, inside, &search.linked);
-    done = done && list_outer(&search) && settle_groups(&search) && settle_tables(&search);
-    if (search.outer)
-        lazy_free(search.outer, ((size_t) search.outer_from[search.linked.count + 1] + 1) * sizeof *search.outer);
-    if (search.outer_from)
-        lazy_free(search.outer_from, ((size_t) search.linked.count + 2) * sizeof *search.outer_from);
+    done = done && pointers_list(graph, search.linked.of, search.linked.count, 1, &search.outer) && settle_groups(&search) && settle_tables(&search);
+    pointers_close(&search.outer);
     lazy_free(search.label, blocks * 4 + 8);
     free(search.sizes);
     free(search.stack);
@@ -1008,8 +1005,7 @@ void containers_close(struct containers *containers)
     const size_t blocks = (size_t) containers->blocks;
     free(containers->all);
     free(containers->entry_edges);
-    free(containers->users);
-    free(containers->users_from);
+    pointers_close(&containers->users);
     if (containers->of)
         lazy_free(containers->of, blocks * 4 + 8);
     if (containers->order)

@@ -5,6 +5,8 @@
 #include "graph.h"
 
 enum container_shape { SHAPE_LIST, SHAPE_TREE, SHAPE_HASH_TABLE, SHAPE_SKIP_LIST, SHAPE_ARRAY, SHAPE_LRU };
+#define MOST_HOLDERS 8u                 /* of a container, that are looked at */
+
 enum container_sure { SURE_CERTAIN, SURE_LIKELY, SURE_GUESS, SURE_SHARED };
 
 struct container {
@@ -19,6 +21,13 @@ struct outer {
     uint32_t node, edge;
 };
 
+/* Pointers to members of groups from elsewhere, by group in the order of their sources: those of number n, from 1 on, from from[n - 1] to
+   from[n]. */
+struct pointers {
+    struct outer *all;
+    uint32_t *from, groups;
+};
+
 struct containers {
     struct container *all;
     uint32_t count, room;
@@ -28,11 +37,25 @@ struct containers {
     struct outer *entry_edges;
     uint32_t entry_count, entry_room;
     uint8_t *is_down;                   /* one bit an edge: leads down in a tree of objects, or to its root: it owns */
-    struct outer *users;                /* pointers to members from elsewhere, by container; made when they are asked for */
-    uint32_t *users_from;               /* by container; one more */
+    struct pointers users;              /* made when they are asked for */
     uint8_t *is_use;                    /* the same: to an object of a tree, not from what it is part of */
     uint64_t blocks, edges;
 };
+
+/* `of`: by block its group's number; `with_stale`: also words that own nothing for another reason than that a runtime says so. 0: no
+   memory. */
+int pointers_list(const struct graph *graph, const uint32_t *of, uint32_t groups, int with_stale, struct pointers *pointers);
+void pointers_close(struct pointers *pointers);
+
+/* The node has an entry of the container. */
+static inline int holds_container(const struct containers *containers, uint32_t number, uint32_t node)
+{
+    const struct container *container = &containers->all[number];
+    for (uint32_t entry = 0; entry < container->entries && entry < MOST_HOLDERS; entry++)
+        if (containers->entry_edges[container->first_entry + entry].node == node)
+            return 1;
+    return 0;
+}
 
 /* Roots: variables from roots_from, thread-local ones from locals_from, stacks and registers from weak_from until weak_until; `inside`: by
    edge the offset in its target, in words. Without slots there are none. 0: no memory. */

@@ -135,6 +135,17 @@ static inline int has_bit(const uint64_t *bits, uint64_t at)
     return (int) (bits[at >> 6] >> (at & 63) & 1);
 }
 
+/* Of one bit an edge. */
+static inline int has_edge(const uint8_t *bits, uint64_t edge)
+{
+    return bits[edge >> 3] >> (edge & 7) & 1;
+}
+
+static inline void set_edge(uint8_t *bits, uint64_t edge)
+{
+    bits[edge >> 3] |= (uint8_t) (1u << (edge & 7));
+}
+
 /* The edge owns nothing, or it does: as its runtime tells. */
 static inline int is_loose(const struct graph *graph, uint64_t edge)
 {
@@ -160,7 +171,7 @@ static inline uint64_t node_bytes(const struct graph *graph, uint32_t node)
 
 static inline int is_unowning(const struct graph *graph, uint64_t edge)
 {
-    return graph->unowning && graph->unowning[edge >> 3] >> (edge & 7) & 1;
+    return graph->unowning && has_edge(graph->unowning, edge);
 }
 
 /* Its runtime says so, or its word is stale and no runtime knows better. */

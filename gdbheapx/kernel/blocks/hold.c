@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #define ROOTS 3u
-#define MOST_HOLDERS 8u               /* of a container, that are looked at */
 
 /* What is reached, level by level. */
 struct levels {
@@ -44,16 +43,6 @@ static void find_strengths(const struct graph *graph, struct hold *hold)
 
 /* ---- containers ---- */
 
-/* The node holds the container. */
-static int is_holder(const struct containers *containers, uint32_t number, uint32_t node)
-{
-    const struct container *container = &containers->all[number - 1];
-    for (uint32_t entry = 0; entry < container->entries && entry < MOST_HOLDERS; entry++)
-        if (containers->entry_edges[container->first_entry + entry].node == node)
-            return 1;
-    return 0;
-}
-
 static void strengthen(struct hold *hold, uint64_t edge)
 {
     for (unsigned one = 0; one < STRENGTHS; one++)
@@ -69,7 +58,7 @@ static void hold_containers(const struct graph *graph, struct hold *hold)
         const uint32_t from = container_of(graph, hold, node);
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t target = EDGE_ID(graph->to[edge]), to = container_of(graph, hold, target);
-            if (from && (from == to || is_holder(containers, from, target)))
+            if (from && (from == to || holds_container(containers, from - 1, target)))
                 weaken(hold, edge, STRENGTHS);
             else if (to || has_edge(containers->is_use, edge))
                 weaken(hold, edge, WEAK);
@@ -114,7 +103,7 @@ static int push_targets(const struct graph *graph, const struct hold *hold, stru
 }
 
 /* All members of containers of which one is newly reached. -1: no memory; else how many more are. */
-static int64_t push_members(const struct graph *graph, const struct hold *hold, struct levels *levels)
+static int64_t push_members(const struct hold *hold, struct levels *levels)
 {
     const struct containers *containers = hold->containers;
     int64_t more = 0;
@@ -130,7 +119,6 @@ static int64_t push_members(const struct graph *graph, const struct hold *hold, 
             if (!is_marked(&levels->spread, order[met]) && !(spread_push(&levels->spread, order[met]) && ++more))
                 return -1;
     }
-    (void) graph;
     return more;
 }
 
@@ -142,7 +130,7 @@ static int reach(const struct graph *graph, const struct hold *hold, struct leve
     while (more > 0) {
         if (spread_drain(graph, &levels->spread, RULES, NULL, NULL, 1e300))
             return 0;
-        more = push_members(graph, hold, levels);
+        more = push_members(hold, levels);
     }
     if (more)
         return 0;

@@ -43,16 +43,6 @@ static inline uint32_t edge_target(const struct graph *graph, const struct hold 
     return number ? graph->nodes + number - 1 : target;
 }
 
-static inline int has_edge(const uint8_t *bits, uint64_t edge)
-{
-    return bits[edge >> 3] >> (edge & 7) & 1;
-}
-
-static inline void set_edge(uint8_t *bits, uint64_t edge)
-{
-    bits[edge >> 3] |= (uint8_t) (1u << (edge & 7));
-}
-
 static inline void weaken(struct hold *hold, uint64_t edge, unsigned strength)
 {
     for (unsigned one = 0; one < strength; one++)

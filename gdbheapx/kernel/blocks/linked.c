@@ -31,16 +31,6 @@ struct finder {
     uint32_t *above;                    /* by block, for joining */
 };
 
-static int bit_of(const uint8_t *bits, uint64_t at)
-{
-    return bits[at >> 3] >> (at & 7) & 1;
-}
-
-static void bit_set(uint8_t *bits, uint64_t at)
-{
-    bits[at >> 3] |= (uint8_t) (1u << (at & 7));
-}
-
 /* It may be a link: from a block to another one, by no word that a runtime tells of. */
 static int may_link(const struct finder *finder, uint32_t node, uint32_t edge)
 {
@@ -126,7 +116,7 @@ static int count_edge(struct finder *finder, uint32_t node, uint64_t size, uint3
         return 0;
     sum->edges++;
     if (goes_on) {
-        bit_set(finder->goes_on, edge);
+        set_edge(finder->goes_on, edge);
         sum->going_on += there != size || index_size(&graph->index, third) == size;
     }
     if (there != size && goes_on)
@@ -192,12 +182,12 @@ static inline void fetch_joined(const struct finder *finder, uint64_t edge)
 static int is_strand(struct finder *finder, uint32_t edge)
 {
     uint32_t row[STRAND], count = 0;
-    for (uint32_t at = edge; count < STRAND && at != UINT32_MAX && !bit_of(finder->in_strand, at); count++) {
+    for (uint32_t at = edge; count < STRAND && at != UINT32_MAX && !has_edge(finder->in_strand, at); count++) {
         row[count] = at;
         at = edge_on(finder, at);
         if (at == edge)                 /* a short ring */
             return 0;
-        if (at != UINT32_MAX && bit_of(finder->in_strand, at)) {
+        if (at != UINT32_MAX && has_edge(finder->in_strand, at)) {
             count++;
             break;
         }
@@ -205,14 +195,14 @@ static int is_strand(struct finder *finder, uint32_t edge)
             return 0;
     }
     for (uint32_t i = 0; i < count; i++)
-        bit_set(finder->in_strand, row[i]);
+        set_edge(finder->in_strand, row[i]);
     return 1;
 }
 
 static int is_link(struct finder *finder, uint64_t size, uint32_t edge)
 {
     const uint64_t there = index_size(&finder->graph->index, EDGE_ID(finder->graph->to[edge]));
-    if (bit_of(finder->goes_on, edge) && there == size) {
+    if (has_edge(finder->goes_on, edge) && there == size) {
         const struct field_sum *sum = sum_of(finder, field_key(finder, size, edge)), *all = sum_of(finder, size << 32 | OF_KIND << 16);
         if (sum->going_on >= LEAST_GOING_ON && sum->going_on * (uint64_t) LEAST_SHARE >= sum->edges
             && sum->edges * (uint64_t) LEAST_OF_KIND >= all->edges)
@@ -221,12 +211,12 @@ static int is_link(struct finder *finder, uint64_t size, uint32_t edge)
     const struct field_sum *any = sum_of(finder, field_key(finder, 0, edge));
     if (!any || any->going_on < STRAND)
         return 0;
-    if (there != size && bit_of(finder->goes_on, edge) && any->mutual >= LEAST_MUTUAL
+    if (there != size && has_edge(finder->goes_on, edge) && any->mutual >= LEAST_MUTUAL
         && 5 * (uint64_t) any->mutual >= 4 * (uint64_t) any->edges)
         return 1;
     if (there != size && !sum_of(finder, INTO | field_key(finder, size, edge)))
         return 0;                       /* a block of a size to which none leads so: it holds the strand */
-    return bit_of(finder->in_strand, edge) || (bit_of(finder->goes_on, edge) && is_strand(finder, edge));
+    return has_edge(finder->in_strand, edge) || (has_edge(finder->goes_on, edge) && is_strand(finder, edge));
 }
 
 static void join_links(struct finder *finder)
@@ -371,7 +361,7 @@ static void find_fields(const struct finder *finder, struct linked *linked, stru
                 continue;
             const uint16_t bit = (uint16_t) (1u << (field - group->fields));
             field->edges++;
-            field->going_on += (uint32_t) bit_of(finder->goes_on, edge);
+            field->going_on += (uint32_t) has_edge(finder->goes_on, edge);
             field->mutual += (uint32_t) leads_to(graph, target, node);
             field->targets += !(linked->hit[target] & bit);
             linked->hit[target] |= bit;

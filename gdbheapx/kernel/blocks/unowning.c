@@ -26,7 +26,7 @@ static int set_unowning(struct graph *graph, uint64_t edge)
     if (!graph->unowning)
         graph->unowning = lazy_alloc((size_t) graph->edge_room / 8 + 1);
     if (graph->unowning)
-        graph->unowning[edge >> 3] |= (uint8_t) (1u << (edge & 7));
+        set_edge(graph->unowning, edge);
     return graph->unowning != NULL;
 }
 

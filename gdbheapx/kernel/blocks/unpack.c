@@ -135,7 +135,7 @@ static int unpack_edge(struct graph *graph, struct stream *streams, uint32_t nod
     if (kind & PACKED_SURE)
         graph->sure[graph->edges >> 6] |= 1ull << (graph->edges & 63);
     if (kind & PACKED_UNOWNING)
-        graph->unowning[graph->edges >> 3] |= (uint8_t) (1u << (graph->edges & 7));
+        set_edge(graph->unowning, graph->edges);
     if (leads_inside(rule << ID_BITS)) {
         const uint64_t offset = take_number(&streams[PACKED_INSIDE]);
         if (streams[PACKED_INSIDE].failed || offset > MOST_OFFSET)

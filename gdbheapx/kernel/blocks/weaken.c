@@ -1,6 +1,7 @@
 /* Edges that are weak by what they are: pointers that many have, that lead to what a variable holds itself, back to who holds, and to the
    inside or the begin of what is held as a whole. A field is a word of blocks of one size that leads to one offset. */
 #include "hold.h"
+#include "tally.h"
 
 #include <stdlib.h>
 
@@ -21,67 +22,6 @@ struct told {
     uint64_t *by_variable;              /* a variable holds it */
     uint64_t *by_begin;                 /* something holds its begin */
 };
-
-/* Numbers by keys that are not 0. */
-struct tally {
-    uint64_t *keys;
-    uint32_t *counts;
-    uint32_t room, used;                /* room: a power of two */
-};
-
-static int tally_open(struct tally *tally, uint32_t room)
-{
-    tally->room = room;
-    tally->used = 0;
-    tally->keys = lazy_alloc((size_t) room * sizeof *tally->keys);
-    tally->counts = lazy_alloc((size_t) room * sizeof *tally->counts);
-    return tally->keys && tally->counts;
-}
-
-static void tally_close(struct tally *tally)
-{
-    lazy_free(tally->keys, (size_t) tally->room * sizeof *tally->keys);
-    lazy_free(tally->counts, (size_t) tally->room * sizeof *tally->counts);
-}
-
-static uint64_t mixed(uint64_t key)
-{
-    key = (key ^ key >> 31) * UINT64_C(0x9e3779b97f4a7c15);
-    return key ^ key >> 29;
-}
-
-/* The key's count; NULL where it has none. */
-static uint32_t *tally_find(const struct tally *tally, uint64_t key)
-{
-    uint32_t at = (uint32_t) mixed(key) & (tally->room - 1);
-    for (; tally->keys[at]; at = (at + 1) & (tally->room - 1))
-        if (tally->keys[at] == key)
-            return &tally->counts[at];
-    return NULL;
-}
-
-/* The same, made where it has none; NULL: no memory. */
-static uint32_t *tally_at(struct tally *tally, uint64_t key)
-{
-    if (2 * tally->used >= tally->room) {
-        struct tally more;
-        if (!tally_open(&more, 2 * tally->room)) {
-            tally_close(&more);
-            return NULL;
-        }
-        for (uint32_t i = 0; i < tally->room; i++)
-            if (tally->keys[i])
-                *tally_at(&more, tally->keys[i]) = tally->counts[i];
-        tally_close(tally);
-        *tally = more;
-    }
-    uint32_t at = (uint32_t) mixed(key) & (tally->room - 1);
-    while (tally->keys[at] && tally->keys[at] != key)
-        at = (at + 1) & (tally->room - 1);
-    tally->used += !tally->keys[at];
-    tally->keys[at] = key;
-    return &tally->counts[at];
-}
 
 /* The edge's field; 0: it has none. */
 static uint64_t field_of(const struct graph *graph, const struct hold *hold, uint32_t node, uint64_t edge)
@@ -135,8 +75,7 @@ static int each_to_many(const struct graph *graph, struct hold *hold, const stru
                 return 0;
             if (!is_marking)
                 *count += 1;
-            else if (*count >= (has_bit(told->by_variable, target) && told->times[target] < MANY ? 2 : MANY)
-                     || (has_bit(told->by_variable, target) && told->times[target] >= MANY))
+            else if (*count >= (!has_bit(told->by_variable, target) ? MANY : told->times[target] < MANY ? 2 : 1))
                 weaken(hold, edge, WEAK);
         }
     return 1;
