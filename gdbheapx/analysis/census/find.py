@@ -85,7 +85,6 @@ Watch = Callable[[Sequence[Inner], Sequence[Tuple[int, int]]], None]
 LARGE_BYTES = 64 << 10
 """Some pages of such a block may never have been touched."""
 MEMBERS = signatures.MEMBERS, signatures.ROOTED_MEMBERS
-ELEMENT = "element of"
 PLACES = signatures.REFERRED, signatures.ROOTED, *MEMBERS
 SIGNATURE, MODULE, SIZE = "signature", "module", "size"
 UNNAMED_CLASS = re.compile(r"class \S+(\+0x[0-9a-f]+)")
@@ -606,18 +605,23 @@ def _referred(
     known = beyond.fields.get((parent.name, slot * word))
     if known is not None:
         return Signature(known, parent.module, parent.sure)
+    at, name = "+0x%x" % (slot * word), parent.name
     if slot == signatures.ELEMENT:
-        name = "in an array held by %s" if kind == signatures.ROOTED else "element of %s"
+        name = "%s %s" % ("in an array held by" if kind == signatures.ROOTED else "element of", _all_of(parent))
     elif kind == signatures.ROOTED:  # it has no type, and the offset is not one in what holds it
-        name = "%%s -> +0x%x" % (slot * word)
-    elif kind in MEMBERS and parent.sure == PLACE:
-        return Signature("+0x%x of elements of%s" % (slot * word, parent.name[len(ELEMENT) :]), parent.module, PLACE)
-    elif kind == signatures.REFERRED and matches[matches[above].key >> 32].row - rows in MEMBERS and parent.sure == PLACE:
-        first, _, rest = parent.name.partition(" ")
-        return Signature("%s -> +0x%x %s" % (first, slot * word, rest), parent.module, PLACE)
+        name += " -> " + at
+    elif name.startswith("element of") and kind in MEMBERS:
+        name = "%s of %s" % (at, _all_of(parent))
+    elif name[0] == "+":
+        name = name.replace(" ", " -> %s " % at, 1)
     else:
-        name = "%%s+0x%x" % (slot * word)
-    return Signature(name % parent.name, parent.module, PLACE)
+        name += at
+    return Signature(name, parent.module, PLACE)
+
+
+def _all_of(one: Signature) -> str:
+    """What elements of a container are called together."""
+    return one.name.replace("element of", "elements of", 1) if one.name.startswith("element of") and one.sure == PLACE else one.name
 
 
 def _of_container(
@@ -641,14 +645,16 @@ def _of_container(
         place, module = _called(roots, reach, matches[above].key)
         place += way
     elif parent is not None and is_table:
-        place, module = parent.name, parent.module
+        place, module = _all_of(parent), parent.module
     elif parent is not None:
         below = _referred(match._replace(key=above << 32 | slot), rows, matches, names, reach.word_bytes, beyond)
         if below is not None and below.sure != PLACE:
             return below
         place, module = (below.name, below.module) if below is not None else (None, "")
-    at = "at " if place is not None and place[0] == "+" else ""
-    return Signature("%s %s" % (ELEMENT, "a " + name if place is None else "the %s %s%s" % (name, at, place)), module, PLACE)
+    if place is None:
+        return Signature("element of a%s %s" % ("n" if name[0] == "a" else "", name), module, PLACE)
+    at = "at " if place[0] == "+" else "of " if place.startswith("elements of") else ""
+    return Signature("element of the %s %s%s" % (name, at, place), module, PLACE)
 
 
 def _called(names: Names, reach: heap_graph.Reach, key: int) -> Tuple[str, str]:

@@ -1,15 +1,19 @@
 """Names by who alone points to a block."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, List
 
 import pytest
 
 from gdbheapx.analysis.census import find
-from gdbheapx.kernel.blocks.signatures import OTHERS, REFERRED, ROOTED, Signed
+from gdbheapx.analysis.reachability import regions
+from gdbheapx.kernel.blocks.signatures import ELEMENT, MEMBER_SHAPE, MEMBER_SLOT, MEMBERS, OTHERS, REFERRED, ROOTED, ROOTED_MEMBERS, Signed
+
+LIST, TREE, ARRAY = 0, 1, 4
+"""Shapes, by their numbers."""
 
 
-@pytest.mark.parametrize("row", [REFERRED, ROOTED])
+@pytest.mark.parametrize("row", [REFERRED, ROOTED, MEMBERS, ROOTED_MEMBERS])
 def test_places_beyond_the_labels_have_no_name(row: int) -> None:
     """Of millions of places the kernel labels one million; blocks of the rest share a key, which is no place."""
     reach: Any = SimpleNamespace(word_bytes=8, regions=SimpleNamespace(roots=[]))
@@ -22,3 +26,30 @@ def test_the_size_of_blocks_that_nothing_names() -> None:
     """It is told where all have the same, and is never a key."""
     one = Signed(5, OTHERS, 7, 700, 0x1000, 24, 216)
     assert find._one_size(one) is None and find._one_size(one._replace(least_bytes=216)) == 216
+
+
+def test_elements_and_what_is_below_them() -> None:
+    """Elements are called by the word or the table that holds their container, and blocks below by the way from the elements."""
+    root: Any = SimpleNamespace(kind=regions.DATA, module=SimpleNamespace(shown_name="app"), start=0x1000)
+    roots: Any = SimpleNamespace(of_root=lambda root, slot: "g_queue%s in app" % ("+0x8" if slot else ""), variable=lambda *place: None)
+    reach: Any = SimpleNamespace(word_bytes=8, regions=SimpleNamespace(roots=[root]))
+    beyond: Any = SimpleNamespace(fields={("Cache", 0x18): "entry of a cache"})
+    keys = [
+        (ROOTED_MEMBERS, 0 << 32 | LIST << MEMBER_SHAPE | 1, "element of the list g_queue+0x8"),
+        (REFERRED, 1 << 32 | 7, "+0x38 of elements of the list g_queue+0x8"),
+        (REFERRED, 2 << 32 | 2, "+0x38 -> +0x10 of elements of the list g_queue+0x8"),
+        (REFERRED, 1 << 32 | ELEMENT, "element of elements of the list g_queue+0x8"),
+        (MEMBERS, 1 << 32 | ARRAY << MEMBER_SHAPE | ELEMENT & MEMBER_SLOT, "element of the array of elements of the list g_queue+0x8"),
+        (MEMBERS, 1 << 32 | TREE << MEMBER_SHAPE | 4, "element of the tree at +0x20 of elements of the list g_queue+0x8"),
+        (MEMBERS, 0 << 32 | ARRAY << MEMBER_SHAPE | 4, "element of an array"),
+        (ROOTED, 0 << 32 | 1, "data"),
+        (MEMBERS, 8 << 32 | TREE << MEMBER_SHAPE | 4, "element of the tree g_queue+0x8 -> +0x20"),
+    ]
+    matches = {label: Signed(row + 3, key, 7, 700, 0x1000, 100, 100) for label, (row, key, _) in enumerate(keys, 1)}
+    names: List[Any] = []
+    for label, (_, _, name) in enumerate(keys, 1):
+        names.append(find._place(matches[label], 3, matches, names, roots, reach, beyond))
+        assert names[-1].name == name and names[-1].sure == find.PLACE
+    typed = [find.Signature("Cache", "app", find.EXACT)]
+    entry = find._place(Signed(MEMBERS + 3, 1 << 32 | LIST << MEMBER_SHAPE | 3, 7, 700, 0, 8, 8), 3, {1: matches[1]._replace(row=0)}, typed, roots, reach, beyond)
+    assert entry == find.Signature("entry of a cache", "app", find.EXACT)
