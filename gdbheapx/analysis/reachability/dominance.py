@@ -340,13 +340,13 @@ class Tallied:
                 found.append((node, kind if is_start else SHARED))
         return sorted(found, key=lambda top: -self.tree.retained_bytes[top[0]])[:limit]
 
-    def suspect(self, node: int, heaviest: Sequence[int], kind: str) -> Suspect:
+    def suspect(self, node: int, kind: str) -> Suspect:
         """Goes down from an owner to where its memory piles up, or divides: to a container at the latest."""
         at, steps, retained = node, 0, self.tree.retained_bytes
-        while not self.is_container(at) and heaviest[at] != NO_NODE and retained[heaviest[at]] >= DROP_RATIO * retained[at]:
-            at = heaviest[at]
-            steps += 1
         largest, count = self.graph.children(self.tree, at, MOST_PARTS)
+        while not self.is_container(at) and largest and retained[largest[0]] >= DROP_RATIO * retained[at]:
+            at, steps = largest[0], steps + 1
+            largest, count = self.graph.children(self.tree, at, MOST_PARTS)
         parts = [block for block in largest if retained[block] >= SUSPECT_SHARE * self.used.bytes]
         size = self.graph.blocks([at])[0][1] if at < self.reach.numbers.blocks else 0
         point = Accumulation(

@@ -29,7 +29,6 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
     reach = tallied.reach
     rows: List[Owned] = []
     suspects: List[Tuple[int, Suspect]] = []
-    heaviest = tallied.graph.heaviest(tallied.tree)
     tops = tallied.tops(max(limit, MOST_KEEPING))
     for number, (node, kind) in enumerate(tops[: max(limit, MOST_SUSPECTS)]):
         if kind == SHARED and tallied.tree.retained_bytes[node] < LEAST_SHARED * tallied.used.bytes:
@@ -39,7 +38,7 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
         if len(rows) < limit:
             rows.append(row._replace(children=tallied.children(node, depth - 1, limit) if depth > 1 else ()))
         if row.retained_bytes >= SUSPECT_SHARE * tallied.used.bytes and row.retained_bytes:
-            suspects.append((node, tallied.suspect(node, heaviest, kind)))
+            suspects.append((node, tallied.suspect(node, kind)))
     roots = range(reach.roots_from, reach.roots_from + len(tallied.parts))
     kept = sum(tallied.tree.retained_bytes[node] for node in roots) + tallied.started_bytes(tops)
     shared = tallied.used.bytes - tallied.leaked.bytes - kept

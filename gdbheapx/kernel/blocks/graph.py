@@ -79,7 +79,6 @@ int heapx_graph_reached(const struct graph *graph, uint32_t node, const uint32_t
 int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count);
 void heapx_tree_others(const struct graph *graph, const uint32_t *under, const uint32_t *asked, uint32_t weak_from, uint32_t weak_until,
     struct others *out);
-void heapx_tree_heaviest(const uint32_t *owners, const uint64_t *bytes, uint32_t nodes, uint32_t *heaviest);
 void heapx_tree_index(const uint32_t *owners, uint32_t nodes, uint32_t *first, uint32_t *next);
 uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint32_t begin, const uint32_t *next, uint32_t end,
     uint32_t owner, uint32_t *out, uint64_t room);
@@ -882,12 +881,6 @@ class Graph:
     def with_users(self, tree: Tree, one: Container) -> Container:
         """With those that point to its elements and are not below its owner, each with all that it owns."""
         return tree.containers.with_users(one, tree.owners) if isinstance(tree.containers, Containers) else one
-
-    def heaviest(self, tree: Tree) -> "array[int]":
-        """array('I') by node: the node that it owns directly and that retains most; NO_NODE for none."""
-        out = array("I", [NO_NODE]) * len(tree.owners)
-        self._library.heapx_tree_heaviest(at(tree.owners), at(tree.retained_bytes), len(tree.owners), at(out))
-        return out
 
     def children(self, tree: Tree, owner: int, limit: int, until: Optional[int] = None) -> Tuple[List[int], int]:
         """The nodes that `owner` owns directly and that retain something, most first, at most `limit`, and how many there are. Of NO_NODE

@@ -99,16 +99,6 @@ void heapx_tree_others(const struct graph *graph, const uint32_t *under, const u
     }
 }
 
-/* By node the one that it owns which retains most: `heaviest`, NO_NODE for every node before. */
-void heapx_tree_heaviest(const uint32_t *owners, const uint64_t *bytes, uint32_t nodes, uint32_t *heaviest)
-{
-    for (uint32_t node = 0; node < nodes; node++) {
-        const uint32_t owner = owners[node];
-        if (owner != NO_NODE && (heaviest[owner] == NO_NODE || bytes[node] > bytes[heaviest[owner]]))
-            heaviest[owner] = node;
-    }
-}
-
 /* Children one after the other, ascending: `first` by owner, at `nodes` for those that nobody owns, NO_NODE before; `next` by node. */
 void heapx_tree_index(const uint32_t *owners, uint32_t nodes, uint32_t *first, uint32_t *next)
 {

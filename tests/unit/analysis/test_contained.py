@@ -53,9 +53,6 @@ class FakeGraph:
     def edge_to(self, node: int, target: int) -> Optional[Edge]:
         return Edge(target, 0, 2)
 
-    def heaviest(self, tree: Tree) -> List[int]:
-        return [next(iter(self.children(tree, node, 1)[0]), NO_NODE) for node in range(len(tree.owners))]
-
     def others(self, tree: Tree, owners: Sequence[int], weak: Tuple[int, int]) -> List[None]:
         return [None for _ in owners]
 
