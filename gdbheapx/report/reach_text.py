@@ -175,7 +175,7 @@ def suspicion(suspect: Suspect) -> str:
     """Who keeps much, and where it piles up."""
     point, figures = suspect.accumulation, (Size(suspect.retained_bytes), suspect.share_percent)
     linked, is_it = point.container, is_all(suspect)
-    if linked is not None and is_it and point.holders:
+    if linked is not None and is_it and point.holders and suspect.kind == SHARED:
         same = say("Suspect: %s hold the same %s", suspect.owner, words(linked, None)), *figures
         said = say("%s: %s (%.0f %%), %s alone", *same, "none" if point.holders[2:] else "neither")
     elif linked is not None and is_it:
@@ -234,7 +234,7 @@ def called(suspect: Suspect) -> str:
     who, point = _called(suspect.owner, suspect.signature, suspect.containers), suspect.accumulation
     if point.container is not None and is_all(suspect):
         is_below = without_module(suspect.owner) in point.name and point.retained_bytes != suspect.retained_bytes
-        name = point.name if is_below else suspect.owner
+        name = point.name if is_below and not point.holders else suspect.owner
         return who if suspect.containers else "%s, %s" % (name, words(point.container, point.confidence))
     return "%s, held by %s" % (who, _several([_holder(suspect, name) for name in suspect.holders])) if suspect.kind == SHARED else who
 
