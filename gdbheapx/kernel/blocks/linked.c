@@ -27,7 +27,7 @@ struct finder {
     struct tally numbers;               /* by field, its sum's number + 1 */
     struct field_sum *sums;
     uint32_t sum_count, sum_room;
-    uint8_t *goes_on, *in_strand;       /* one bit an edge */
+    uint8_t *goes_on, *alike, *in_strand;   /* one bit an edge; alike: it goes on from one size to a third block of that */
     uint32_t *above;                    /* by block, for joining */
 };
 
@@ -117,7 +117,9 @@ static int count_edge(struct finder *finder, uint32_t node, uint64_t size, uint3
     sum->edges++;
     if (goes_on) {
         set_edge(finder->goes_on, edge);
-        sum->going_on += there != size || index_size(&graph->index, third) == size;
+        if (there == size && index_size(&graph->index, third) == size)
+            set_edge(finder->alike, edge);
+        sum->going_on += there != size || has_edge(finder->alike, edge);
     }
     if (there != size && goes_on)
         sum->mutual += leads_to(graph, target, node);
@@ -202,7 +204,7 @@ static int is_strand(struct finder *finder, uint32_t edge)
 static int is_link(struct finder *finder, uint64_t size, uint32_t edge)
 {
     const uint64_t there = index_size(&finder->graph->index, EDGE_ID(finder->graph->to[edge]));
-    if (has_edge(finder->goes_on, edge) && there == size) {
+    if (has_edge(finder->alike, edge)) {
         const struct field_sum *sum = sum_of(finder, field_key(finder, size, edge)), *all = sum_of(finder, size << 32 | OF_KIND << 16);
         if (sum->going_on >= LEAST_GOING_ON && sum->going_on * (uint64_t) LEAST_SHARE >= sum->edges
             && sum->edges * (uint64_t) LEAST_OF_KIND >= all->edges)
@@ -534,6 +536,7 @@ int linked_find(const struct graph *graph, const uint16_t *inside, struct linked
     memset(linked, 0, sizeof *linked);
     linked->blocks = graph->index.blocks;
     finder.goes_on = dense_alloc(bits);
+    finder.alike = dense_alloc(bits);
     finder.in_strand = dense_alloc(bits);
     finder.above = dense_alloc(blocks * 4 + 8);
     linked->of = dense_alloc(blocks * 4 + 8);
@@ -541,12 +544,13 @@ int linked_find(const struct graph *graph, const uint16_t *inside, struct linked
     linked->hit = dense_alloc(blocks * 2 + 8);
     linked->field_room = (2 * graph->edges + MOST_LINK_FIELDS) * sizeof *linked->fields;
     linked->fields = lazy_alloc(linked->field_room);
-    int done = tally_open(&finder.numbers, 1024) && finder.goes_on && finder.in_strand && finder.above && linked->of && linked->order
-               && linked->hit && linked->fields;
+    int done = tally_open(&finder.numbers, 1024) && finder.goes_on && finder.alike && finder.in_strand && finder.above && linked->of
+               && linked->order && linked->hit && linked->fields;
     done = done && find_groups(&finder, linked);
     tally_close(&finder.numbers);
     free(finder.sums);
     lazy_free(finder.goes_on, bits);
+    lazy_free(finder.alike, bits);
     lazy_free(finder.in_strand, bits);
     lazy_free(finder.above, blocks * 4 + 8);
     return done;
