@@ -234,7 +234,7 @@ def called(suspect: Suspect) -> str:
     who, point = _called(suspect.owner, suspect.signature, suspect.containers), suspect.accumulation
     if point.container is not None and is_all(suspect):
         is_below = without_module(suspect.owner) in point.name and point.retained_bytes != suspect.retained_bytes
-        name = point.name if is_below and not point.holders else suspect.owner
+        name = point.name if is_below and point.confidence != SHARED else suspect.owner
         return who if suspect.containers else "%s, %s" % (name, words(point.container, point.confidence))
     return "%s, held by %s" % (who, _several([_holder(suspect, name) for name in suspect.holders])) if suspect.kind == SHARED else who
 

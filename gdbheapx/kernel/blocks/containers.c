@@ -989,7 +989,8 @@ int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t 
     found->is_use = lazy_alloc((size_t) graph->edges / 8 + 1);
     search.label = lazy_alloc(blocks * 4 + 8);
     int done = found->of && found->order && found->is_down && found->is_use && search.label && linked_find(graph, inside, &search.linked);
-    done = done && pointers_list(graph, search.linked.of, search.linked.count, 1, &search.outer) && settle_groups(&search) && settle_tables(&search);
+    done = done && pointers_list(graph, search.linked.of, search.linked.count, 1, &search.outer);
+    done = done && settle_groups(&search) && settle_tables(&search);
     pointers_close(&search.outer);
     lazy_free(search.label, blocks * 4 + 8);
     free(search.sizes);

@@ -114,10 +114,11 @@ are 0 (without refer() of blocks of up to 512 bytes); NUMBERS, nine words of ten
 three words side by side point as they do in C++; TREE, of std::map and std::set; BUCKETS and CHAIN, of a std::unordered_map or set, its
 table and its nodes; LIST, of std::list; DEQUE and BUFFERS, of a std::deque; HASHES, a table of Rust's; POINTERS, half of the words lead to
 blocks; COPIES, other blocks have the same content; DYNS and SHARED_DYNS, to which trait objects lead; VECS, to which three words of a Vec
-do; BTREES, nodes of a BTreeMap; COUNTED, an Rc or Arc; MEMBERS and ROOTED_MEMBERS, elements of a container that a block or a root holds. Keys: of REFERRED (label of the referrer << 32) + place of the pointer in words; of
-ROOTED (number of the root << 32) + place; of SIZED usable bytes; of COPIES (number of the first block that has it << 1) + 1 if it is text;
-of DYNS and SHARED_DYNS the vtable; of VECS the order of the three words; of MEMBERS and ROOTED_MEMBERS those of REFERRED and ROOTED, the
-place as MEMBER_SLOT and MEMBER_SHAPE have it; no label: what holds them has none."""
+do; BTREES, nodes of a BTreeMap; COUNTED, an Rc or Arc; MEMBERS and ROOTED_MEMBERS, elements of a container that a block or a root holds.
+Keys: of REFERRED (label of the referrer << 32) + place of the pointer in words; of ROOTED (number of the root << 32) + place; of SIZED
+usable bytes; of COPIES (number of the first block that has it << 1) + 1 if it is text; of DYNS and SHARED_DYNS the vtable; of VECS the
+order of the three words; of MEMBERS and ROOTED_MEMBERS those of REFERRED and ROOTED, the place as MEMBER_SLOT and MEMBER_SHAPE have it;
+no label: what holds them has none."""
 MEMBER_SHAPE, MEMBER_SLOT = 28, 0x0FFFFFFF
 """The shape's first bit; and the place, less of ELEMENT."""
 ELEMENT = 0xFFFFFFFE
@@ -230,8 +231,8 @@ class Signer:
 
     def refer(self, graph: Any, known: Sequence[int], asked: Referring, linked: Any = None) -> None:
         """Gives every block a label: what no row knows by the container that points to it, by who alone points to it, else by its size.
-        `graph`: the Graph that was signed, with slots; `known`: by label UNKNOWN, KNOWN, or BY_CONTENT; `linked`: its Containers: their elements
-        have names by these."""
+        `graph`: the Graph that was signed, with slots; `known`: by label UNKNOWN, KNOWN, or BY_CONTENT; `linked`: its Containers, by which
+        their elements have names."""
         library, kept = self.library, array("B", known)
         layouts = array("Q", [number for one in asked.layouts for number in one])
         numbers = (asked.most_depth, asked.roots_from, int(asked.has_classes), asked.tree_label, asked.containers)
