@@ -165,8 +165,7 @@ def test_a_snapshot_has_owners(lasting: Lasting, core: str, tmp_path: Path) -> N
     snapshot = ["--snapshot", file]
     found, known = sums(snapshot, "held_blocks"), sums(target, "held_blocks")
     assert found == sums(snapshot, "blocks")
-    most, least = sorted((found["shop._cache"][0], known["shop._cache"][0]), reverse=True)
-    assert most - least <= 16  # beside other tests they have differed by 8 of 19,744, alone never: why is not known
+    assert found["shop._cache"] == known["shop._cache"]
     assert sum(size for _, size in found.values()) == sum(size for _, size in known.values())
     assert {"path": "shop._cache"} in rows(snapshot, "select path from held_blocks where path is not null")
 
