@@ -21,7 +21,7 @@
 
 struct system {
     uint16_t fields;                    /* one bit each */
-    uint32_t firsts, deepest;
+    uint32_t firsts;
     uint32_t leaf_least, leaf_most;     /* depths */
     uint8_t has_two_below;
 };
@@ -43,7 +43,7 @@ struct search {
     struct containers *found;
     struct pointers outer;              /* to groups */
     uint32_t *label;                    /* by block: in the system at hand its first's place in sizes + 1 */
-    uint32_t *sizes, *stack, *seen;     /* by place of a first; nodes */
+    uint32_t *sizes, *trees, *seen;     /* by place of a first; nodes */
     uint32_t scratch_room;
     struct holder *holders;
     uint32_t holder_room;
@@ -124,77 +124,58 @@ static void find_systems(struct search *search, const struct cluster *group)
     }
 }
 
+/* From a member on by the system's fields, level by level: those of number `of` that have no label get this one, and stand behind `count` in
+   `out`. Returns how many stand there then. */
+static uint32_t follow(const struct search *search, const struct cluster *group, struct system *system, const uint32_t *of, uint32_t node,
+                       uint32_t label, uint32_t *out, uint32_t count)
+{
+    const struct graph *graph = search->graph;
+    const uint32_t number = of[node];
+    search->label[node] = label;
+    out[count++] = node;
+    for (uint32_t at = count - 1, end = count, level = 0; at < end; end = count, level++)
+        for (; at < end; at++) {
+            const uint32_t before = count;
+            for (uint32_t edge = graph->offsets[out[at]]; edge < graph->offsets[out[at] + 1]; edge++) {
+                const uint32_t target = EDGE_ID(graph->to[edge]);
+                const int field = target < graph->index.blocks && of[target] == number && !search->label[target]
+                                  ? field_in(graph, search->inside, group, edge) : -1;
+                if (field < 0 || !(system->fields >> field & 1))
+                    continue;
+                search->label[target] = label;
+                out[count++] = target;
+            }
+            system->has_two_below |= count - before > 1;
+            if (count > before)
+                continue;
+            system->leaf_least = level < system->leaf_least ? level : system->leaf_least;
+            system->leaf_most = level > system->leaf_most ? level : system->leaf_most;
+        }
+    return count;
+}
+
+static void forget(const struct search *search, const uint32_t *nodes, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        search->label[nodes[i]] = 0;
+}
+
 /* Walks a system's trees from their firsts: each element gets its tree's label; elements in the order that they are met in `met`.
    Returns how many are reached. */
 static uint32_t walk_system(struct search *search, const struct cluster *group, struct system *system, uint32_t *met)
 {
-    const struct graph *graph = search->graph;
-    const uint32_t number = search->linked.of[search->linked.order[group->first]];
+    const uint32_t *members = search->linked.order + group->first;
     uint32_t count = 0;
-    system->firsts = system->deepest = system->leaf_most = system->has_two_below = 0;
-    system->leaf_least = UINT32_MAX;
-    for (uint32_t i = 0; i < group->members; i++)
-        search->label[search->linked.order[group->first + i]] = 0;
+    *system = (struct system) {.fields = system->fields, .leaf_least = UINT32_MAX};
+    forget(search, members, group->members);
     for (uint32_t i = 0; i < group->members; i++) {
-        const uint32_t first = search->linked.order[group->first + i];
-        if (search->linked.hit[first] & system->fields)
+        if (search->linked.hit[members[i]] & system->fields)
             continue;
-        uint32_t depth = 0;
-        const uint32_t label = ++system->firsts, before = count;
-        search->stack[depth++] = first;
-        search->label[first] = label;
-        while (depth) {
-            const uint32_t node = search->stack[--depth];
-            uint32_t below = 0;
-            met[count++] = node;
-            for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-                const uint32_t target = EDGE_ID(graph->to[edge]);
-                if (group_at(search, target) != number || search->label[target])
-                    continue;
-                const int field = field_in(graph, search->inside, group, edge);
-                if (field < 0 || !(system->fields >> field & 1))
-                    continue;
-                search->label[target] = label;
-                search->stack[depth++] = target;
-                below++;
-            }
-            system->has_two_below |= below > 1;
-        }
+        const uint32_t before = count, label = ++system->firsts;
+        count = follow(search, group, system, search->linked.of, members[i], label, met, count);
         search->sizes[label - 1] = count - before;
     }
     return count;
-}
-
-/* How deep its trees are, and whether all leaves are alike: level by level. */
-static void measure_depth(struct search *search, const struct cluster *group, struct system *system, uint32_t *queue)
-{
-    const struct graph *graph = search->graph;
-    const uint32_t number = search->linked.of[search->linked.order[group->first]];
-    uint32_t end = 0, next = 0, level = 0;
-    for (uint32_t i = 0; i < group->members; i++) {
-        const uint32_t node = search->linked.order[group->first + i];
-        search->label[node] = !(search->linked.hit[node] & system->fields);
-        if (search->label[node])
-            queue[end++] = node;
-    }
-    for (uint32_t last = end; next < end; last = end, level++)
-        for (; next < last; next++) {
-            const uint32_t before = end, node = queue[next];
-            for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-                const uint32_t target = EDGE_ID(graph->to[edge]);
-                const int field = group_at(search, target) == number && !search->label[target]
-                                  ? field_in(graph, search->inside, group, edge) : -1;
-                if (field < 0 || !(system->fields >> field & 1))
-                    continue;
-                search->label[target] = 1;
-                queue[end++] = target;
-            }
-            if (end == before) {
-                system->leaf_least = level < system->leaf_least ? level : system->leaf_least;
-                system->leaf_most = level;
-            }
-            system->deepest = level;
-        }
 }
 
 static unsigned bits_of(uint16_t bits)
@@ -245,12 +226,11 @@ static uint16_t object_tree(struct search *search, const struct cluster *group, 
     walk_system(search, group, down, queue);
     if (!has_parents && down->firsts != 1)
         return 0;
-    measure_depth(search, group, down, queue);
     uint32_t power = 0;
     while (group->members >> power)
         power++;
     const int is_object = down->leaf_least != down->leaf_most && (has_parents || down->has_two_below)
-                          && !(bits_of(down->fields) == 2 && is_binary(search, group, down, down->deepest > 2 * power + 3));
+                          && !(bits_of(down->fields) == 2 && is_binary(search, group, down, down->leaf_most > 2 * power + 3));
     return is_object ? down->fields : 0;
 }
 
@@ -510,42 +490,22 @@ static uint32_t entry_of(const struct search *search, const struct holder *holde
     return first == UINT32_MAX ? holder->first : first;
 }
 
-/* From a member on by these fields, level by level: those that are newly met, behind `count` in `out`. Returns how many are there. */
-static uint32_t follow(const struct search *search, const struct cluster *group, uint16_t fields, uint32_t node, uint32_t *out,
-                       uint32_t count)
+/* As follow(), in the last container, if the node is one of it that was not met yet. */
+static uint32_t follow_last(const struct search *search, const struct cluster *group, uint16_t fields, uint32_t node, uint32_t *out,
+                            uint32_t count)
 {
-    const struct graph *graph = search->graph;
-    const uint32_t *of = search->found->of, number = search->found->count;
-    if (of[node] != number || search->label[node])
-        return count;
-    search->label[node] = 1;
-    out[count] = node;
-    for (uint32_t at = count++; at < count; at++)
-        for (uint32_t edge = graph->offsets[out[at]]; edge < graph->offsets[out[at] + 1]; edge++) {
-            const uint32_t target = EDGE_ID(graph->to[edge]);
-            const int field = target < graph->index.blocks && of[target] == number && !search->label[target]
-                              ? field_in(graph, search->inside, group, edge) : -1;
-            if (field < 0 || !(fields >> field & 1))
-                continue;
-            search->label[target] = 1;
-            out[count++] = target;
-        }
-    return count;
+    struct system system = {.fields = fields};
+    const int is_new = search->found->of[node] == search->found->count && !search->label[node];
+    return is_new ? follow(search, group, &system, search->found->of, node, 1, out, count) : count;
 }
 
-/* As follow(), from all members to which the holder points, in their order in it. */
+/* The same from all members to which the holder points, in their order in it. */
 static uint32_t follow_all(const struct search *search, const struct cluster *group, uint16_t fields, const struct holder *holder,
                            uint32_t *out, uint32_t count)
 {
     for (uint32_t at = holder->first; at < holder->first + holder->pointers; at++)
-        count = follow(search, group, fields, EDGE_ID(search->graph->to[search->outer.all[at].edge]), out, count);
+        count = follow_last(search, group, fields, EDGE_ID(search->graph->to[search->outer.all[at].edge]), out, count);
     return count;
-}
-
-static void forget(const struct search *search, const uint32_t *nodes, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        search->label[nodes[i]] = 0;
 }
 
 /* The first of these that no such link leads to; the first of all where there is none, as in a ring. */
@@ -575,7 +535,7 @@ static void put_in_order(const struct search *search, const struct cluster *grou
             const uint16_t by = search->systems[one].fields;
             const uint32_t from = i == starts ? NO_NODE : holder ? EDGE_ID(search->graph->to[entries[i].edge])
                                                                  : first_of(search, order, members, by);
-            count = from == NO_NODE ? follow_all(search, group, by, holder, out, 0) : follow(search, group, by, from, out, 0);
+            count = from == NO_NODE ? follow_all(search, group, by, holder, out, 0) : follow_last(search, group, by, from, out, 0);
             forget(search, out, count);
             if (count > most) {
                 most = count;
@@ -583,12 +543,12 @@ static void put_in_order(const struct search *search, const struct cluster *grou
                 start = from;
             }
         }
-    count = start == NO_NODE ? 0 : follow(search, group, fields, start, out, 0);
+    count = start == NO_NODE ? 0 : follow_last(search, group, fields, start, out, 0);
     count = holder ? follow_all(search, group, fields, holder, out, count) : count;
     for (int is_first = 1; is_first >= 0; is_first--)
         for (uint32_t i = 0; i < members && count < members; i++)
             if (!is_first || !(search->linked.hit[order[i]] & fields))
-                count = follow(search, group, fields, order[i], out, count);
+                count = follow_last(search, group, fields, order[i], out, count);
     memcpy(order, out, (size_t) count * sizeof *out);
 }
 
@@ -647,9 +607,8 @@ static int make_parts(struct search *search, const struct cluster *group, const 
     }
     if (100 * held < SEVERAL_PERCENT * (uint64_t) group->members)
         return 2;
-    uint32_t *heads = search->stack, *next = search->stack + system->firsts;    /* by holder its trees; by tree the next */
+    uint32_t *heads = search->trees, *next = search->trees + holder_count;      /* by holder its trees; by tree the next */
     memset(heads, 0, (size_t) holder_count * sizeof *heads);
-    next = search->stack + holder_count;
     for (uint32_t first = system->firsts; first-- > 0;)
         if (search->seen[first]) {
             next[first] = heads[search->seen[first] - 1];
@@ -721,13 +680,13 @@ static int has_room(struct search *search, uint32_t members, uint32_t holders)
     if (need <= search->scratch_room)
         return 1;
     const uint32_t room = (uint32_t) (need + need / 2);
-    uint32_t **all[] = {&search->sizes, &search->stack, &search->seen};
+    uint32_t **all[] = {&search->sizes, &search->trees, &search->seen};
     for (unsigned i = 0; i < 3; i++) {
         free(*all[i]);
         *all[i] = malloc((size_t) room * sizeof **all[i]);
     }
     search->scratch_room = room;
-    return search->sizes && search->stack && search->seen;
+    return search->sizes && search->trees && search->seen;
 }
 
 static int is_large_enough(const struct cluster *group)
@@ -994,7 +953,7 @@ int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t 
     pointers_close(&search.outer);
     lazy_free(search.label, blocks * 4 + 8);
     free(search.sizes);
-    free(search.stack);
+    free(search.trees);
     free(search.seen);
     free(search.holders);
     linked_close(&search.linked);
