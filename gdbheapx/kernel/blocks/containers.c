@@ -728,32 +728,27 @@ static int settle_group(struct search *search, uint32_t number, uint32_t *met)
     }
     if (!mark_requests(search, holder_count))
         return 0;
-    uint32_t *owners = malloc(((size_t) holder_count + 1) * sizeof *owners);
-    if (!owners)
-        return 0;
-    uint32_t owner_count = find_owners(search, group, holder_count, owners, &sure);
-    int done = 2;
+    uint32_t *owners = search->trees, owner_count = find_owners(search, group, holder_count, owners, &sure);
     if (down) {
         mark_uses(search, group, down, holder_count, owners, owner_count);
-        free(owners);
         return 1;
     }
     if (!owner_count && 2 * most >= group->members) {
         walk_system(search, group, &search->systems[best], met);
-        done = make_parts(search, group, &search->systems[best], holder_count, met, most);
-    } else if (!owner_count)
+        const int done = make_parts(search, group, &search->systems[best], holder_count, met, most);
+        if (done < 2)
+            return done;
+    } else if (!owner_count) {
         owner_count = find_ring_owners(search, group, holder_count, owners, &sure);
-    if (done == 2 && !owner_count) {    /* nobody knows: who points into it holds it */
+    }
+    if (!owner_count) {                 /* nobody knows: who points into it holds it */
         for (; owner_count < holder_count; owner_count++)
             owners[owner_count] = owner_count;
         owner_count = prefer(search->holders, owners, owner_count, is_lasting);
         owner_count = prefer(search->holders, owners, owner_count, is_global);
         sure = owner_count > 1 ? SURE_SHARED : SURE_GUESS;
     }
-    if (done == 2)
-        done = make_whole(search, group, owners, owner_count, sure);
-    free(owners);
-    return done;
+    return make_whole(search, group, owners, owner_count, sure);
 }
 
 static int settle_groups(struct search *search)
