@@ -60,8 +60,8 @@ static void hold_containers(const struct graph *graph, struct hold *hold)
             const uint32_t target = EDGE_ID(graph->to[edge]), to = container_of(graph, hold, target);
             if (from && (from == to || holds_container(containers, from - 1, target)))
                 weaken(hold, edge, STRENGTHS);
-            else if (to || has_edge(containers->is_use, edge))
-                weaken(hold, edge, WEAK);
+            else if (to || has_edge(containers->is_use, edge))      /* a known holder comes before all users, a stack, too */
+                weaken(hold, edge, to && containers->all[to - 1].entries && containers->all[to - 1].sure != SURE_GUESS ? LOOSE : WEAK);
             else if (has_edge(containers->is_down, edge))
                 strengthen(hold, edge);
         }

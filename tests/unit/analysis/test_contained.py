@@ -207,7 +207,7 @@ def test_elements_of_several_sizes(count: int) -> None:
 
 def test_a_container_that_several_blocks_of_one_variable_hold() -> None:
     """The variable keeps it alone, whatever leads there below it: it is called by that, and not by each of the blocks."""
-    one = Container(FIRST, HASH_TABLE, 8, 100, 800, [(8, 1), (9, 1)], "shared")
+    one = Container(FIRST, HASH_TABLE, 8, 100, 800, [(8, 1), (9, 2)], "shared")
     made = tallied({**dict.fromkeys(range(8), FIRST), FIRST: QUEUE, 8: QUEUE, 9: QUEUE}, [100] * 8 + [16] * 2 + [0] * 30, [one], {0: list(range(8))})
     told = reach_text.suspicion(ownership.find(made, 2, 20).suspects[0])
     assert told.startswith("Suspect: g_queue in app, hash table of 8 elements of 100 bytes, keeps 832 bytes (100 %)"), told

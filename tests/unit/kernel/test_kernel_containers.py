@@ -170,6 +170,21 @@ def test_the_same_whoever_asks(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatc
     assert answers[0][1] and all(one == answers[0] for one in answers)
 
 
+@pytest.mark.parametrize("shape", (LIST, CHAIN, TREE))
+def test_who_holds_from_a_stack_comes_before_users(c_kernel: CKernel, shape: str) -> None:
+    """A list in a local variable of main is its own, though a variable leads to one of its elements, such as a stale word."""
+    memory = Memory(7)
+    made = memory.make(shape, 64, 30)
+    memory.use([made], 1)
+    memory.roots.reverse()
+    world, nodes = memory.world()
+    graph = build(c_kernel, world)
+    first, end = split(graph, world)
+    tree = graph.dominators(first, (end - 1, end + 1), locals_from=end - 1, containers=True)
+    assert tree.owners[tree.containers[0].node] == end - 1 and tree.owners[nodes[made.elements[3]]] == tree.containers[0].node
+    assert tree.retained_blocks[end - 1] == len(made.elements) + made.kept
+
+
 def test_nothing_without_blocks(c_kernel: CKernel) -> None:
     """And none where no links are."""
     for count in (0, 1, 40):
