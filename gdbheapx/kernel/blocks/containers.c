@@ -124,8 +124,8 @@ static void find_systems(struct search *search, const struct cluster *group)
     }
 }
 
-/* From a member on by the system's fields, level by level: those of number `of` that have no label get this one, and stand behind `count` in
-   `out`. Returns how many stand there then. */
+/* From a member on by the system's fields, level by level: those of its group that have no label get this one, and stand behind `count` in
+   `out`. `of`: by block its group. Returns how many stand there then. */
 static uint32_t follow(const struct search *search, const struct cluster *group, struct system *system, const uint32_t *of, uint32_t node,
                        uint32_t label, uint32_t *out, uint32_t count)
 {
