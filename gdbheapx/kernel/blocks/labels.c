@@ -39,7 +39,6 @@ void heapx_referrals_free(struct referrals *work)
 {
     if (!work)
         return;
-    lazy_free(work->rings, (size_t) work->graph->index.blocks * sizeof *work->rings);
     lazy_free(work->seen, PLANES * plane_words(work->graph) * sizeof *work->seen);
     rust_free(work);
     free(work->stack);
@@ -68,10 +67,8 @@ struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer
     work->least_same = least_same;
     work->linked = linked;
     work->walks_left = 8 * (uint64_t) graph->index.blocks + MOST_WALKS;
-    work->rings = containers & CPLUSPLUS ? lazy_alloc((size_t) graph->index.blocks * sizeof *work->rings) : NULL;
     work->seen = lazy_alloc(PLANES * plane_words(graph) * sizeof *work->seen);
-    if (!work->known || !work->seen || (containers & CPLUSPLUS && !work->rings) || signer->blocks != graph->index.blocks
-        || !rust_open(work, layouts, layout_count)) {
+    if (!work->known || !work->seen || signer->blocks != graph->index.blocks || !rust_open(work, layouts, layout_count)) {
         heapx_referrals_free(work);
         return NULL;
     }
@@ -274,12 +271,22 @@ static int is_tree_node(const struct graph *graph, uint32_t node)
     return proofs != 0;
 }
 
+/* It may be an element of just so many: those of a container are counted, and with them the block in which it begins, if that is alike. */
+static int may_be_of(const struct referrals *work, uint32_t node, uint64_t count)
+{
+    const uint32_t number = work->linked && work->linked->count ? work->linked->of[node] : 0;
+    return !number || work->linked->all[number - 1].members - count <= 1;
+}
+
 /* From this node on so many, each with a pointer to the next one at its begin, and in a list one to the one before behind that; the last
-   one's leads to no block. */
+   one's leads to no block, or to that in which the list begins, which leads to both ends. */
 static int is_chain(struct referrals *work, uint32_t first, uint64_t count, int is_list)
 {
     const struct graph *graph = work->graph;
+    const uint32_t begin = is_list ? block_at_slot(graph, first, 1) : NO_NODE;
     uint32_t node = first;
+    if (begin != NO_NODE && (block_at_slot(graph, begin, 0) != first || !may_be_of(work, first, count)))
+        return 0;
     for (uint64_t left = count; --left; work->walks_left--) {
         const uint32_t next = block_at_slot(graph, node, 0);
         if (!work->walks_left || next == NO_NODE || next == first || is_known(work, label_of(work, next))
@@ -287,36 +294,7 @@ static int is_chain(struct referrals *work, uint32_t first, uint64_t count, int 
             return 0;
         node = next;
     }
-    return block_at_slot(graph, node, 0) == NO_NODE;
-}
-
-/* How many blocks the ring has that this one is part of; 0: none. Each is walked once. */
-static uint32_t ring_of(struct referrals *work, uint32_t node)
-{
-    const struct graph *graph = work->graph;
-    uint32_t count = 0, at = node;
-    if (work->rings[node])
-        return work->rings[node] - 1;
-    for (uint32_t next; (next = block_at_slot(graph, at, 0)) != NO_NODE && block_at_slot(graph, next, 1) == at; at = next) {
-        count++;
-        if (next == node || work->rings[next])
-            break;
-    }
-    const uint32_t size = count && block_at_slot(graph, at, 0) == node ? count : 0;
-    at = node;
-    for (uint32_t i = 0; i < (count ? count : 1); i++) {
-        work->rings[at] = size + 1;
-        at = block_at_slot(graph, at, 0);
-    }
-    return size;
-}
-
-/* The list lies in something, to which both ends of its chain lead; or it begins a block and is one of a ring. */
-static int is_list(struct referrals *work, uint32_t first, uint64_t count)
-{
-    const uint32_t before = block_at_slot(work->graph, first, 1);
-    return before == NO_NODE ? is_chain(work, first, count, 1)
-                             : block_at_slot(work->graph, before, 0) == first && ring_of(work, before) == count + 1;
+    return block_at_slot(graph, node, 0) == begin && (begin == NO_NODE || block_at_slot(graph, begin, 1) == node);
 }
 
 static int give_chain(struct referrals *work, uint32_t node, uint64_t count, unsigned kind)
@@ -371,7 +349,7 @@ static int take_container(struct referrals *work, const struct hint *hint, const
     if (id == NO_NODE)
         return 1;
     if (hint->kind == LIST)
-        return !is_list(work, id, hint->bytes) || give_chain(work, id, hint->bytes, LIST);
+        return !is_chain(work, id, hint->bytes, 1) || give_chain(work, id, hint->bytes, LIST);
     if (!next || !may_hold(work, index_size(&work->graph->index, id), hint->bytes))
         return 1;
     if (hint->kind == DEQUE)

@@ -33,7 +33,6 @@ struct referrals {
                                                        the node that is looked at was the first */
     int counts_inside;                  /* all pointers are noted but those to any place inside */
     uint32_t sized[SMALL_SIZES];        /* labels of blocks that are known by their size alone; 0: not yet made */
-    uint32_t *rings;                    /* of each block: how many there are in the ring that it is part of, + 1; 0: not walked yet */
     uint32_t *stack;
     uint64_t depth, room;
     uint64_t walks_left;                /* steps along chains that may turn out to be none */
