@@ -50,24 +50,33 @@ static void strengthen(struct hold *hold, uint64_t edge)
 }
 
 /* Links between members do not count, nor what leads from them to who holds them; their users hold where nothing better does. A word that
-   holds a container owns it, even if it was taken for a stale one. */
-static void hold_containers(const struct graph *graph, struct hold *hold)
+   holds a container owns it, even if it was taken for a stale one. Few users come after all that holds, a stack, too: in a variable they may
+   be stale. 0: no memory. */
+static int hold_containers(const struct graph *graph, struct hold *hold)
 {
     const struct containers *containers = hold->containers;
-    for (uint32_t node = 0; node < graph->nodes; node++) {
+    uint32_t *uses = calloc((size_t) containers->count + 1, sizeof *uses);
+    for (uint32_t node = 0; node < graph->nodes && uses; node++)
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t to = container_of(graph, hold, EDGE_ID(graph->to[edge]));
+            uses[to] += to && to != container_of(graph, hold, node) && !holds_container(containers, to - 1, node);
+        }
+    for (uint32_t node = 0; node < graph->nodes && uses; node++) {
         const uint32_t from = container_of(graph, hold, node);
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t target = EDGE_ID(graph->to[edge]), to = container_of(graph, hold, target);
             if (from && (from == to || holds_container(containers, from - 1, target)))
                 weaken(hold, edge, STRENGTHS);
-            else if (to || has_edge(containers->is_use, edge))      /* a known holder comes before all users, a stack, too */
-                weaken(hold, edge, to && containers->all[to - 1].entries && containers->all[to - 1].sure != SURE_GUESS ? LOOSE : WEAK);
+            else if (to || has_edge(containers->is_use, edge))
+                weaken(hold, edge, to && containers->all[to - 1].entries && 2 * uses[to] < containers->all[to - 1].members ? LOOSE : WEAK);
             else if (has_edge(containers->is_down, edge))
                 strengthen(hold, edge);
         }
     }
     for (uint32_t entry = 0; entry < containers->entry_count; entry++)
         strengthen(hold, containers->entry_edges[entry].edge);
+    free(uses);
+    return uses != NULL;
 }
 
 /* ---- levels ---- */
@@ -194,7 +203,7 @@ int hold_open(const struct graph *graph, struct hold *hold)
         find_strengths(graph, hold);
         done = hold_weaken(graph, hold);
         if (hold->containers)
-            hold_containers(graph, hold);
+            done &= hold_containers(graph, hold);
     }
     levels.whole = calloc(hold->containers ? (size_t) hold->containers->count + 1 : 1, 1);
     levels.before = calloc(words, 8);
