@@ -2,11 +2,11 @@
 
 import heapq
 import re
-from typing import Dict, List, Optional, Sequence, Set, Tuple
+from typing import Dict, List, Optional, Set, Tuple
 
 from gdbheapx.analysis.reachability.dominance import LEAST_SHARED, MOST_KEEPING, MOST_OWNERS, SUSPECT_SHARE, Tallied
 from gdbheapx.analysis.reachability.owners import MAPPING, SHARED, Owned, Owners, Suspect
-from gdbheapx.kernel.blocks.graph import NO_NODE, RULE_HABIT, Joint
+from gdbheapx.kernel.blocks.graph import NO_NODE, RULE_HABIT
 
 MOST_SUSPECTS = 5
 """There can be no more of a fifth each."""
@@ -51,11 +51,7 @@ def find(tallied: Tallied, depth: int, limit: int) -> Owners:
 
 
 def _together(tallied: Tallied) -> List[Owned]:
-    heaps = _from_heaps(tallied) if not tallied.has_starts else []
-    if heaps:
-        return heaps
-    joints = tallied.graph.joint(tallied.tree, tallied.strong, MOST_JOINT)
-    return (tallied.has_starts and _joint(tallied, joints)) or _voted(tallied, joints)
+    return (_joint if tallied.has_starts else _from_heaps)(tallied) or _voted(tallied)
 
 
 def _from_heaps(tallied: Tallied) -> List[Owned]:
@@ -81,12 +77,12 @@ def _from_heaps(tallied: Tallied) -> List[Owned]:
     return sorted(found, key=lambda row: -(row.reached_bytes or 0))
 
 
-def _joint(tallied: Tallied, joints: Sequence[Joint]) -> List[Owned]:
+def _joint(tallied: Tallied) -> List[Owned]:
     """Blocks with many pointers, by the paths of the objects that they belong to, and what they lead to without each other. What their
     owners keep is not held by others."""
     found: Dict[str, Owned] = {}
     owners = {node for node, _ in tallied.tops(MOST_KEEPING)}
-    for joint in joints:
+    for joint in tallied.graph.joint(tallied.tree, tallied.strong, MOST_JOINT):
         at = joint.node
         while at not in owners and tallied.tree.owners[at] != NO_NODE:
             at = tallied.tree.owners[at]
@@ -97,9 +93,9 @@ def _joint(tallied: Tallied, joints: Sequence[Joint]) -> List[Owned]:
     return list(found.values())
 
 
-def _voted(tallied: Tallied, joints: Sequence[Joint]) -> List[Owned]:
-    """Variables: those from which the shortest ways lead to most of what several hold, and those that own blocks with many pointers. Where
-    runtimes give names, what has one by itself is such a variable, but a module."""
+def _voted(tallied: Tallied) -> List[Owned]:
+    """Variables: those from which the shortest ways lead to most of what several hold. Where runtimes give names, what has one by itself is
+    such a variable, but a module."""
     roots_from, votes = tallied.reach.roots_from, {}  # type: int, Dict[int, int]
     parents = (tallied.graph.named_parents if tallied.has_starts else tallied.graph.parents)(roots_from)
     for node in tallied.graph.children(tallied.tree, NO_NODE, MOST_VOTES, roots_from)[0]:
@@ -112,11 +108,6 @@ def _voted(tallied: Tallied, joints: Sequence[Joint]) -> List[Owned]:
         votes[at] = votes.get(at, 0) + tallied.tree.retained_bytes[node]
     variables = (node for node in votes if node >= roots_from or tallied.is_variable(node))
     chosen = sorted(variables, key=lambda node: -votes[node])[:MOST_VOTED]
-    for joint in joints[:MOST_VOTED]:
-        at = joint.node
-        while tallied.tree.owners[at] != NO_NODE:
-            at = tallied.tree.owners[at]
-        chosen += [at] if at >= roots_from and at not in chosen else []
     found = (tallied.owned(node, reached=True) for node in chosen)
     return [row for row in found if (row.reached_bytes or 0) >= SUSPECT_SHARE * tallied.used.bytes]
 

@@ -56,9 +56,6 @@ class FakeGraph:
     def others(self, tree: Tree, owners: Sequence[int], weak: Tuple[int, int]) -> List[None]:
         return [None for _ in owners]
 
-    def joint(self, tree: Tree, roots: Tuple[int, int], most: int) -> List[None]:
-        return []
-
     def parents(self, roots_from: int) -> List[int]:
         return [NO_NODE] * FIRST
 
