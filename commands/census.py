@@ -95,7 +95,7 @@ def census(session: Session, options: Options) -> Answer:
         return samples.find(session, examples, world, graph) if options.show_data else None
 
     def look() -> find.Census:
-        looks.append(find.take(session, world, owning=False))
+        looks.append(find.take(session, world))
         return looks[0].census
 
     if sum((options.copies, options.by_text is not None, options.by != find.SIGNATURE)) > 1:
