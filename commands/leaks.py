@@ -55,7 +55,7 @@ def leaks(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis import coverage
     from gdbheapx.analysis.census import block, named, pieces
     from gdbheapx.analysis.naming import cycles
-    from gdbheapx.analysis.reachability import heap_graph
+    from gdbheapx.analysis.reachability import heap_graph, memory_budget
     from gdbheapx.analysis.reachability import leaks as model
     from gdbheapx.report import leaks_text
 
@@ -67,7 +67,8 @@ def leaks(session: Session, options: Options) -> Answer:
             return model.judged(session, swept)
         graph = named.make_of_counted(session)
         further = pieces.further(session, garbage=False) if graph is None else heap_graph.NO_FURTHER
-        reach, sums = heap_graph.marked(session, options.weak, further, None if graph is None else graph.reach)
+        slots = memory_budget.fits(session, memory_budget.OWNERS_BYTES) is None
+        reach, sums = heap_graph.marked(session, options.weak, further, None if graph is None else graph.reach, slots)
         found = cycles.find(reach, graph.paths) if graph is not None else None
         if found is not None:
             sums = model.without(reach, sums, found.nodes)

@@ -73,7 +73,7 @@ def page(
     shown = leaks.groups[: limit if limit is not None else MOST_GROUPS]
     if shown:
         yield ""
-        yield Table(columns_of(Group), [{**row._asdict(), "sample": str(row.sample[0])} for row in shown])
+        yield Table(columns_of(Group), [{**_whole(row)._asdict(), "signature": _sort(row), "sample": str(row.sample[0])} for row in shown])
         if len(shown) < len(leaks.groups):
             yield "%s: %s" % (plural(len(leaks.groups) - len(shown), "more group"), again("--limit %d", len(leaks.groups)))
         yield from _unloaded(leaks)
@@ -81,6 +81,26 @@ def page(
             yield "To inspect one: %s" % ask("whatis %s" % shown[0].sample[0])
     yield from _mappings(leaks)
     yield from _remarks(leaks)
+
+
+def _whole(row: Group) -> Group:
+    """Of a container all its elements."""
+    if row.container is None or row.is_holder:
+        return row
+    behind = row.behind_blocks + row.blocks - row.container.elements, row.behind_bytes + row.bytes - row.container.own_bytes
+    return row._replace(blocks=row.container.elements, bytes=row.container.own_bytes, behind_blocks=behind[0], behind_bytes=behind[1])
+
+
+def _sort(row: Group) -> Optional[str]:
+    """`list of 3,000 elements`, `holds a list of 3,000 elements`, `12 containers: list of 400 elements`."""
+    if row.container is None:
+        return row.signature
+    words = row.container._replace(element_bytes=None).words()
+    if row.is_holder:
+        words = "holds %s %s" % ("an" if words[0] in "aL" else "a", words)
+    elif row.blocks > 1:
+        words = "%s: %s" % (plural(row.blocks, "container"), words)
+    return words if row.signature is None else "%s: %s" % (row.signature, words)
 
 
 def _verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Page:

@@ -182,7 +182,7 @@ def suspicion(suspect: Suspect) -> str:
         who = called(suspect)
         if suspect.kind == SHARED and suspect.holders:
             who = say("%s, which %s hold", who, _several([_holder(suspect, name) for name in suspect.holders]))
-        said = say("Suspect: %s, keeps %s (%.0f %%), ~%s each", who, *figures, _average(point))
+        said = say("Suspect: %s, keeps %s (%.0f %%)%s", who, *figures, _average(point))
     else:
         who = _called(suspect.owner, suspect.signature, suspect.containers)
         if suspect.kind == SHARED:
@@ -190,9 +190,10 @@ def suspicion(suspect: Suspect) -> str:
         said = say("Suspect: %s keeps %s (%.0f %%)", who, *figures)
         if linked is not None:
             what = ", ".join(part for part in (_called(point.name, point.signature, ()), words(linked, point.confidence)) if part)
-            said = say("%s; most of it is %s, keeping %s, ~%s each", said, what, Size(point.retained_bytes), _average(point))
-        elif point.children and point.steps and point.name != suspect.owner:
-            said = say("%s; most of it hangs off %s", said, _called(point.name, point.signature, point.containers))
+            said = say("%s; most of it is %s, keeping %s%s", said, what, Size(point.retained_bytes), _average(point))
+        elif point.steps and point.name != suspect.owner:
+            where = say("hangs off") if point.children else say("is %s at", Size(point.size_bytes))
+            said = say("%s; most of it %s %s", said, where, _called(point.name, point.signature, point.containers))
     if linked is not None and linked.used_elements:
         said = say("%s; %s", said, used_elsewhere(linked, point.users))
     else:
@@ -208,8 +209,11 @@ def is_all(suspect: Suspect) -> bool:
     return 100 * suspect.accumulation.retained_bytes >= MOST_PERCENT * suspect.retained_bytes
 
 
-def _average(point: Accumulation) -> Size:
-    return Size(point.retained_bytes // max(1, point.container.elements if point.container is not None else 1))
+def _average(point: Accumulation) -> str:
+    """Of an element, where none has far more."""
+    if point.parts or point.container is None:
+        return ""
+    return say(", ~%s each", Size(point.retained_bytes // max(1, point.container.elements)))
 
 
 def words(linked: Linked, confidence: Optional[str]) -> str:
@@ -223,7 +227,8 @@ def used_elsewhere(linked: Linked, users: Sequence[User]) -> str:
     who = [plural(len(set(stacks)), "stack")] if stacks else []
     others = [user for user in users if user.kind != THREAD]
     who += ["%s of %s" % (plural(user.pointers, "word"), without_module(user.owner)) for user in others]
-    who = [*who[:MOST_USERS], *(["others"] if who[MOST_USERS:] else [])]
+    left_out = len(who[MOST_USERS:]) + linked.other_users
+    who = [*who[:MOST_USERS], *([plural(left_out, "other")] if left_out else [])]
     many = "is" if linked.used_elements == 1 else "are"
     said = say("%s (%s) %s in use elsewhere", plural(linked.used_elements, "element"), Size(linked.used_bytes), many)
     return say("%s: %s", said, ", ".join(who)) if who else said

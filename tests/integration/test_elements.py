@@ -1,9 +1,10 @@
 """Elements of containers: what leads to one in few steps, and containers of two looks side by side.
 
-Files: analysis/reachability/refs.py, analysis/reachability/contained.py, analysis/census/find.py, snapshot/owned.py,
-commands/whatis.py.
+Files: analysis/reachability/refs.py, analysis/reachability/contained.py, analysis/reachability/lost.py, analysis/census/find.py,
+snapshot/owned.py, commands/whatis.py.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,25 @@ def test_census_names_elements_by_their_container(stage: Stage, kind: str) -> No
     assert rows["+0x8 of elements of the list g_queue"]["blocks"] == rows["+0x20 of elements of the tree g_tree"]["blocks"] == 2000
     unnamed = sum(row["bytes"] for row in data["rows"] if row["signature"] is None or row["signature"].startswith("the same"))
     assert unnamed <= 0.01 * data["used"]["bytes"]
+
+
+def test_a_lost_container_is_one_row(stage: Stage, kind: str, tmp_path: Path) -> None:
+    """Whichever of its elements know each other, and whatever lost objects point into it: what it is, how many elements, and all its bytes."""
+    process = stage.start("lost_containers", "1500", flags=["-s"])
+    lost = []
+    for how, shape, size, elements, _ in map(str.split, process.record_path.read_text().splitlines()):
+        lost += [(shape, int(elements, 16), int(size))] if how == "lost" else []
+    answers = [heapx(process.target(kind), "leaks", "--json").data]
+    if kind == "live":
+        assert heapx(process.target(kind), "snapshot", str(tmp_path / "look")).code == 0
+        answers.append(heapx([], str(tmp_path / "look"), "leaks", "--json").data)
+    for data in answers:
+        groups, leaked = data["groups"], data["classes"]["leaked"]
+        rows = [row for row in groups if row["container"] is not None]
+        found = [(row["container"]["kind"], row["container"]["elements"], row["bytes"] + row["behind_bytes"]) for row in rows]
+        assert sorted(found) == sorted(lost) and len(lost) == 6
+        assert [row["kind"] for row in groups].count("cycle") == 3 and leaked["roots"] == sum(row["blocks"] for row in groups) == 9
+        assert leaked["bytes"] == sum(row["bytes"] + row["behind_bytes"] for row in groups)
+        assert leaked["blocks"] == sum(row["blocks"] + row["behind_blocks"] for row in groups)
+    text = heapx(process.target(kind), "leaks").stdout.decode()
+    assert re.findall(r"\nlist of 1,500 elements +\w+ +\d+ B +1,500 ", text)[2:] and "\nholds a hash table of 1,500 elements " in text

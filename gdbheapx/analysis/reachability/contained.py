@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 MOST_ORDERED, AT_ONCE = 16_384, 1 << 16
 """Elements of a list that are called by their number."""
-MOST_UP = 4
-"""Steps of a name, up to what has one by itself."""
+MOST_UP, MOST_UP_OF_SEVERAL = 6, 2
+"""Steps of a name, up to what has one by itself; of each of several names of one container."""
 MOST_HOLDERS = 8
 MOST_CONTAINERS = 20_000
 """Rows of a table."""
@@ -88,8 +88,9 @@ class Contained:
         if one is None:
             return Told()
         one = self._graph.with_users(self._tree, one)
-        linked = Linked(one.shape, one.elements, one.element_bytes or None, one.own_bytes, one.used_elements, one.used_bytes)
-        users = [User(self._way(user, MOST_UP), self._tallied.kind(user), pointers) for user, pointers in one.users]
+        used = one.used_elements, one.used_bytes, one.other_users
+        linked = Linked(one.shape, one.elements, one.element_bytes or None, one.own_bytes, *used)
+        users = [User(self.way(user), self._tallied.kind(user), pointers) for user, pointers in one.users]
         holders = self._holders(one, MOST_UP)
         return Told(linked, one.sure, users, holders if holders[1:] else ())
 
@@ -125,6 +126,7 @@ class Contained:
         slots: Dict[int, int] = {}
         for node, slot in one.entries:
             slots[node] = min(slot, slots.get(node, slot))
+        up = min(up, MOST_UP_OF_SEVERAL) if len(slots) > 1 else up
         named = {self._word(node, slot, up): None for node, slot in sorted(slots.items())}
         return list(named)[:MOST_HOLDERS]
 
@@ -132,17 +134,19 @@ class Contained:
         tallied = self._tallied
         if tallied.root(node) is not None:
             return tallied.word_name(node, slot if slot < EXACT_SLOT else NO_SLOT)
-        return "%s -> +0x%x" % (self._way(node, up), slot * tallied.reach.word_bytes) if slot < EXACT_SLOT else self._way(node, up)
+        return "%s -> +0x%x" % (self.way(node, up), slot * tallied.reach.word_bytes) if slot < EXACT_SLOT else self.way(node, up)
 
-    def _way(self, node: int, up: int) -> str:
-        """From what has a name by itself down to here."""
-        tallied, owner, one = self._tallied, self._tree.owners[node], self._tree.container(node)
-        if one is not None:
-            return self.name(one, up)
+    def way(self, node: int, up: int = MOST_UP) -> str:
+        """From what has a name by itself down to here: `server+0x40 -> +0x10[0x55d0c0ffee10] -> +0x8`."""
+        tallied, owner, itself = self._tallied, self._tree.owners[node], self._tree.container(node)
+        if itself is not None:
+            return self.name(itself, up)
         if tallied.has_name(node) or not up:
             return tallied.plain_name(node)
-        element = self.element(node, up - 1)
-        if element is not None or owner == NO_NODE or self._tree.container(owner) is not None:
+        element, one = self.element(node, up - 1), self._tree.container(owner) if owner != NO_NODE else None
+        if element is None and one is not None and not self._holders(one, up - 1)[1:]:
+            element = "%s[0x%x]" % (without_module(self.name(one, up - 1)), self._graph.blocks([node])[0][0])
+        if element is not None or owner == NO_NODE or one is not None:
             return element or tallied.plain_name(node)
         edge = self._graph.edge_to(owner, node)
         return tallied.plain_name(node) if edge is None else without_module(self._word(owner, edge.slot, up - 1))

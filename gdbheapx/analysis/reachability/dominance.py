@@ -3,7 +3,7 @@
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reachability import regions
-from gdbheapx.analysis.reachability.contained import Contained
+from gdbheapx.analysis.reachability.contained import LARGE, Contained
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.kin import Kin
 from gdbheapx.analysis.reachability.names import Names, Path, Paths, PathStep
@@ -19,13 +19,14 @@ from gdbheapx.analysis.reachability.owners import (
     Accumulation,
     Division,
     HoldingBlock,
+    Linked,
     Owned,
     Owners,
     Suspect,
     addresses_of,
     each,
 )
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, RULE_HABIT, Edge, Sum, Tree
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, RULE_HABIT, Container, Edge, Sum, Tree
 from gdbheapx.model import Address
 from gdbheapx.session import Session
 
@@ -341,23 +342,26 @@ class Tallied:
         return sorted(found, key=lambda top: -self.tree.retained_bytes[top[0]])[:limit]
 
     def suspect(self, node: int, kind: str) -> Suspect:
-        """Goes down from an owner to where its memory piles up, or divides: to a container at the latest."""
+        """Goes down from an owner to where its memory piles up, or divides; what several hold is told as it is."""
         at, steps, retained = node, 0, self.tree.retained_bytes
         largest, count = self.graph.children(self.tree, at, MOST_PARTS)
-        while not self.is_container(at) and largest and retained[largest[0]] >= DROP_RATIO * retained[at]:
+        while (at != node or not self.is_container(at)) and largest and retained[largest[0]] >= DROP_RATIO * retained[at]:
             at, steps = largest[0], steps + 1
             largest, count = self.graph.children(self.tree, at, MOST_PARTS)
-        parts = [block for block in largest if retained[block] >= SUSPECT_SHARE * self.used.bytes]
+        container = self.contained.of(at)
+        least = SUSPECT_SHARE * (self.used.bytes if container is None else retained[at])
+        least = max(least, LARGE * retained[at] // container.elements if container is not None else 0)
+        parts = [block for block in largest if retained[block] >= least]
         size = self.graph.blocks([at])[0][1] if at < self.reach.numbers.blocks else 0
         point = Accumulation(
             address=self.address(at),
             signature=self.contents(at),
-            name=self.name(at),
+            name=self.contained.way(at) if at < self.reach.numbers.blocks else self.name(at),
             size_bytes=size,
             children=count,
             retained_bytes=retained[at],
             steps=steps,
-            parts=[Division(self.name(part), self.address(part), retained[part], self.share(retained[part])) for part in parts],
+            parts=[Division(self._part(part, container), self.address(part), retained[part], self.share(retained[part])) for part in parts],
             **self.contained.told(at)._asdict(),
         )
         what = self.contents(node)
@@ -370,6 +374,16 @@ class Tallied:
             if at < self.reach.numbers.blocks
         ]
         return Suspect(self.name(node), kind, retained[node], self.share(retained[node]), point, what, holders=names, holding=holding)
+
+    def _part(self, node: int, container: Optional[Container]) -> str:
+        """What it is called below another: a container by what it is, a block without a name as an element by its address."""
+        one = self.tree.container(node)
+        if one is not None:
+            return Linked(one.shape, one.elements, one.element_bytes or None, one.own_bytes).words()
+        name = self.name(node)
+        if container is None or self.has_name(node) or name != self.plain_name(node):
+            return name
+        return "element 0x%x (%d bytes)" % self.graph.blocks([node])[0]
 
     def _holders(self, node: int) -> Dict[int, int]:
         """Who holds it, most first, each with what has the first of the pointers."""

@@ -163,15 +163,15 @@ def make_graph(session: Session, slots: bool, names: bool = False, further: Furt
 
 
 def marked(
-    session: Session, again: Optional[bool], further: Further = NO_FURTHER, made: Optional[Reach] = None
+    session: Session, again: Optional[bool], further: Further = NO_FURTHER, made: Optional[Reach] = None, slots: bool = False
 ) -> Tuple[Reach, Sequence[Sum]]:
     """The graph with its marks. `again`: look once more, for weak pointers; None: on a core. `further`: what counts as blocks, too; `made`:
-    the graph, of memory that is as it was then."""
+    the graph, of memory that is as it was then. `slots`: containers are to be found in it."""
     shared: Optional[Reach] = session.shared(REACH) or made
     if shared is not None and shared.kept is not None:
         return shared, marked_again(shared, shared.kept, again)
     is_wanted = session.target.kind == "core" if again is None else again
-    reach = shared if shared is not None else finish(session, gather(session, False, further=further), hold=is_wanted)
+    reach = shared if shared is not None else finish(session, gather(session, slots, further=further, owning=False), hold=is_wanted)
     sums: Sequence[Sum] = reach.graph.mark(reach.roots_from)
     if had_to_go_on(session):
         sums = reach.graph.mark(reach.roots_from)

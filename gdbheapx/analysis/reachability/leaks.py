@@ -6,12 +6,13 @@ from typing import Annotated, Callable, Dict, FrozenSet, Iterator, List, NamedTu
 from gdbheapx import problems
 from gdbheapx.analysis import unloaded
 from gdbheapx.analysis.census.block import Labels
-from gdbheapx.analysis.reachability import heap_graph, memory_budget
+from gdbheapx.analysis.reachability import heap_graph, lost, memory_budget
 from gdbheapx.analysis.reachability.garbage import Garbage
 from gdbheapx.analysis.reachability.heap_graph import Reach
+from gdbheapx.analysis.reachability.owners import Linked
 from gdbheapx.analysis.reachability.regions import Node
 from gdbheapx.columns import BYTES, TEXT, Column
-from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Habit, Sum
+from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Containers, Habit, Sum
 from gdbheapx.model import Address
 from gdbheapx.session import Session
 from gdbheapx.units import Size, plural, say
@@ -24,7 +25,7 @@ SWEPT_HINT = "run it where there is more memory to see leak roots and the usual 
 
 
 class Group(NamedTuple):
-    """Leaked blocks of one size and sort to which no other group leads, and what hangs behind them."""
+    """Leaked blocks of one size and sort to which no other group leads, or first elements of containers, and what hangs behind them."""
 
     signature: Annotated[Optional[str], Column("type", TEXT, None, "where any row knows it")]
     kind: Annotated[str, Column("kind", TEXT, goes=2)]
@@ -35,6 +36,10 @@ class Group(NamedTuple):
     behind_blocks: Annotated[int, Column("blocks reachable", goes=4)]
     behind_bytes: Annotated[int, Column("bytes reachable", BYTES)]
     sample: Annotated[Sequence[Address], Column("example", TEXT, goes=1)]
+    container: Optional[Linked] = None
+    """What each block is the first element of, or leads to; of several blocks that of all together."""
+    is_holder: bool = False
+    """The block is no element: it holds the container."""
 
 
 class LostMapping(NamedTuple):
@@ -123,10 +128,11 @@ def add(sums: Sequence[Sum]) -> Sum:
 
 def find(reach: Reach, interior_holds: bool, sums: Sequence[Sum], naming: Optional[Naming] = None) -> Leaks:
     """Classes, groups and lost mappings. `sums`: of mark() or look_again(). `naming`: where memory may still be read."""
-    roots = reach.graph.find_leak_roots() if sums[LEAKED].blocks else 0
+    containers = lost.find_containers(reach) if sums[LEAKED].blocks else None
+    roots = reach.graph.find_leak_roots(containers) if sums[LEAKED].blocks else 0
     return classes(sums, interior_holds)._replace(
         roots=roots,
-        groups=groups(reach, naming) if roots else [],
+        groups=groups(reach, naming, containers) if roots else [],
         habits=reach.habits,
         offsets=reach.graph.inside_offsets() if sums[RULE_INSIDE].blocks else (),
         mappings=lost_mappings(reach),
@@ -146,15 +152,17 @@ def held_rules(interior_holds: bool) -> List[int]:
     return sorted(HELD | {RULE_INSIDE} if interior_holds else HELD)
 
 
-def groups(reach: Reach, naming: Optional[Naming]) -> List[Group]:
-    """Roots of one size, kind and sort together."""
-    labels = None
-    if naming is not None:
-        blocks = reach.graph.columns(reach.graph.leak_root_ids())
-        labels = naming(*blocks)
+def groups(reach: Reach, naming: Optional[Naming], containers: Optional[Containers] = None) -> List[Group]:
+    """Roots of one size, kind and sort together; large containers each alone."""
+    labels = naming(*reach.graph.columns(reach.graph.leak_root_ids())) if naming is not None else None
+    of, names = (labels.of, labels.names) if labels is not None else (None, [None])
+    found: Dict[int, lost.Lost] = {}
+    if containers is not None:
+        of, found = lost.find(reach, containers, of, len(names))
     rows = []
-    for group in reach.graph.leak_groups(labels.of if labels is not None else None):
-        name = labels.names[group.label] if labels is not None else None
+    for group in reach.graph.leak_groups(of):
+        one = found.get(group.label)
+        name = names[group.label if one is None else one.label]
         row = Group(
             signature=name.name if name is not None else None,
             kind=CYCLE if group.is_cycle else ROOT,
@@ -164,6 +172,8 @@ def groups(reach: Reach, naming: Optional[Naming]) -> List[Group]:
             behind_blocks=group.blocks_behind,
             behind_bytes=group.bytes_behind,
             sample=[Address(address) for address, _ in reach.graph.blocks(group.samples)],
+            container=one.linked if one is not None else None,
+            is_holder=one is not None and one.is_held,
         )
         rows.append(row)
     return sorted(rows, key=lambda row: (-(row.bytes + row.behind_bytes), row.size_bytes))
@@ -172,8 +182,8 @@ def groups(reach: Reach, naming: Optional[Naming]) -> List[Group]:
 def lost_mappings(reach: Reach) -> List[LostMapping]:
     """Mappings outside the heaps that no pointer leads to."""
     first = reach.numbers.blocks
-    lost = [node for place, node in enumerate(reach.regions.nodes) if reach.graph.evidence(first + place) in (FROM_MAPPING, LEAKED)]
-    return mapping_rows(lost)
+    gone = [node for place, node in enumerate(reach.regions.nodes) if reach.graph.evidence(first + place) in (FROM_MAPPING, LEAKED)]
+    return mapping_rows(gone)
 
 
 def lost_by_name(reach: Reach, least_bytes: int) -> List[LostByName]:
@@ -255,12 +265,12 @@ def sweep(session: Session, interior_holds: bool) -> Optional[Leaks]:
     heap_graph.tell_unread(session, numbers.unread_bytes, numbers.unread_at)
     heap_graph.tell_shared_in_swap(session, regions.nodes)
     heap_graph.tell_undumped(session)
-    lost = [marks.evidence(numbers.blocks + place) in (FROM_MAPPING, LEAKED) for place in range(len(regions.nodes))]
+    gone = [marks.evidence(numbers.blocks + place) in (FROM_MAPPING, LEAKED) for place in range(len(regions.nodes))]
     target.let_go()
     what = say("the graph of %s takes about %s, and this process may use %s: ", plural(numbers.blocks, "block"), *map(Size, lacking))
     what = say("%sthe classes come from %d passes over memory", what, numbers.passes)
     session.problem(problems.SWEPT, None, what, SWEPT_HINT)
     return classes(sums, interior_holds)._replace(
-        mappings=mapping_rows([node for node, is_lost in zip(regions.nodes, lost) if is_lost]),
+        mappings=mapping_rows([node for node, is_lost in zip(regions.nodes, gone) if is_lost]),
         low_addresses=any(start < 1 << 32 for start, _ in made.shape.heaps) and target.word_bytes == 8,
     )

@@ -29,6 +29,8 @@ class Linked(NamedTuple):
     """So many are in use elsewhere, too (`users`),"""
     used_bytes: int = 0
     """with so many bytes by themselves."""
+    other_users: int = 0
+    """So many more than `users` has."""
 
     def words(self) -> str:
         """`list of 1,787 elements of 168 bytes`."""
@@ -113,7 +115,8 @@ class Accumulation(NamedTuple):
     steps: int
     """From the owner to here."""
     parts: Sequence[Division] = ()
-    """Those directly below that keep a fifth of the heap or more themselves."""
+    """Those directly below that keep a fifth of the heap or more themselves; of a container the elements that keep a fifth of it, if that
+    is far more than the average."""
     containers: Sequence[Container] = ()
     container: Optional[Linked] = None
     """This and the next three as in Owned."""

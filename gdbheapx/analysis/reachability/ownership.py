@@ -18,6 +18,8 @@ MOST_NAMED = 1 << 14
 """Of what owners own that is asked for its name, while one is looked for."""
 MOST_HEAD = 50
 """Letters of a name that what lies below begins with: a long one lacks its middle."""
+ELEMENT = re.compile(r".+\[(0x[0-9a-f]{3,16})\]")
+"""What a block is called that is an element of a table or tree."""
 BLOCK_NAME, BELOW = re.compile(r"block (0x[0-9a-f]+)\b(?!.*( -> |\[))"), re.compile(r"(.+)(?:\[(\d+)\]| -> \+0x[0-9a-f]+)")
 """Of a block without a name; of what lies below something: an element of a list, a container that a block holds."""
 MOST_REACHED = 20
@@ -129,14 +131,16 @@ def _at(tallied: Tallied, address: int) -> Optional[int]:
 
 def find_named(tallied: Tallied, what: str) -> Optional[int]:
     """Return the node that answers call `what`, with its ` in MODULE` or without; None where nothing near the top is called so."""
-    found, below = _search(tallied, what), BELOW.fullmatch(what)
+    element, below = ELEMENT.fullmatch(what), BELOW.fullmatch(what)
+    found = _search(tallied, what) if element is None else _at(tallied, int(element.group(1), 16))
     above = find_named(tallied, below.group(1)) if found is None and below is not None and tallied.tree.containers else None
     if above is None or below is None:
         return found
     if below.group(2) is not None:
         return tallied.contained.at(above, int(below.group(2)))
     held = tallied.graph.children(tallied.tree, above, MOST_OWNERS)[0]
-    return next((node for node in held if tallied.is_container(node) and tallied.name(node) == what), None)
+    named = tallied.name, tallied.contained.way
+    return next((node for node in held if named[not tallied.is_container(node)](node) == what), None)
 
 
 def _search(tallied: Tallied, what: str) -> Optional[int]:

@@ -99,7 +99,7 @@ static uint32_t user_above(const uint32_t *owners, uint32_t container, const uin
     return node;
 }
 
-/* Who points to its elements beside those who hold it: (node, pointers), most first, at most `room`; `sums`: elements, their bytes.
+/* Who points to its elements beside those who hold it: (node, pointers), most first, at most `room`; `sums`: elements, their bytes, users.
    `owners`: of the tree, where it is `node`. How many were written; -1: no memory. */
 int64_t heapx_container_users(const struct graph *graph, struct containers *found, uint32_t number, uint32_t node, const uint32_t *owners,
                               uint64_t *out, uint64_t room, uint64_t *sums)
@@ -133,6 +133,7 @@ int64_t heapx_container_users(const struct graph *graph, struct containers *foun
         }
         if (i + 1 < count && whose[i + 1] == whose[i])
             continue;
+        sums[2]++;
         uint64_t place = written < room ? written++ : room;
         for (; place && out[2 * place - 1] < pointers; place--)
             if (place < room) {

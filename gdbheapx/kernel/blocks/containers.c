@@ -518,23 +518,27 @@ static uint32_t first_of(const struct search *search, const uint32_t *nodes, uin
 }
 
 /* The last container's members in the order of its links: from where an entry leads, by those links by which most are met from there; where
-   no entry leads to half of them, as a table's does to one chain, from all pointers of its first holder. The rest stand behind these.
-   `owners`: of its entries. */
+   that is a guess, rather from one that comes first; where it leads not to half, as the pointers of a table do not, from all those of its
+   first holder. The rest stand behind these. `owners`: of its entries. */
 static void put_in_order(const struct search *search, const struct cluster *group, const uint32_t *owners, uint32_t owner_count)
 {
     const struct containers *found = search->found;
     const struct container *container = &found->all[found->count - 1];
     const struct outer *entries = found->entry_edges + container->first_entry;
     const struct holder *holder = owner_count ? &search->holders[*owners] : NULL;
-    const uint32_t members = container->members, starts = !owner_count ? 1 : owner_count < MOST_STARTS ? owner_count : MOST_STARTS;
+    const uint32_t members = container->members, starts = owner_count < MOST_STARTS ? owner_count : MOST_STARTS;
     uint32_t *out = search->seen, *order = found->order + container->first, most = 0, count = 0, start = NO_NODE;
+    const int is_guess = !holder || container->sure >= SURE_GUESS;
     uint16_t fields = 0;
     forget(search, order, members);
-    for (uint32_t i = 0; i <= starts && (i < starts ? 10 * (uint64_t) most < 9 * (uint64_t) members : holder && 2 * most < members); i++)
+    for (uint32_t i = 0; i <= starts + 1; i++)
         for (unsigned one = 0; one < search->system_count; one++) {
+            if (i < starts ? 10 * (uint64_t) most >= 9 * (uint64_t) members
+                           : i == starts ? !is_guess || most == members : !holder || 2 * most >= members)
+                break;
             const uint16_t by = search->systems[one].fields;
-            const uint32_t from = i == starts ? NO_NODE : holder ? EDGE_ID(search->graph->to[entries[i].edge])
-                                                                 : first_of(search, order, members, by);
+            const uint32_t from = i > starts ? NO_NODE : i < starts ? EDGE_ID(search->graph->to[entries[i].edge])
+                                                                    : first_of(search, order, members, by);
             count = from == NO_NODE ? follow_all(search, group, by, holder, out, 0) : follow_last(search, group, by, from, out, 0);
             forget(search, out, count);
             if (count > most) {
@@ -854,19 +858,33 @@ static int are_alike(const struct search *search, const struct table *table)
     return length > 1 && 20 * (uint64_t) alike >= 19 * (uint64_t) table->pointers;
 }
 
-/* An element, and what is chained to it, in the order of the chain. */
-static void add_chain(struct search *search, uint32_t node, int is_object)
+/* The links of the first chain behind a table; NULL: there is none. */
+static const struct cluster *chain_of(const struct search *search, const struct table *table)
+{
+    const struct graph *graph = search->graph;
+    for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++) {
+        const uint32_t number = in_table(search, table, edge) ? search->linked.of[EDGE_ID(graph->to[edge])] : 0;
+        if (number && search->linked.groups[number - 1].field_count)
+            return &search->linked.groups[number - 1];
+    }
+    return NULL;
+}
+
+/* An element, and what is chained to it, in the order of the chain, which may be too short to be told by itself. `links`: of longer ones;
+   NULL: there are no chains. */
+static void add_chain(struct search *search, uint32_t node, const struct cluster *links)
 {
     struct containers *found = search->found;
     const struct graph *graph = search->graph;
-    const uint32_t number = is_object ? 0 : search->linked.of[node];
+    const uint32_t number = links ? search->linked.of[node] : 0;
     uint32_t at = found->ordered;
     add_member(found, node);
-    for (; number && at < found->ordered; at++)
+    for (; links && at < found->ordered; at++)
         for (uint32_t edge = graph->offsets[found->order[at]]; edge < graph->offsets[found->order[at] + 1]; edge++) {
             const uint32_t target = EDGE_ID(graph->to[edge]);
-            if (group_at(search, target) == number && !found->of[target]
-                && field_in(graph, search->inside, &search->linked.groups[number - 1], edge) >= 0)
+            if (target < graph->index.blocks && !found->of[target] && search->linked.of[target] == number && !is_loose(graph, edge)
+                && index_size(&graph->index, target) == index_size(&graph->index, node)
+                && field_in(graph, search->inside, links, edge) >= 0)
                 add_member(found, target);
         }
     for (uint32_t i = 0; number && i < search->linked.groups[number - 1].members; i++) {
@@ -900,9 +918,10 @@ static int settle_table(struct search *search, const struct table *table)
         container->element_bytes = table->bytes;
         const uint64_t words = table->node < graph->index.blocks ? index_size(&graph->index, table->node) / graph->word : 0;
         const uint32_t number = found->count;
+        const struct cluster *links = are_objects ? NULL : chain_of(search, table);
         for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++)
             if (in_table(search, table, edge) && !found->of[EDGE_ID(graph->to[edge])])
-                add_chain(search, EDGE_ID(graph->to[edge]), are_objects);
+                add_chain(search, EDGE_ID(graph->to[edge]), links);
         container = &found->all[number - 1];
         container->sure = SURE_CERTAIN;
         const int is_hash = container->members > table->pointers || 4 * (uint64_t) table->pointers < 3 * words;

@@ -1,5 +1,6 @@
 """The graph of blocks: what is asked to make one, what it tells, and what can be done with it."""
 
+import heapq
 from array import array
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from gdbheapx.problems import OUT_OF_MEMORY
 
 if TYPE_CHECKING:
     from gdbheapx.kernel.blocks.signatures import Signer
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 PROTOTYPES = """
 int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t locals_from, uint32_t weak_from, uint32_t weak_until,
@@ -53,7 +54,7 @@ uint64_t heapx_graph_habits(struct graph *graph, struct habit *out, uint64_t roo
 uint64_t heapx_leak_root_ids(const struct graph *graph, uint32_t *out, uint64_t room);
 int64_t heapx_leak_groups(const struct graph *graph, const uint32_t *labels, struct leak_group_row *out, uint64_t room);
 void heapx_leak_kinds(const struct graph *graph, const uint32_t *ids, uint64_t count, uint8_t *out);
-int heapx_leak_roots_open(struct graph *graph);
+int heapx_leak_roots_open(struct graph *graph, const struct containers *containers);
 int64_t heapx_leak_roots_slice(struct graph *graph, double seconds);
 uint64_t heapx_leak_roots_result(const struct graph *graph, struct leak_root *out, uint64_t room);
 int heapx_marks_open(struct graph *graph, uint32_t roots_from);
@@ -259,6 +260,8 @@ class LeakRoot(NamedTuple):
     blocks: int
     """It and those behind it; a block behind two roots counts for one."""
     bytes: int
+    place: int
+    """In the order of all."""
 
 
 class LeakGroup(NamedTuple):
@@ -339,11 +342,13 @@ class Container(NamedTuple):
     sure: str
     users: Sequence[Tuple[int, int]] = ()
     """(node, pointers to its elements) of those that take nothing from its holder, most pointers first: an answer of
-    Graph.with_users(), as the next two."""
+    Graph.with_users(), as the next three."""
     used_elements: int = 0
     """So many elements are also in use elsewhere, by users,"""
     used_bytes: int = 0
     """with so many bytes by themselves."""
+    other_users: int = 0
+    """So many more than `users` has."""
 
 
 class ContainerRow(NamedTuple):
@@ -364,7 +369,7 @@ MOST_ENTRIES = 64
 """Of a container: words that hold it which are told."""
 
 
-MOST_USERS = 64
+MOST_USERS = 8
 """Of a container that are told."""
 
 
@@ -399,13 +404,14 @@ class Containers(Sequence[Container]):
 
     def with_users(self, one: Container, owners: "array[int]") -> Container:
         """As Graph.with_users()."""
-        out, sums = array("Q", bytes(16 * MOST_USERS)), array("Q", [0, 0])
+        out, sums = array("Q", bytes(16 * MOST_USERS)), array("Q", [0, 0, 0])
         number = one.node - self._first
         place = self._graph.handle, self.handle, number, one.node, at(owners)
         count = self._library.heapx_container_users(*place, at(out), MOST_USERS, at(sums))
         if count < 0:
             raise MemoryError()
-        return one._replace(users=list(zip(out[::2], out[1::2]))[:count], used_elements=sums[0], used_bytes=sums[1])
+        users = list(zip(out[::2], out[1::2]))[:count]
+        return one._replace(users=users, used_elements=sums[0], used_bytes=sums[1], other_users=sums[2] - count)
 
     def of(self) -> "array[int]":
         """Tree.members."""
@@ -695,9 +701,10 @@ class Graph:
         found = [(offset, count) for offset, count in enumerate(counts) if count]
         return sorted(found, key=lambda one: -one[1])
 
-    def find_leak_roots(self) -> int:
-        """Finds where leaks begin, after mark(): how many they are. What hangs behind them sums up to all that is leaked."""
-        if not self._library.heapx_leak_roots_open(self._handle):
+    def find_leak_roots(self, containers: Optional[Containers] = None) -> int:
+        """Finds where leaks begin, after mark(): how many they are. What hangs behind them sums up to all that is leaked. One of
+        `containers` of which all is leaked begins with its first element, whoever else points to others of it."""
+        if not self._library.heapx_leak_roots_open(self._handle, None if containers is None else containers.handle):
             raise MemoryError()
         self._run(lambda seconds: self._library.heapx_leak_roots_slice(self._handle, seconds))
         return int(self._library.heapx_leak_roots_result(self._handle, None, 0))
@@ -728,12 +735,16 @@ class Graph:
         self._library.heapx_leak_kinds(self._handle, at(numbers), len(ids), at(out))
         return out
 
-    def leak_roots(self) -> List[LeakRoot]:
-        """All that were found: there may be millions."""
-        count = self._library.heapx_leak_roots_result(self._handle, None, 0)
-        out = array("Q", bytes(32 * count))
+    def leak_roots(self, most: Optional[int] = None) -> List[LeakRoot]:
+        """Those that were found, in the order of leak_root_ids(): there may be millions. `most`: only so many, those
+        with most bytes first."""
+        count, width = self._library.heapx_leak_roots_result(self._handle, None, 0), len(LeakRoot._fields)
+        out = array("Q", bytes(8 * width * count))
         self._library.heapx_leak_roots_result(self._handle, at(out), count)
-        return [LeakRoot(out[place], bool(out[place + 1]), out[place + 2], out[place + 3]) for place in range(0, len(out), 4)]
+        places: Iterable[int] = range(0, len(out), width)
+        if most is not None and most < count:
+            places = heapq.nlargest(most, places, key=lambda place: out[place + 3])
+        return [LeakRoot(out[place], bool(out[place + 1]), *out[place + 2 : place + width]) for place in places]
 
     def find(self, address: int) -> Optional[Tuple[int, int]]:
         """(node, offset) of the block or mapping that holds the address."""

@@ -2,21 +2,74 @@
 
    Pass 1 marks from leaked blocks that no leaked block points to, then from each that is still without a mark, and remembers every start.
    Pass 2 takes these starts in reverse order and marks anew: a start that has its mark by then is led to by a later one, and is none. What
-   it marks from each start sums up to all that is leaked, each byte once. */
+   it marks from each start sums up to all that is leaked, each byte once.
+
+   A container that is leaked as a whole is one node, by its first element: its links count for nothing, nor do pointers of users, who would
+   lead to all of it. Who holds it leads to it. */
 #include "leakroots.h"
+
+#define LEADS_BACK 2u                   /* of a container that is leaked: others of its elements lead to the first */
 
 static void leak_roots_free(struct leak_roots *roots)
 {
     spread_close(&roots->spread);
     free(roots->leaked);
+    free(roots->is_lost);
+    free(roots->left_out);
     free(roots->pointed);
     free(roots->starts);
     free(roots->roots);
     free(roots);
 }
 
-/* The marks are made. 0: no memory. */
-int heapx_leak_roots_open(struct graph *graph)
+static int has(const uint64_t *bits, uint64_t id)
+{
+    return (int) (bits[id >> 6] >> (id & 63) & 1);
+}
+
+/* The container of which all is leaked and the block an element; NULL: there is none. */
+static const struct container *lost_of(const struct leak_roots *roots, uint64_t id)
+{
+    const uint32_t number = roots->is_lost ? roots->containers->of[id] : 0;
+    return number && roots->is_lost[number - 1] ? &roots->containers->all[number - 1] : NULL;
+}
+
+static int is_holder(const struct containers *containers, const struct container *container, uint32_t node)
+{
+    for (uint32_t i = 0; i < container->entries && container->sure <= SURE_LIKELY; i++)
+        if (containers->entry_edges[container->first_entry + i].node == node)
+            return 1;
+    return 0;
+}
+
+/* 0: no memory. */
+static int find_lost(const struct graph *graph, struct leak_roots *roots)
+{
+    const struct containers *containers = roots->containers;
+    roots->is_lost = calloc((size_t) containers->count + 1, 1);
+    roots->left_out = calloc((size_t) graph->edges / 8 + 1, 1);
+    if (!roots->is_lost || !roots->left_out)
+        return 0;
+    for (uint32_t number = 0; number < containers->count; number++) {
+        const struct container *container = &containers->all[number];
+        uint32_t lost = 0;
+        while (lost < container->members && has(roots->leaked, containers->order[container->first + lost]))
+            lost++;
+        roots->is_lost[number] = lost == container->members;
+    }
+    for (uint32_t node = 0; node < graph->index.blocks; node++)
+        for (uint32_t edge = has(roots->leaked, node) ? graph->offsets[node] : UINT32_MAX; edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            const struct container *lost = target < graph->index.blocks ? lost_of(roots, target) : NULL;
+            if (lost && lost_of(roots, node) != lost && !is_holder(containers, lost, node))
+                roots->left_out[edge >> 3] |= (uint8_t) (1u << (edge & 7));
+        }
+    roots->spread.left_out = roots->left_out;
+    return 1;
+}
+
+/* The marks are made. `containers`: of the graph, or NULL. 0: no memory. */
+int heapx_leak_roots_open(struct graph *graph, const struct containers *containers)
 {
     const size_t words = (size_t) graph->nodes / 64 + 1;
     struct leak_roots *roots = calloc(1, sizeof *roots);
@@ -34,18 +87,28 @@ int heapx_leak_roots_open(struct graph *graph)
         roots->leaked[i] = leaked_of(graph->marks, i);
     for (uint64_t node = graph->index.blocks; node < words * 64; node++)    /* only blocks */
         roots->leaked[node >> 6] &= ~(1ull << (node & 63));
-    return 1;
+    roots->containers = containers && containers->count ? containers : NULL;
+    return !roots->containers || find_lost(graph, roots);
 }
 
-static int has(const uint64_t *bits, uint64_t id)
+static uint32_t first_of(const struct leak_roots *roots, const struct container *container)
 {
-    return (int) (bits[id >> 6] >> (id & 63) & 1);
+    return roots->containers->order[container->first];
 }
 
 static void find_predecessors(const struct graph *graph, struct leak_roots *roots, uint64_t id)
 {
-    for (uint32_t edge = graph->offsets[id]; edge < graph->offsets[id + 1]; edge++)
-        roots->pointed[EDGE_ID(graph->to[edge]) >> 6] |= 1ull << (EDGE_ID(graph->to[edge]) & 63);
+    const struct container *from = lost_of(roots, id);
+    for (uint32_t edge = graph->offsets[id]; edge < graph->offsets[id + 1]; edge++) {
+        const uint32_t target = EDGE_ID(graph->to[edge]);
+        const struct container *to = target < graph->index.blocks ? lost_of(roots, target) : NULL;
+        if (to && to == from && target == first_of(roots, to))
+            roots->is_lost[roots->containers->of[target] - 1] = LEADS_BACK;
+        if (to && (to == from || roots->left_out[edge >> 3] >> (edge & 7) & 1))
+            continue;
+        const uint32_t pointed = to ? first_of(roots, to) : target;
+        roots->pointed[pointed >> 6] |= 1ull << (pointed & 63);
+    }
 }
 
 static int add_start(struct leak_roots *roots, uint32_t id)
@@ -72,6 +135,9 @@ static int add_root(struct leak_roots *roots, uint32_t id)
         roots->roots = more;
         roots->root_room = room;
     }
+    const struct container *lost = lost_of(roots, id);
+    if (lost && id == first_of(roots, lost) && roots->is_lost[roots->containers->of[id] - 1] == LEADS_BACK)
+        roots->pointed[id >> 6] |= 1ull << (id & 63);
     struct leak_start root = {has(roots->pointed, id) ? id | IS_CYCLE : id, 0, 0};
     roots->roots[roots->root_count++] = root;
     return 1;
@@ -92,10 +158,18 @@ static int go_on(const struct graph *graph, struct leak_roots *roots, double dea
 static int begin(const struct graph *graph, struct leak_roots *roots, uint32_t id, double deadline)
 {
     const int is_again = roots->step == STEP_AGAIN;
+    const struct container *lost = lost_of(roots, id);
+    if (lost && !is_again && !is_marked(&roots->spread, first_of(roots, lost)))
+        id = first_of(roots, lost);
     if (is_marked(&roots->spread, id))
         return 0;
     if (!(is_again ? add_root(roots, id) : add_start(roots, id)) || !spread_push(&roots->spread, id))
         return NO_MEMORY;
+    for (uint32_t i = 0; lost && id == first_of(roots, lost) && i < lost->members; i++) {
+        const uint32_t member = roots->containers->order[lost->first + i];
+        if (!is_marked(&roots->spread, member) && !spread_push(&roots->spread, member))
+            return NO_MEMORY;
+    }
     memset(&roots->reached, 0, sizeof roots->reached);
     return go_on(graph, roots, deadline);
 }
@@ -103,6 +177,9 @@ static int begin(const struct graph *graph, struct leak_roots *roots, uint32_t i
 static int one(const struct graph *graph, struct leak_roots *roots, double deadline)
 {
     const uint64_t next = roots->next++;
+    const struct container *lost = has(roots->leaked, next) && roots->step == STEP_FREE_STARTS ? lost_of(roots, next) : NULL;
+    if (lost && first_of(roots, lost) != next)
+        return 0;
     switch (roots->step) {
     case STEP_PREDECESSORS:
         if (has(roots->leaked, next))
@@ -167,7 +244,7 @@ uint64_t heapx_leak_roots_result(const struct graph *graph, struct leak_root *ou
     const struct leak_roots *roots = graph->marks->leak_roots;
     for (uint64_t i = 0; i < roots->root_count && i < room; i++) {
         const struct leak_start *root = &roots->roots[i];
-        out[i] = (struct leak_root) {root->id & ~IS_CYCLE, (root->id & IS_CYCLE) != 0, root->blocks, root->bytes};
+        out[i] = (struct leak_root) {root->id & ~IS_CYCLE, (root->id & IS_CYCLE) != 0, root->blocks, root->bytes, i};
     }
     return roots->root_count;
 }

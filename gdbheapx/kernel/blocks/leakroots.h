@@ -2,6 +2,7 @@
 #ifndef HEAPX_LEAKROOTS_H
 #define HEAPX_LEAKROOTS_H
 
+#include "containers.h"
 #include "marks.h"
 
 enum { STEP_PREDECESSORS, STEP_FREE_STARTS, STEP_OTHER_STARTS, STEP_AGAIN, STEP_OVER };
@@ -17,6 +18,9 @@ struct leak_start {
 struct leak_roots {
     struct spread spread;
     uint64_t *leaked, *pointed;     /* one bit a block: it is leaked; a leaked block points to it */
+    const struct containers *containers;    /* those of which all is leaked are one node each, their first element; NULL: there are none */
+    uint8_t *is_lost;               /* by container: all of it is leaked */
+    uint8_t *left_out;              /* one bit an edge: of a user of such a container */
     /* spread.marked: at the end the bits of the roots */
     uint32_t *starts;
     uint64_t start_count, start_room;

@@ -105,9 +105,9 @@ def tallied(owners: Dict[int, int], sizes: Sequence[int], containers: Sequence[C
     return result
 
 
-def queue(users: Sequence[Tuple[int, int]] = (), sure: str = LIKELY, shape: str = LIST, entries: Sequence[Tuple[int, int]] = ((QUEUE, 0),)) -> Tallied:
+def queue(users: Sequence[Tuple[int, int]] = (), sure: str = LIKELY, shape: str = LIST, entries: Sequence[Tuple[int, int]] = ((QUEUE, 0),), more: int = 5000) -> Tallied:
     """A list of 20 elements of 100 bytes, of which the fourth keeps 5,000 more, and some other blocks."""
-    sizes = [100] * 20 + [5000] + [0] * 18 + [400]
+    sizes = [100] * 20 + [more] + [0] * 18 + [400]
     one = Container(FIRST, shape, 20, 100, 2000, entries, sure, users, 3 if users else 0, 300 if users else 0)
     owners = {**dict.fromkeys(range(20), FIRST), 20: 3, 39: WORK, **({FIRST: QUEUE} if len(entries) == 1 else {})}
     return tallied(owners, sizes, [one], {0: list(range(20))})
@@ -150,12 +150,19 @@ def test_every_name_is_found() -> None:
 def test_suspects_are_containers() -> None:
     """One sentence: who, what, how much, how large an element is, who else uses some; two that hold the same are told side by side."""
     suspect = ownership.find(queue([(STACK, 1)], CERTAIN, HASH_TABLE), 1, 20).suspects[0]
-    wanted = "Suspect: g_queue in app, hash table of 20 elements of 100 bytes, keeps 6.8 KiB (95 %), ~350 bytes each; 3 elements (300 bytes) are in use elsewhere: 1 stack; largest parts: block 0x4000 (100 bytes) (69 %)"
-    assert reach_text.suspicion(suspect) == wanted and reach_text.called(suspect) == "g_queue in app, hash table of 20 elements of 100 bytes"
+    assert reach_text.suspicion(suspect) == "Suspect: g_queue in app keeps 6.8 KiB (95 %); most of it is 4.9 KiB at g_queue[0x4000] -> +0x10"
+    for name, node in (("g_queue[0x4000]", 3), ("g_queue[0x4000] -> +0x10", 20)):
+        assert ownership.find_named(queue(shape=HASH_TABLE), name) == node
+    suspect = ownership.find(queue([(STACK, 1)], CERTAIN, HASH_TABLE, more=2900), 1, 20).suspects[0]
+    wanted = "Suspect: g_queue in app, hash table of 20 elements of 100 bytes, keeps 4.8 KiB (92 %); 3 elements (300 bytes) are in use elsewhere: 1 stack"
+    assert reach_text.suspicion(suspect) == wanted + "; largest parts: element 0x4000 (100 bytes) (57 %)"
+    suspect = ownership.find(queue([(STACK, 1)], CERTAIN, HASH_TABLE, more=100), 1, 20).suspects[0]
+    assert reach_text.suspicion(suspect).startswith("Suspect: g_queue in app, hash table of 20 elements of 100 bytes, keeps 2.1 KiB (84 %), ~105 bytes each; 3 elements")
+    assert reach_text.called(suspect) == "g_queue in app, hash table of 20 elements of 100 bytes"
     made = queue(entries=[(QUEUE, 0), (WORK, 8)], sure="shared")
     found = ownership.find(made, 2, 20)
     assert found.owners[0].kind == SHARED and list(found.owners[0].holders) == ["g_queue in app", "g_work in app"]
-    assert reach_text.suspicion(found.suspects[0]) == "Suspect: g_queue in app and g_work in app hold the same list of 20 elements of 100 bytes: 6.8 KiB (95 %), neither alone; largest parts: block 0x4000 (100 bytes) (69 %)"
+    assert reach_text.suspicion(found.suspects[0]) == "Suspect: g_queue in app and g_work in app hold the same list of 20 elements of 100 bytes: 6.8 KiB (95 %), neither alone; largest parts: element 0x4000 (100 bytes) (69 %)"
     assert ownership.find_named(made, "g_queue in app and g_work in app") == FIRST
     member = made.contained.member(3)
     assert member is not None and member.name == "list g_queue and g_work"

@@ -154,6 +154,30 @@ def test_each_container_is_found(c_kernel: CKernel, seed: int) -> None:
         assert graph.members(tree, number, 3, 4) == members[3:7] and tree.container(found.node) == found
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_lost_is_one_root(c_kernel: CKernel, seed: int) -> None:
+    """Of memory that no variable holds each container is one leak root by its first element, or by its table, and what only uses some is
+    another, with nothing of theirs."""
+    memory, made = random_memory(seed)
+    users = memory.roots.pop()
+    world, nodes = memory.world()
+    world = world._replace(roots=[(DATA + 4096, DATA + 4096 + WORD)], source=BytesSource((*world.source.pieces, (DATA + 4096, bytes(WORD)))))
+    graph = build(c_kernel, world)
+    first = roots_from(graph, world)
+    graph.mark(first)
+    containers = graph.containers(first + 1, first + 1)
+    count = graph.find_leak_roots(containers)
+    roots = {root.id: root for root in graph.leak_roots()}
+    assert len(containers) == len(made) and count == len(roots) == len(made) + 1
+    for one in made:
+        ends = one.elements if one.shape == RING else (one.elements[0], one.elements[-1]) if one.shape == LIST else one.elements[:1]
+        (root,) = [roots[nodes[end]] for end in (ends if one.table < 0 else [one.table]) if nodes[end] in roots]
+        assert root.is_cycle == (one.shape in (LIST, RING, TREE))
+        assert root.blocks == len(one.elements) + one.kept + (one.table >= 0), one.shape
+    assert roots[nodes[users]].blocks == 1 + sum(source == users for source in memory.words for _ in memory.words[source])
+    assert sum(root.blocks for root in roots.values()) == len(memory.sizes)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_same_whoever_asks(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """By one thread and by two, a second time, and of a graph that a file had."""
