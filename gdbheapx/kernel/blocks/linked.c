@@ -12,6 +12,8 @@
 #define STRAND 16u                      /* blocks in a row */
 #define LEAST_MUTUAL 32u                /* edges between blocks of several sizes, of which four in five lead back */
 #define USERS_OF_USERS 4u
+#define TABLE_SHARE 4u                  /* a table leads to one of so many elements */
+#define MOST_LOOKED 64u                 /* words of it */
 #define NEAR 8u                         /* members from here: what they need is asked of memory now */
 #define ANY_SIZE (UINT64_C(1) << 63)
 #define INTO (UINT64_C(1) << 62)         /* edges by a field to blocks of this size, of any size, that go on */
@@ -403,21 +405,44 @@ static void join_kept(struct finder *finder, const struct linked *linked)
     }
 }
 
-/* What only holds the others: the one block of another size, or one of a size to which no link leads. */
+/* A word of it leads to a table of the group's elements: as far as is looked, most of what that has are such. */
+static int leads_to_table(const struct graph *graph, const struct linked *linked, const struct cluster *group, uint32_t node)
+{
+    const uint32_t number = linked->of[node];
+    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+        const uint32_t table = EDGE_ID(graph->to[edge]);
+        if (table >= graph->index.blocks || linked->hit[table]
+            || (graph->offsets[table + 1] - graph->offsets[table]) * (uint64_t) TABLE_SHARE < group->members)
+            continue;
+        uint32_t at = graph->offsets[table], end = graph->offsets[table + 1], elements = 0;
+        const uint32_t last = end - at > MOST_LOOKED ? at + MOST_LOOKED : end;
+        for (end = last - at; at < last; at++)
+            elements += EDGE_ID(graph->to[at]) < graph->index.blocks && linked->of[EDGE_ID(graph->to[at])] == number;
+        if (2 * elements > end)
+            return 1;
+    }
+    return 0;
+}
+
+/* What only holds the others: the one block of another size, one of a size to which no link leads, or the one that has a table of them, too,
+   as a cache has whose ring begins in it. */
 static int cut_holders(const struct graph *graph, struct linked *linked, struct cluster *group, struct tally *sizes)
 {
     memset(sizes->keys, 0, (size_t) sizes->room * sizeof *sizes->keys);
+    memset(sizes->numbers, 0, (size_t) sizes->room * sizeof *sizes->numbers);
     sizes->used = 0;
     uint64_t least = UINT64_MAX, most = 0;
-    uint32_t at_least = 0, at_most = 0;
+    uint32_t at_least = 0, at_most = 0, at_none = 0;
     for (uint32_t i = 0; i < group->members; i++) {
         const uint64_t size = index_size(&graph->index, linked->order[group->first + i]);
         at_least = size < least ? 1 : at_least + (size == least);
         least = size < least ? size : least;
         at_most = size > most ? 1 : at_most + (size == most);
         most = size > most ? size : most;
-        if (linked->hit[linked->order[group->first + i]] && !tally_at(sizes, size))
+        uint32_t *hits = linked->hit[linked->order[group->first + i]] ? tally_at(sizes, size) : &at_none;
+        if (!hits)
             return 0;
+        *hits += 1;
     }
     const int has_odd = at_least + at_most == group->members && (at_least == 1 || at_most == 1) && group->members > 2;
     const uint64_t odd = !has_odd ? UINT64_MAX : at_least == 1 ? least : most;
@@ -425,7 +450,9 @@ static int cut_holders(const struct graph *graph, struct linked *linked, struct 
     for (uint32_t i = 0; i < group->members; i++) {
         const uint32_t node = linked->order[group->first + i];
         const uint64_t size = index_size(&graph->index, node);
-        if (size == odd || (!linked->hit[node] && !tally_find(sizes, size)))
+        const uint32_t *hits = tally_find(sizes, size);
+        if (size == odd || (!linked->hit[node] && !hits)
+            || (linked->hit[node] && *hits == 1 && group->members >= STRAND && leads_to_table(graph, linked, group, node)))
             linked->of[node] = 0;
         else
             linked->order[group->first + kept++] = node;
