@@ -29,6 +29,20 @@ def test_ten_forms(stage: Stage, kind: str, threads: str) -> None:
     assert len(verdicts) == 10 and all(one.good for one in verdicts), lines(verdicts)
 
 
+def test_a_cache_in_shards(stage: Stage, kind: str) -> None:
+    """A cache whose rings begin in one block, with entries of several sizes, has all of them; each shard has its entries, not their values."""
+    process = stage.start("sharded_cache", "20000", "8")
+    verdicts = judged(process.target(kind), facts(process.record_path))
+    assert len(verdicts) == 2 and all(one.good for one in verdicts), lines(verdicts)
+    rows = list(asked(process.target(kind), "--of", "g_cache", "--depth", "4", "--limit", "100")["data"]["owners"])
+    elements = 0
+    while rows:
+        row = rows.pop()
+        rows += row["children"]
+        elements += (row["container"] or {}).get("elements", 0)
+    assert 19_000 <= elements <= 20_000
+
+
 def test_ten_forms_without_symbols(stage: Stage, live: str) -> None:
     """Heads that stand side by side without names are owners of their own; first and last of a list are one."""
     process = stage.start("ten_containers", "20000", "8", flags=["-s"])

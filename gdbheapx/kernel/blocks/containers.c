@@ -267,12 +267,38 @@ static int find_holders(struct search *search, uint32_t number, uint32_t *count)
     return 1;
 }
 
-/* By one system: what each holder's firsts reach. */
+/* A word of the element where links stand leads back to who points to it: a ring's head lies there. */
+static int is_headed_by(const struct graph *graph, const struct cluster *group, uint32_t element, uint32_t node)
+{
+    for (uint32_t edge = graph->offsets[element]; edge < graph->offsets[element + 1]; edge++)
+        for (unsigned i = 0; EDGE_ID(graph->to[edge]) == node && i < group->field_count; i++)
+            if (group->fields[i].slot == slot_of(graph, edge))
+                return 1;
+    return 0;
+}
+
+/* By one system: the heads of the holders' firsts, by label the node + 1. */
+static void find_heads(const struct search *search, const struct cluster *group, const struct system *system, uint32_t count,
+                       uint32_t *heads)
+{
+    const struct graph *graph = search->graph;
+    memset(heads, 0, (size_t) system->firsts * sizeof *heads);
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t at = search->holders[i].first; at < search->holders[i].first + search->holders[i].pointers; at++) {
+            const uint32_t target = EDGE_ID(graph->to[search->outer.all[at].edge]);
+            if (!(search->linked.hit[target] & system->fields) && is_headed_by(graph, group, target, search->holders[i].node))
+                heads[search->label[target] - 1] = search->holders[i].node + 1;
+        }
+}
+
+/* By one system: what each holder's firsts reach. A first with a head comes second to all others. */
 static void reach_by(struct search *search, const struct cluster *group, unsigned system, uint32_t count)
 {
     const struct graph *graph = search->graph;
     const uint16_t fields = search->systems[system].fields;
+    uint32_t *heads = search->stack;
     memset(search->seen, 0, (size_t) search->systems[system].firsts * sizeof *search->seen);
+    find_heads(search, group, &search->systems[system], count, heads);
     for (uint32_t i = 0; i < count; i++) {
         struct holder *holder = &search->holders[i];
         uint32_t reached = 0, to_firsts = 0;
@@ -281,6 +307,8 @@ static void reach_by(struct search *search, const struct cluster *group, unsigne
             if (search->linked.hit[target] & fields)
                 continue;
             const uint32_t label = search->label[target] - 1;
+            if (heads[label] && heads[label] != holder->node + 1)
+                continue;
             to_firsts++;
             if (search->seen[label] != i + 1) {
                 search->seen[label] = i + 1;

@@ -424,8 +424,8 @@ static int leads_to_table(const struct graph *graph, const struct linked *linked
     return 0;
 }
 
-/* What only holds the others: the one block of another size, one of a size to which no link leads, or the one that has a table of them, too,
-   as a cache has whose ring begins in it. */
+/* What only holds the others: the one block of another size, one of a size to which no link leads, or the one that has a table of them,
+   too, as a cache has whose ring begins in it. */
 static int cut_holders(const struct graph *graph, struct linked *linked, struct cluster *group, struct tally *sizes)
 {
     memset(sizes->keys, 0, (size_t) sizes->room * sizeof *sizes->keys);
