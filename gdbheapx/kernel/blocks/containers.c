@@ -796,7 +796,7 @@ static int settle_groups(struct search *search)
 
 /* ---- tables ---- */
 
-/* A node with pointers to many blocks of one size. */
+/* A node with pointers to many blocks of one size that are not linked with it. */
 struct table {
     uint32_t node, pointers, bytes;     /* usable bytes of each */
 };
@@ -804,9 +804,9 @@ struct table {
 static uint32_t in_table(const struct search *search, const struct table *table, uint32_t edge)
 {
     const struct graph *graph = search->graph;
-    const uint32_t target = EDGE_ID(graph->to[edge]);
+    const uint32_t target = EDGE_ID(graph->to[edge]), group = group_at(search, target);
     return target < graph->index.blocks && target != table->node && !owns_nothing(graph, edge) && !is_sure(graph, edge)
-           && index_size(&graph->index, target) == table->bytes;
+           && index_size(&graph->index, target) == table->bytes && (!group || group != group_at(search, table->node));
 }
 
 /* The size of most of the blocks that the node points to, if there are enough; a variable's pointers stand close together. */

@@ -50,7 +50,7 @@ static void strengthen(struct hold *hold, uint64_t edge)
 }
 
 /* Links between members do not count, nor what leads from them to who holds them; their users hold where nothing better does. A word that
-   holds a container owns it, even if it was taken for a stale one. Few users come after all that holds, a stack, too: in a variable they may
+   holds a container owns it, even if it was taken for a stale one. Few users that are blocks come after all that holds, a stack, too: they may
    be stale. 0: no memory. */
 static int hold_containers(const struct graph *graph, struct hold *hold)
 {
@@ -68,7 +68,8 @@ static int hold_containers(const struct graph *graph, struct hold *hold)
             if (from && (from == to || holds_container(containers, from - 1, target)))
                 weaken(hold, edge, STRENGTHS);
             else if (to || has_edge(containers->is_use, edge))
-                weaken(hold, edge, to && containers->all[to - 1].entries && 2 * uses[to] < containers->all[to - 1].members ? LOOSE : WEAK);
+                weaken(hold, edge, to && containers->all[to - 1].entries && 2 * uses[to] < containers->all[to - 1].members
+                                   && (node < hold->roots_from || node >= hold->locals_from) ? LOOSE : USE);
             else if (has_edge(containers->is_down, edge))
                 strengthen(hold, edge);
         }

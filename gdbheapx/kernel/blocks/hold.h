@@ -5,9 +5,9 @@
 #include "containers.h"
 #include "marks.h"
 
-/* How strong an edge is: weak by its rule alone, as those inside blocks are; weak by what it is, such as a parent's; one of a word that
-   owns nothing, as its runtime says. What is weaker counts only where nothing better leads. */
-enum { FIRM, BY_RULE, WEAK, LOOSE, STRENGTHS };
+/* How strong an edge is: weak by its rule alone, as those inside blocks are; weak by what it is, such as a parent's; one of who uses
+   an element of a container or a tree; one of a word that owns nothing, as its runtime says. What is weaker counts only where nothing better leads. */
+enum { FIRM, BY_RULE, WEAK, USE, LOOSE, STRENGTHS };
 
 struct hold {
     uint8_t *weaker[STRENGTHS];     /* one bit an edge: it is weaker than this; the last one: it never counts */

@@ -23,12 +23,14 @@ struct told {
     uint64_t *by_begin;                 /* something holds its begin */
 };
 
-/* The edge's field; 0: it has none. */
+/* The edge's field, to blocks of the same size or to others; 0: it has none. */
 static uint64_t field_of(const struct graph *graph, const struct hold *hold, uint32_t node, uint64_t edge)
 {
     const uint64_t size = index_size(&graph->index, node), slot = slot_of(graph, edge);
+    const uint32_t target = EDGE_ID(graph->to[edge]);
+    const uint64_t is_alike = target < graph->index.blocks && index_size(&graph->index, target) == size;
     return size > MOST_SIZE || slot >= MOST_SLOT || is_sure(graph, edge) || has_edge(hold->weaker[WEAK], edge)
-        ? 0 : size << 32 | slot << 16 | hold->inside[edge];
+        ? 0 : (is_alike << 28 | size) << 32 | slot << 16 | hold->inside[edge];
 }
 
 /* A field and a block that it leads to. */
@@ -123,7 +125,7 @@ struct field {
     uint64_t key;
     uint32_t count, kept;
     uint32_t from[SAMPLES], edges[SAMPLES];
-    unsigned is_back;
+    enum { NOT_UP, SOME_UP, ALL_UP } up;    /* some: words of several types stand there */
 };
 
 struct fields {
@@ -192,70 +194,159 @@ static int is_below(const struct graph *graph, const struct hold *hold, const st
     return 0;
 }
 
-/* Four of five of its edges lead to blocks below which they stand. */
-static int leads_up(const struct graph *graph, const struct hold *hold, const struct field *field)
+/* How many of its edges lead to blocks below which they stand. */
+static void look_up(const struct graph *graph, const struct hold *hold, struct field *field)
 {
     uint32_t left_out = 0;
-    for (uint32_t i = 0; i < field->kept && 5 * left_out <= field->kept; i++)
+    for (uint32_t i = 0; i < field->kept && 5 * left_out <= 4 * field->kept && field->count >= LEAST_BACK; i++)
         left_out += !is_below(graph, hold, field, EDGE_ID(graph->to[field->edges[i]]), field->from[i]);
-    return field->count >= LEAST_BACK && 5 * left_out <= field->kept;
+    field->up = field->count < LEAST_BACK || 5 * left_out > 4 * field->kept ? NOT_UP : 5 * left_out > field->kept ? SOME_UP : ALL_UP;
 }
 
 #define OF_ANY_SIZE UINT32_MAX          /* of a field: children of several sizes have one parent */
 
-/* Counts by word and block the edges of fields that lead up, to those of the samples; or calls the edges of those weak that lead several
-   times to one: children to their parent, and not a parent to its child. */
-static void each_back(const struct graph *graph, struct hold *hold, const struct fields *fields, struct tally *counts)
+/* What leads up: from children to their parent, of which a parent has several. */
+struct rise {
+    const struct graph *graph;
+    struct hold *hold;
+    const uint64_t *by_variable;
+    struct fields fields;
+    struct tally counts;                /* by word and block the edges of fields that lead up, to those of the samples */
+    uint8_t *edges;                     /* one bit each: it leads up */
+    uint32_t *above;                    /* by block its parent */
+    uint32_t *crowds;                   /* by block the word of most edges of SOME_UP that lead to it, and how many more these are */
+};
+
+typedef void (*each)(struct rise *rise, struct field *field, uint32_t node, uint32_t edge);
+
+/* All edges of fields that lead up. */
+static void for_each_up(struct rise *rise, each do_it)
 {
+    const struct graph *graph = rise->graph;
     for (uint32_t node = 0; node < graph->index.blocks; node++)
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-            const uint64_t key = EDGE_ID(graph->to[edge]) < graph->index.blocks ? field_of(graph, hold, node, edge) : 0;
-            const uint32_t *number = key ? tally_find(&fields->numbers, key) : NULL;
-            if (!number || !*number || !fields->all[*number - 1].is_back)
-                continue;
-            uint32_t *count = counts ? tally_find(counts, field_to(key & OF_ANY_SIZE, EDGE_ID(graph->to[edge]))) : NULL;
-            if (count)
-                *count += 1;
-            else if (!counts)
-                weaken(hold, edge, WEAK);
+            const uint64_t key = EDGE_ID(graph->to[edge]) < graph->index.blocks ? field_of(graph, rise->hold, node, edge) : 0;
+            const uint32_t *number = key ? tally_find(&rise->fields.numbers, key) : NULL;
+            if (number && *number && rise->fields.all[*number - 1].up != NOT_UP)
+                do_it(rise, &rise->fields.all[*number - 1], node, edge);
         }
 }
 
-static int weaken_back(const struct graph *graph, struct hold *hold, struct fields *fields)
+static void count_up(struct rise *rise, struct field *field, uint32_t node, uint32_t edge)
 {
-    struct tally counts;
-    int done = tally_open(&counts, 1024), some = 0;
-    for (uint32_t i = 0; i < fields->count && done; i++) {
-        struct field *field = &fields->all[i];
-        field->is_back = leads_up(graph, hold, field);
-        some |= field->is_back;
-        for (uint32_t one = 0; one < field->kept && field->is_back && done; one++)
-            done = tally_at(&counts, field_to(field->key & OF_ANY_SIZE, EDGE_ID(graph->to[field->edges[one]]))) != NULL;
+    uint32_t *count = tally_find(&rise->counts, field_to(field->key & OF_ANY_SIZE, EDGE_ID(rise->graph->to[edge])));
+    (void) node;
+    if (count)
+        *count += 1;
+}
+
+static void count_crowd(struct rise *rise, struct field *field, uint32_t node, uint32_t edge)
+{
+    uint32_t *crowd = &rise->crowds[EDGE_ID(rise->graph->to[edge])];
+    const uint32_t slot = (uint32_t) slot_of(rise->graph, edge) << 16;
+    (void) node;
+    if (field->up == SOME_UP)
+        *crowd = !(*crowd & 0xffff) ? slot + 1 : *crowd >> 16 == slot >> 16 ? *crowd + ((*crowd & 0xffff) < 0xffff) : *crowd - 1;
+}
+
+static void mark_up(struct rise *rise, struct field *field, uint32_t node, uint32_t edge)
+{
+    const uint32_t target = EDGE_ID(rise->graph->to[edge]), crowd = rise->crowds[target];
+    if (rise->graph->offsets[target] == rise->graph->offsets[target + 1])
+        return;
+    if (field->up == SOME_UP && (has_bit(rise->by_variable, node) || (crowd & 0xffff) < 2 || crowd >> 16 != slot_of(rise->graph, edge)
+                                 || !is_below(rise->graph, rise->hold, field, target, node)))
+        return;
+    set_edge(rise->edges, edge);
+    rise->above[node] = target;
+}
+
+/* A parent has several children that lead to it: else its child may be what leads up. */
+static int is_crowded(const struct rise *rise, struct field *field)
+{
+    uint32_t sum = 0, several = 0;
+    for (uint32_t one = 0; one < field->kept && field->up != NOT_UP; one++) {
+        const uint32_t to = EDGE_ID(rise->graph->to[field->edges[one]]);
+        const uint32_t count = *tally_find(&rise->counts, field_to(field->key & OF_ANY_SIZE, to));
+        sum += count;
+        several += count > 1;
     }
-    if (done && some) {
-        each_back(graph, hold, fields, &counts);
-        for (uint32_t i = 0; i < fields->count; i++) {
-            struct field *field = &fields->all[i];
-            uint64_t sum = 0;
-            for (uint32_t one = 0; one < field->kept && field->is_back; one++)
-                sum += *tally_find(&counts, field_to(field->key & OF_ANY_SIZE, EDGE_ID(graph->to[field->edges[one]])));
-            field->is_back = field->is_back && 2 * sum >= 3 * (uint64_t) field->kept;
+    field->up = 2 * sum < 3 * field->kept ? NOT_UP : 4 * several < 3 * field->kept ? SOME_UP : field->up;
+    return field->up != NOT_UP;
+}
+
+/* The node is part of what `up` is: itself, one of its other children, or what it leads to, such as its array of children. */
+static int is_part(const struct rise *rise, uint32_t up, uint32_t node)
+{
+    const struct graph *graph = rise->graph;
+    if (node >= graph->index.blocks || node == up || rise->above[node] == up)
+        return node < graph->index.blocks;
+    const uint32_t of = container_of(graph, rise->hold, node), part = of ? graph->nodes + of - 1 : node;
+    for (uint32_t edge = graph->offsets[up]; edge < graph->offsets[up + 1]; edge++)
+        if (edge_target(graph, rise->hold, edge) == part)
+            return 1;
+    return 0;
+}
+
+/* Edges that lead up, and to children from elsewhere than their parent. */
+static void weaken_up(struct rise *rise)
+{
+    const struct graph *graph = rise->graph;
+    for (uint32_t node = 0; node < graph->nodes; node++)
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]), up = target < graph->index.blocks ? rise->above[target] : NO_NODE;
+            if (up != NO_NODE && !is_part(rise, up, node))
+                weaken(rise->hold, edge, USE);
+            else if (has_edge(rise->edges, edge))
+                weaken(rise->hold, edge, WEAK);
         }
-        each_back(graph, hold, fields, NULL);
+}
+
+/* 0: no memory. */
+static int find_up(struct rise *rise)
+{
+    const struct graph *graph = rise->graph;
+    const size_t bits = (size_t) graph->edges / 8 + 1, blocks = (size_t) graph->index.blocks * 4 + 8;
+    int done = find_fields(graph, rise->hold, &rise->fields), some = 0;
+    for (uint32_t i = 0; i < rise->fields.count && done; i++) {
+        struct field *field = &rise->fields.all[i];
+        look_up(graph, rise->hold, field);
+        for (uint32_t one = 0; one < field->kept && field->up != NOT_UP && done; one++, some = 1)
+            done = tally_at(&rise->counts, field_to(field->key & OF_ANY_SIZE, EDGE_ID(graph->to[field->edges[one]]))) != NULL;
     }
-    tally_close(&counts);
+    if (!done || !some)
+        return done;
+    for_each_up(rise, count_up);
+    some = 0;
+    for (uint32_t i = 0; i < rise->fields.count; i++)
+        some |= is_crowded(rise, &rise->fields.all[i]);
+    if (!some)
+        return 1;
+    rise->edges = lazy_alloc(bits);
+    rise->above = dense_alloc(blocks);
+    rise->crowds = lazy_alloc(blocks);
+    done = rise->edges && rise->above && rise->crowds;
+    if (done) {
+        memset(rise->above, 0xff, blocks);
+        for_each_up(rise, count_crowd);
+        for_each_up(rise, mark_up);
+        weaken_up(rise);
+    }
+    lazy_free(rise->edges, bits);
+    lazy_free(rise->above, blocks);
+    lazy_free(rise->crowds, blocks);
     return done;
 }
 
-static int find_back(const struct graph *graph, struct hold *hold)
+static int find_back(const struct graph *graph, struct hold *hold, const struct told *told)
 {
-    struct fields fields = {.count = 0};
-    const size_t room = MOST_FIELDS * sizeof *fields.all;
-    fields.all = lazy_alloc(room);
-    int done = tally_open(&fields.numbers, 1024) && fields.all;
-    done = done && find_fields(graph, hold, &fields) && weaken_back(graph, hold, &fields);
-    tally_close(&fields.numbers);
-    lazy_free(fields.all, room);
+    struct rise rise = {.graph = graph, .hold = hold, .by_variable = told->by_variable};
+    const size_t room = MOST_FIELDS * sizeof *rise.fields.all;
+    rise.fields.all = lazy_alloc(room);
+    const int done = tally_open(&rise.fields.numbers, 1024) && tally_open(&rise.counts, 1024) && rise.fields.all && find_up(&rise);
+    tally_close(&rise.fields.numbers);
+    tally_close(&rise.counts);
+    lazy_free(rise.fields.all, room);
     return done;
 }
 
@@ -272,7 +363,7 @@ int hold_weaken(const struct graph *graph, struct hold *hold)
         }
     if (done) {
         weaken_parts(graph, hold, &told);
-        done = weaken_to_many(graph, hold, &told) && (!graph->all_slots || find_back(graph, hold));
+        done = weaken_to_many(graph, hold, &told) && (!graph->all_slots || find_back(graph, hold, &told));
     }
     lazy_free(told.times, blocks + 8);
     lazy_free(told.places, blocks + 8);
