@@ -18,6 +18,8 @@
 #define TABLE_SHARE 4u                  /* a table points to one of so many elements */
 #define LEAST_TABLE 16u
 #define MOST_STARTS 8u                  /* entries from where members are put in order */
+#define ANY_WORD (UINT64_C(1) << 63)    /* of a node */
+#define MOST_OWNERS 4u                  /* that are asked for a head among the elements */
 
 struct system {
     uint16_t fields;                    /* one bit each */
@@ -47,6 +49,7 @@ struct search {
     uint32_t scratch_room;
     struct holder *holders;
     uint32_t holder_room;
+    struct tally uses;                  /* by node, and by kind of word */
     struct system systems[MOST_SYSTEMS];
     unsigned system_count;
 };
@@ -324,6 +327,49 @@ static void reach_by(struct search *search, const struct cluster *group, unsigne
     }
 }
 
+/* A word of blocks of one size. */
+static uint64_t kind_of(const struct graph *graph, uint32_t node, uint32_t edge)
+{
+    return ((index_size(&graph->index, node) << 24) | slot_of(graph, edge)) + 1;
+}
+
+/* How often blocks, and words of their kinds, point to what is linked. 0: no memory. */
+static int count_uses(struct search *search)
+{
+    const uint32_t blocks = (uint32_t) search->graph->index.blocks, end = search->outer.from[search->linked.count];
+    int done = tally_open(&search->uses, 1024);
+    for (uint32_t at = 0; at < end && done; at++) {
+        const struct outer outer = search->outer.all[at];
+        for (unsigned of_kind = 0; of_kind <= 1 && outer.node < blocks && !group_at(search, outer.node) && done; of_kind++) {
+            uint32_t *uses = tally_at(&search->uses, of_kind ? kind_of(search->graph, outer.node, outer.edge) : ANY_WORD | outer.node);
+            done = uses != NULL;
+            if (done)
+                *uses += 1;
+        }
+    }
+    return done;
+}
+
+static uint32_t uses_of(const struct search *search, const struct holder *holder)
+{
+    const uint32_t *by_node = tally_find(&search->uses, ANY_WORD | holder->node);
+    return by_node ? *by_node + *tally_find(&search->uses, kind_of(search->graph, holder->node, search->outer.all[holder->first].edge)) : 0;
+}
+
+/* Who works on elements does so often: those who point to what is linked least. */
+static uint32_t keep_rarest(const struct search *search, uint32_t *owners, uint32_t count)
+{
+    uint32_t least = UINT32_MAX, kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t uses = uses_of(search, &search->holders[owners[i]]);
+        kept = uses < least ? 0 : kept;
+        if (uses <= least)
+            owners[kept++] = owners[i];
+        least = uses < least ? uses : least;
+    }
+    return kept;
+}
+
 /* A pointer at the same place of several blocks of this size leads to members: requests have that, and iterators. */
 static int mark_requests(struct search *search, uint32_t count)
 {
@@ -442,6 +488,7 @@ static uint32_t find_ring_owners(const struct search *search, const struct clust
     count = prefer(search->holders, owners, count, is_global);
     count = prefer(search->holders, owners, count, is_single);
     count = prefer(search->holders, owners, count, is_variable);
+    count = keep_rarest(search, owners, count);
     *sure = count == 1 && dummies ? SURE_LIKELY : SURE_GUESS;
     return count;
 }
@@ -584,8 +631,47 @@ static void put_in_order(const struct search *search, const struct cluster *grou
     memcpy(order, out, (size_t) count * sizeof *out);
 }
 
+/* The one member that points to who holds the others, such as their table: a head that is as large as they are. NO_NODE: there is none. */
+static uint32_t head_among(const struct search *search, const struct cluster *group, const struct holder *holder)
+{
+    const struct graph *graph = search->graph;
+    uint32_t head = NO_NODE;
+    for (uint32_t i = 0; i < group->members; i++) {
+        const uint32_t node = search->linked.order[group->first + i];
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++)
+            if (EDGE_ID(graph->to[edge]) == holder->node && node != head) {
+                if (head != NO_NODE)
+                    return NO_NODE;
+                head = node;
+            }
+    }
+    for (uint32_t at = holder->first; at < holder->first + holder->pointers && !holder->is_table; at++)
+        if (EDGE_ID(graph->to[search->outer.all[at].edge]) == head)
+            return NO_NODE;             /* an element that leads back */
+    return head;
+}
+
+/* A head among the members is none, and holds the others with what it points to: its pointer to one of them; NO_NODE: there is none. */
+static struct outer cut_head(struct search *search, const struct cluster *group, uint32_t *owners, uint32_t *owner_count)
+{
+    const struct graph *graph = search->graph;
+    struct outer head = {NO_NODE, 0};
+    for (uint32_t i = 0; i < *owner_count && i < MOST_OWNERS && head.node == NO_NODE; i++)
+        if ((head.node = head_among(search, group, &search->holders[owners[i]])) != NO_NODE) {
+            owners[0] = owners[i];
+            *owner_count = 1;
+        }
+    const uint32_t number = head.node == NO_NODE ? 0 : search->linked.of[head.node];
+    for (uint32_t edge = number ? graph->offsets[head.node] : UINT32_MAX; edge < graph->offsets[head.node + 1]; edge++)
+        if (!head.edge && group_at(search, EDGE_ID(graph->to[edge])) == number)
+            head.edge = edge;
+    if (number)
+        search->linked.of[head.node] = 0;
+    return head;
+}
+
 /* One container of the whole group. */
-static int make_whole(struct search *search, const struct cluster *group, const uint32_t *owners, uint32_t owner_count, uint8_t sure)
+static int make_whole(struct search *search, const struct cluster *group, uint32_t *owners, uint32_t owner_count, uint8_t sure)
 {
     struct containers *found = search->found;
     struct container *container = new_container(found);
@@ -594,12 +680,15 @@ static int make_whole(struct search *search, const struct cluster *group, const 
     container->element_bytes = group->element_bytes;
     container->sure = sure;
     container->shape = shape_of(search, group, owners, owner_count);
+    const struct outer head = cut_head(search, group, owners, &owner_count);
     for (uint32_t i = 0; i < group->members; i++)
-        if (!found->of[search->linked.order[group->first + i]])
+        if (!found->of[search->linked.order[group->first + i]] && search->linked.order[group->first + i] != head.node)
             add_member(found, search->linked.order[group->first + i]);
     for (uint32_t i = 0; i < owner_count; i++)
         if (!add_entry(found, container, search->outer.all[entry_of(search, &search->holders[owners[i]])]))
             return 0;
+    if (head.node != NO_NODE && !add_entry(found, container, head))
+        return 0;
     put_in_order(search, group, owners, owner_count);
     return 1;
 }
@@ -806,7 +895,8 @@ static uint32_t in_table(const struct search *search, const struct table *table,
     const struct graph *graph = search->graph;
     const uint32_t target = EDGE_ID(graph->to[edge]), group = group_at(search, target);
     return target < graph->index.blocks && target != table->node && !owns_nothing(graph, edge) && !is_sure(graph, edge)
-           && index_size(&graph->index, target) == table->bytes && (!group || group != group_at(search, table->node));
+           && index_size(&graph->index, target) == table->bytes && (!group || group != group_at(search, table->node))
+           && !has_edge(search->found->is_use, edge);
 }
 
 /* The size of most of the blocks that the node points to, if there are enough; a variable's pointers stand close together. */
@@ -991,13 +1081,14 @@ int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t 
     search.label = lazy_alloc(blocks * 4 + 8);
     int done = found->of && found->order && found->is_down && found->is_use && search.label && linked_find(graph, inside, &search.linked);
     done = done && pointers_list(graph, search.linked.of, search.linked.count, 1, &search.outer);
-    done = done && settle_groups(&search) && settle_tables(&search);
+    done = done && count_uses(&search) && settle_groups(&search) && settle_tables(&search);
     pointers_close(&search.outer);
     lazy_free(search.label, blocks * 4 + 8);
     free(search.sizes);
     free(search.trees);
     free(search.seen);
     free(search.holders);
+    tally_close(&search.uses);
     linked_close(&search.linked);
     return done;
 }

@@ -50,8 +50,8 @@ static void strengthen(struct hold *hold, uint64_t edge)
 }
 
 /* Links between members do not count, nor what leads from them to who holds them; their users hold where nothing better does. A word that
-   holds a container owns it, even if it was taken for a stale one. Few users that are blocks come after all that holds, a stack, too: they may
-   be stale. 0: no memory. */
+   holds a container owns it, even if it was taken for a stale one. Few users that are no variables come after all that holds, a stack, too:
+   their words may be stale. 0: no memory. */
 static int hold_containers(const struct graph *graph, struct hold *hold)
 {
     const struct containers *containers = hold->containers;

@@ -5,8 +5,9 @@
 #include "containers.h"
 #include "marks.h"
 
-/* How strong an edge is: weak by its rule alone, as those inside blocks are; weak by what it is, such as a parent's; one of who uses
-   an element of a container or a tree; one of a word that owns nothing, as its runtime says. What is weaker counts only where nothing better leads. */
+/* How strong an edge is: weak by its rule alone, as those inside blocks are; weak by what it is, such as a parent's; of who uses an element
+   of a container or a child of another; of a word that owns nothing, as its runtime says. What is weaker counts only where nothing better
+   leads. */
 enum { FIRM, BY_RULE, WEAK, USE, LOOSE, STRENGTHS };
 
 struct hold {
