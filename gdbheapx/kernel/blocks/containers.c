@@ -299,7 +299,7 @@ static void reach_by(struct search *search, const struct cluster *group, unsigne
 {
     const struct graph *graph = search->graph;
     const uint16_t fields = search->systems[system].fields;
-    uint32_t *heads = search->stack;
+    uint32_t *heads = search->trees;
     memset(search->seen, 0, (size_t) search->systems[system].firsts * sizeof *search->seen);
     find_heads(search, group, &search->systems[system], count, heads);
     for (uint32_t i = 0; i < count; i++) {
