@@ -44,9 +44,13 @@ struct search {
     uint32_t weak_from, locals_from;
     struct containers *found;
     struct pointers outer;              /* to groups */
-    uint32_t *label;                    /* by block: in the system at hand its first's place in sizes + 1 */
-    uint32_t *sizes, *trees, *seen;     /* by place of a first; nodes */
-    uint32_t scratch_room;
+    uint32_t *place;                    /* by block: its place in its group */
+    uint32_t *links;                    /* of the group at hand, by place and field: the place that this leads to; NO_NODE: none */
+    uint64_t link_room;
+    uint8_t by_slot[MOST_LINK_FIELDS];  /* its fields as they stand in a member */
+    uint32_t *label;                    /* by place: in the system at hand its first's place in sizes + 1 */
+    uint32_t *sizes, *trees, *seen;     /* by place of a first; places */
+    uint64_t scratch_room;
     struct holder *holders;
     uint32_t holder_room;
     struct tally uses;                  /* by node, and by kind of word */
@@ -97,6 +101,45 @@ void pointers_close(struct pointers *pointers)
     memset(pointers, 0, sizeof *pointers);
 }
 
+/* ---- links ---- */
+
+/* The members that each leads to. */
+static void list_links(struct search *search, uint32_t number, const struct cluster *group)
+{
+    const struct graph *graph = search->graph;
+    const uint32_t *order = search->linked.order + group->first;
+    memset(search->links, 0xff, (size_t) group->members * group->field_count * sizeof *search->links);
+    for (uint32_t i = 0; i < group->members; i++)
+        search->place[order[i]] = i;
+    for (uint32_t i = 0; i < group->members; i++) {
+        fetch_members(graph, &search->linked, search->place, (uint64_t) group->first + i);
+        for (uint32_t edge = graph->offsets[order[i]]; edge < graph->offsets[order[i] + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            const int field = group_at(search, target) == number ? field_in(graph, search->inside, group, edge) : -1;
+            if (field >= 0)
+                search->links[(size_t) i * group->field_count + (unsigned) field] = search->place[target];
+        }
+    }
+    for (unsigned i = 0; i < group->field_count; i++) {
+        unsigned at = i;
+        for (; at && group->fields[search->by_slot[at - 1]].slot > group->fields[i].slot; at--)
+            search->by_slot[at] = search->by_slot[at - 1];
+        search->by_slot[at] = (uint8_t) i;
+    }
+}
+
+/* What the member's next link leads to, of these fields, that has no label; NO_NODE: no more does. `next`: 0 at first. */
+static inline uint32_t next_link(const struct search *search, const struct cluster *group, uint16_t fields, uint32_t place, unsigned *next)
+{
+    const uint32_t *links = search->links + (size_t) place * group->field_count;
+    while (*next < group->field_count) {
+        const unsigned field = search->by_slot[(*next)++];
+        if (fields >> field & 1 && links[field] != NO_NODE && !search->label[links[field]])
+            return links[field];
+    }
+    return NO_NODE;
+}
+
 /* ---- systems ---- */
 
 static void find_systems(struct search *search, const struct cluster *group)
@@ -127,26 +170,24 @@ static void find_systems(struct search *search, const struct cluster *group)
     }
 }
 
-/* From a member on by the system's fields, level by level: those of its group that have no label get this one, and stand behind `count` in
-   `out`. `of`: by block its group. Returns how many stand there then. */
-static uint32_t follow(const struct search *search, const struct cluster *group, struct system *system, const uint32_t *of, uint32_t node,
+/* From a member on by the system's fields, level by level: those of its container that have no label get this one, and stand behind `count` in
+   `out`. `of`: by block its container; NULL: all of the group. Returns how many stand there then. */
+static uint32_t follow(const struct search *search, const struct cluster *group, struct system *system, const uint32_t *of, uint32_t place,
                        uint32_t label, uint32_t *out, uint32_t count)
 {
-    const struct graph *graph = search->graph;
-    const uint32_t number = of[node];
-    search->label[node] = label;
-    out[count++] = node;
+    const uint32_t *order = search->linked.order + group->first, number = of ? of[order[place]] : 0;
+    search->label[place] = label;
+    out[count++] = place;
     for (uint32_t at = count - 1, end = count, level = 0; at < end; end = count, level++)
         for (; at < end; at++) {
             const uint32_t before = count;
-            for (uint32_t edge = graph->offsets[out[at]]; edge < graph->offsets[out[at] + 1]; edge++) {
-                const uint32_t target = EDGE_ID(graph->to[edge]);
-                const int field = target < graph->index.blocks && of[target] == number && !search->label[target]
-                                  ? field_in(graph, search->inside, group, edge) : -1;
-                if (field < 0 || !(system->fields >> field & 1))
+            unsigned next = 0;
+            for (uint32_t below; (below = next_link(search, group, system->fields, out[at], &next)) != NO_NODE;) {
+                if (of && of[order[below]] != number)
                     continue;
-                search->label[target] = label;
-                out[count++] = target;
+                __builtin_prefetch(&search->links[(size_t) below * group->field_count]);
+                search->label[below] = label;
+                out[count++] = below;
             }
             system->has_two_below |= count - before > 1;
             if (count > before)
@@ -157,25 +198,24 @@ static uint32_t follow(const struct search *search, const struct cluster *group,
     return count;
 }
 
-static void forget(const struct search *search, const uint32_t *nodes, uint32_t count)
+static void forget(const struct search *search, const uint32_t *places, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        search->label[nodes[i]] = 0;
+        search->label[places[i]] = 0;
 }
 
 /* Walks a system's trees from their firsts: each element gets its tree's label; elements in the order that they are met in `met`.
    Returns how many are reached. */
 static uint32_t walk_system(struct search *search, const struct cluster *group, struct system *system, uint32_t *met)
 {
-    const uint32_t *members = search->linked.order + group->first;
     uint32_t count = 0;
     *system = (struct system) {.fields = system->fields, .leaf_least = UINT32_MAX};
-    forget(search, members, group->members);
-    for (uint32_t i = 0; i < group->members; i++) {
-        if (search->linked.hit[members[i]] & system->fields)
+    memset(search->label, 0, (size_t) group->members * sizeof *search->label);
+    for (uint32_t first = 0; first < group->members; first++) {
+        if (search->linked.hit[search->linked.order[group->first + first]] & system->fields)
             continue;
         const uint32_t before = count, label = ++system->firsts;
-        count = follow(search, group, system, search->linked.of, members[i], label, met, count);
+        count = follow(search, group, system, NULL, first, label, met, count);
         search->sizes[label - 1] = count - before;
     }
     return count;
@@ -197,13 +237,10 @@ static int is_binary(struct search *search, const struct cluster *group, const s
         if (down->fields >> i & 1 || 10 * (uint64_t) group->fields[i].mutual < 3 * (uint64_t) group->fields[i].edges)
             continue;
         has_above |= 2 * group->fields[i].mutual >= group->members;
-        for (uint32_t one = 0; one < group->members; one++)
-            search->label[search->linked.order[group->first + one]] = 0;
+        memset(search->label, 0, (size_t) group->members * sizeof *search->label);
         for (uint32_t one = 0; one < group->members; one++) {
-            const uint32_t node = search->linked.order[group->first + one];
-            const uint32_t edge = edge_by_field(search->graph, search->inside, node, group->fields[i].slot, group->fields[i].inside);
-            const uint32_t target = edge == UINT32_MAX ? node : EDGE_ID(search->graph->to[edge]);
-            if (target != node && group_at(search, target) == group_at(search, node) && ++search->label[target] > 2)
+            const uint32_t above = search->links[(size_t) one * group->field_count + i];
+            if (above != NO_NODE && above != one && ++search->label[above] > 2)
                 return 0;
         }
     }
@@ -290,7 +327,7 @@ static void find_heads(const struct search *search, const struct cluster *group,
         for (uint32_t at = search->holders[i].first; at < search->holders[i].first + search->holders[i].pointers; at++) {
             const uint32_t target = EDGE_ID(graph->to[search->outer.all[at].edge]);
             if (!(search->linked.hit[target] & system->fields) && is_headed_by(graph, group, target, search->holders[i].node))
-                heads[search->label[target] - 1] = search->holders[i].node + 1;
+                heads[search->label[search->place[target]] - 1] = search->holders[i].node + 1;
         }
 }
 
@@ -309,7 +346,7 @@ static void reach_by(struct search *search, const struct cluster *group, unsigne
             const uint32_t target = EDGE_ID(graph->to[search->outer.all[at].edge]);
             if (search->linked.hit[target] & fields)
                 continue;
-            const uint32_t label = search->label[target] - 1;
+            const uint32_t label = search->label[search->place[target]] - 1;
             if (heads[label] && heads[label] != holder->node + 1)
                 continue;
             to_firsts++;
@@ -570,8 +607,8 @@ static uint32_t follow_last(const struct search *search, const struct cluster *g
                             uint32_t count)
 {
     struct system system = {.fields = fields};
-    const int is_new = search->found->of[node] == search->found->count && !search->label[node];
-    return is_new ? follow(search, group, &system, search->found->of, node, 1, out, count) : count;
+    const int is_new = search->found->of[node] == search->found->count && !search->label[search->place[node]];
+    return is_new ? follow(search, group, &system, search->found->of, search->place[node], 1, out, count) : count;
 }
 
 /* The same from all members to which the holder points, in their order in it. */
@@ -605,7 +642,8 @@ static void put_in_order(const struct search *search, const struct cluster *grou
     uint32_t *out = search->seen, *order = found->order + container->first, most = 0, count = 0, start = NO_NODE;
     const int is_guess = !holder || container->sure >= SURE_GUESS;
     uint16_t fields = 0;
-    forget(search, order, members);
+    for (uint32_t i = 0; i < members; i++)
+        search->label[search->place[order[i]]] = 0;
     for (uint32_t i = 0; i <= starts + 1; i++)
         for (unsigned one = 0; one < search->system_count; one++) {
             if (i < starts ? 10 * (uint64_t) most >= 9 * (uint64_t) members
@@ -628,7 +666,8 @@ static void put_in_order(const struct search *search, const struct cluster *grou
         for (uint32_t i = 0; i < members && count < members; i++)
             if (!is_first || !(search->linked.hit[order[i]] & fields))
                 count = follow_last(search, group, fields, order[i], out, count);
-    memcpy(order, out, (size_t) count * sizeof *out);
+    for (uint32_t i = 0; i < count; i++)
+        order[i] = search->linked.order[group->first + out[i]];
 }
 
 /* The one member that points to who holds the others, such as their table: a head that is as large as they are. NO_NODE: there is none. */
@@ -720,8 +759,9 @@ static int make_parts(struct search *search, const struct cluster *group, const 
             const uint32_t target = EDGE_ID(graph->to[search->outer.all[at].edge]);
             if (search->linked.hit[target] & system->fields)
                 continue;
-            uint32_t *best = &search->seen[search->label[target] - 1];
-            held += *best ? 0 : search->sizes[search->label[target] - 1];
+            const uint32_t label = search->label[search->place[target]] - 1;
+            uint32_t *best = &search->seen[label];
+            held += *best ? 0 : search->sizes[label];
             if (!*best || is_better(holder, &search->holders[*best - 1]))
                 *best = i + 1;
         }
@@ -753,7 +793,7 @@ static int make_parts(struct search *search, const struct cluster *group, const 
         for (uint32_t first = heads[i]; first; first = next[first - 1]) {
             const uint32_t end = first < system->firsts ? search->sizes[first] : met_count;
             for (uint32_t at = search->sizes[first - 1]; at < end; at++)
-                add_member(found, met[at]);
+                add_member(found, search->linked.order[group->first + met[at]]);
         }
         if (!add_entry(found, container, search->outer.all[entry_of(search, &search->holders[i])]))
             return 0;
@@ -771,7 +811,7 @@ static void mark_uses(struct search *search, const struct cluster *group, uint16
     const uint32_t blocks = (uint32_t) graph->index.blocks;
     for (uint32_t i = 0; i < holder_count && owner_count; i++)
         if (search->holders[i].node < blocks)
-            search->label[search->holders[i].node] = 0;
+            search->place[search->holders[i].node] = 0;
     for (uint32_t i = 0; i < group->members && owner_count; i++) {
         const uint32_t node = search->linked.order[group->first + i];
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
@@ -780,7 +820,7 @@ static void mark_uses(struct search *search, const struct cluster *group, uint16
             if (target >= blocks)
                 continue;
             if (group_at(search, target) != group_at(search, node))
-                search->label[target] = 1;
+                search->place[target] = 1;
             else
                 set_edge(field >= 0 && down >> field & 1 ? search->found->is_down : search->found->is_use, edge);
         }
@@ -790,24 +830,28 @@ static void mark_uses(struct search *search, const struct cluster *group, uint16
         const int is_owner = next < owner_count && owners[next] == i;
         next += (uint32_t) is_owner;
         for (uint32_t at = holder->first; at < holder->first + holder->pointers; at++)
-            if (is_owner || holder->node >= blocks || !search->label[holder->node])
+            if (is_owner || holder->node >= blocks || !search->place[holder->node])
                 set_edge(is_owner ? search->found->is_down : search->found->is_use, search->outer.all[at].edge);
     }
 }
 
-static int has_room(struct search *search, uint32_t members, uint32_t holders)
+static int has_room(struct search *search, const struct cluster *group, uint32_t holders)
 {
-    const uint64_t need = 2 * (uint64_t) members + holders + 16;
-    if (need <= search->scratch_room)
-        return 1;
-    const uint32_t room = (uint32_t) (need + need / 2);
-    uint32_t **all[] = {&search->sizes, &search->trees, &search->seen};
-    for (unsigned i = 0; i < 3; i++) {
+    const uint64_t need = (uint64_t) group->members + holders + 16, links = (uint64_t) group->members * group->field_count;
+    uint32_t **all[] = {&search->label, &search->sizes, &search->trees, &search->seen};
+    for (unsigned i = 0; need > search->scratch_room && i < 4; i++) {
         free(*all[i]);
-        *all[i] = malloc((size_t) room * sizeof **all[i]);
+        *all[i] = malloc((size_t) (need + need / 8) * sizeof **all[i]);
+        if (!*all[i])
+            return 0;
     }
-    search->scratch_room = room;
-    return search->sizes && search->trees && search->seen;
+    search->scratch_room = need > search->scratch_room ? need + need / 8 : search->scratch_room;
+    if (links > search->link_room) {
+        lazy_free(search->links, (size_t) search->link_room * sizeof *search->links);
+        search->links = dense_alloc((size_t) links * sizeof *search->links);
+        search->link_room = search->links ? links : 0;
+    }
+    return search->links != NULL;
 }
 
 static int is_large_enough(const struct cluster *group)
@@ -835,8 +879,9 @@ static int settle_group(struct search *search, uint32_t number, uint32_t *met)
     const struct cluster *group = &search->linked.groups[number - 1];
     uint32_t holder_count, best = 0, most = 0;
     uint8_t sure;
-    if (!find_holders(search, number, &holder_count) || !has_room(search, group->members, holder_count))
+    if (!find_holders(search, number, &holder_count) || !has_room(search, group, holder_count))
         return 0;
+    list_links(search, number, group);
     find_systems(search, group);
     const uint16_t down = object_tree(search, group, met);
     for (unsigned i = 0; i < search->system_count; i++) {
@@ -1074,16 +1119,18 @@ int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t 
     found->edges = graph->edges;
     if (!graph->all_slots || !blocks)
         return 1;
-    found->of = lazy_alloc(blocks * 4 + 8);
+    found->of = dense_alloc(blocks * 4 + 8);
     found->order = lazy_alloc(blocks * 4 + 8);
     found->is_down = lazy_alloc((size_t) graph->edges / 8 + 1);
     found->is_use = lazy_alloc((size_t) graph->edges / 8 + 1);
-    search.label = lazy_alloc(blocks * 4 + 8);
-    int done = found->of && found->order && found->is_down && found->is_use && search.label && linked_find(graph, inside, &search.linked);
+    search.place = dense_alloc(blocks * 4 + 8);
+    int done = found->of && found->order && found->is_down && found->is_use && search.place && linked_find(graph, inside, &search.linked);
     done = done && pointers_list(graph, search.linked.of, search.linked.count, 1, &search.outer);
     done = done && count_uses(&search) && settle_groups(&search) && settle_tables(&search);
     pointers_close(&search.outer);
-    lazy_free(search.label, blocks * 4 + 8);
+    lazy_free(search.place, blocks * 4 + 8);
+    lazy_free(search.links, (size_t) search.link_room * sizeof *search.links);
+    free(search.label);
     free(search.sizes);
     free(search.trees);
     free(search.seen);

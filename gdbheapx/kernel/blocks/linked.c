@@ -14,7 +14,6 @@
 #define USERS_OF_USERS 4u
 #define TABLE_SHARE 4u                  /* a table leads to one of so many elements */
 #define MOST_LOOKED 64u                 /* words of it */
-#define NEAR 8u                         /* members from here: what they need is asked of memory now */
 #define ANY_SIZE (UINT64_C(1) << 63)
 #define INTO (UINT64_C(1) << 62)         /* edges by a field to blocks of this size, of any size, that go on */
 #define OF_KIND 0xffffu                 /* in place of a slot: all edges between blocks of this size */
@@ -330,22 +329,6 @@ static void keep_fields(struct linked *linked, struct cluster *group, struct lin
     memcpy(before, kept_fields, group->field_count * sizeof *before);
 }
 
-/* What members that come later lead to, of this group or the next. */
-static inline void fetch_members(const struct graph *graph, const struct linked *linked, uint64_t place)
-{
-    const uint32_t *node = &linked->order[place];
-    if (place + 3 * NEAR >= linked->blocks)
-        return;
-    fetch_block(graph, node[3 * NEAR]);
-    __builtin_prefetch(&graph->to[graph->offsets[node[2 * NEAR]]]);
-    for (uint32_t edge = graph->offsets[node[NEAR]], end = graph->offsets[node[NEAR] + 1]; edge < end; edge++) {
-        const uint32_t target = EDGE_ID(graph->to[edge]);
-        fetch_block(graph, target);
-        __builtin_prefetch(&linked->of[target < linked->blocks ? target : 0]);
-        __builtin_prefetch(&linked->hit[target < linked->blocks ? target : 0]);
-    }
-}
-
 /* Counts its fields, and keeps those that make links. */
 static void find_fields(const struct finder *finder, struct linked *linked, struct cluster *group)
 {
@@ -357,7 +340,7 @@ static void find_fields(const struct finder *finder, struct linked *linked, stru
     group->field_count = 0;
     for (uint32_t i = 0; i < group->members; i++) {
         const uint32_t node = linked->order[group->first + i];
-        fetch_members(graph, linked, (uint64_t) group->first + i);
+        fetch_members(graph, linked, linked->of, (uint64_t) group->first + i);
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t target = EDGE_ID(graph->to[edge]);
             struct link_field *field;

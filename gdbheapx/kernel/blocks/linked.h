@@ -8,6 +8,7 @@
 #define MOST_LINK_OFFSET 512u           /* words inside a target */
 #define MOST_LINK_SIZE 65536u           /* bytes of a block that has links */
 #define MOST_LINK_FIELDS 16u            /* of one group */
+#define NEAR 8u                         /* members from here: what they need is asked of memory now */
 
 struct cluster {
     uint32_t first, members;            /* of order[] */
@@ -55,6 +56,25 @@ static inline void fetch_block(const struct graph *graph, uint32_t node)
 {
     __builtin_prefetch(&graph->offsets[node]);
     __builtin_prefetch(&graph->index.sizes[node]);
+}
+
+/* What members that come later lead to, of this group or the next; and what a table by block has of that. */
+static inline void fetch_members(const struct graph *graph, const struct linked *linked, const uint32_t *table, uint64_t place)
+{
+    const uint32_t *node = &linked->order[place];
+    if (place + 3 * NEAR >= linked->blocks)
+        return;
+    fetch_block(graph, node[3 * NEAR]);
+    __builtin_prefetch(&graph->to[graph->offsets[node[2 * NEAR]]]);
+    for (uint32_t edge = graph->offsets[node[NEAR]], end = graph->offsets[node[NEAR] + 1]; edge < end; edge++) {
+        const uint32_t target = EDGE_ID(graph->to[edge]);
+        fetch_block(graph, target);
+        if (target < linked->blocks) {
+            __builtin_prefetch(&linked->of[target]);
+            __builtin_prefetch(&linked->hit[target]);
+            __builtin_prefetch(&table[target]);
+        }
+    }
 }
 
 /* The field of the group that the edge is; -1: none. */
