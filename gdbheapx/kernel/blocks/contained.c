@@ -41,13 +41,15 @@ void heapx_containers_of(const struct containers *containers, uint32_t *of)
 }
 
 /* One container. */
-void heapx_container_row(const struct graph *graph, const struct containers *containers, uint32_t number, struct container_row *out)
+void heapx_container_row(const struct graph *graph, struct containers *containers, uint32_t number, struct container_row *out)
 {
-    const struct container *container = &containers->all[number];
+    uint64_t sum = 0;
+    struct container *container = &containers->all[number];
+    for (uint32_t member = 0; !container->own_bytes && member < container->members; member++)
+        sum += node_bytes(graph, containers->order[container->first + member]);
+    container->own_bytes += sum;
     *out = (struct container_row) {.elements = container->members, .element_bytes = container->element_bytes, .entries = container->entries,
-                                   .shape = container->shape, .sure = container->sure};
-    for (uint32_t member = 0; member < container->members; member++)
-        out->own_bytes += node_bytes(graph, containers->order[container->first + member]);
+                                   .shape = container->shape, .sure = container->sure, .own_bytes = container->own_bytes};
 }
 
 /* (node, slot) of its entries, at most `room`. */
@@ -75,6 +77,7 @@ uint64_t heapx_container_members(const struct containers *containers, uint32_t n
 
 #define MOST_ABOVE 64u
 #define MOST_STEPS 4096u
+#define MOST_STEPS_OF_ALL (1u << 24)    /* users of one container */
 
 static int by_number(const void *one, const void *other)
 {
@@ -83,9 +86,10 @@ static int by_number(const void *one, const void *other)
 }
 
 /* Whose the pointer is: the topmost node that owns its source and not the container. NO_NODE: the container's, or its owner's. */
-static uint32_t user_above(const uint32_t *owners, uint32_t container, const uint32_t *above, unsigned count, uint32_t node)
+static uint32_t user_above(const uint32_t *owners, uint32_t container, const uint32_t *above, unsigned count, uint32_t node,
+                           uint32_t *left)
 {
-    for (unsigned steps = 0; steps < MOST_STEPS; steps++) {
+    for (unsigned steps = 0; steps < MOST_STEPS && *left; steps++, --*left) {
         if (node == container || node == owners[container])
             return NO_NODE;
         const uint32_t up = owners[node];
@@ -108,6 +112,7 @@ int64_t heapx_container_users(const struct graph *graph, struct containers *foun
         return -1;
     const struct outer *first = found->users.all + found->users.from[number], *end = found->users.all + found->users.from[number + 1];
     uint32_t *whose = malloc(2 * ((size_t) (end - first) + 1) * sizeof *whose), *used = whose + (end - first);
+    uint32_t left = MOST_STEPS_OF_ALL;
     uint32_t above[MOST_ABOVE], count = 0, last = NO_NODE, user = NO_NODE;
     unsigned ups = 0;
     uint64_t written = 0;
@@ -117,7 +122,7 @@ int64_t heapx_container_users(const struct graph *graph, struct containers *foun
         above[ups++] = up;
     for (const struct outer *at = first; at < end; at++) {
         if (at->node != last)
-            user = holds_container(found, number, at->node) ? NO_NODE : user_above(owners, node, above, ups, at->node);
+            user = holds_container(found, number, at->node) ? NO_NODE : user_above(owners, node, above, ups, at->node, &left);
         last = at->node;
         if (user != NO_NODE) {
             whose[count] = user;

@@ -353,9 +353,12 @@ static void reach_by(struct search *search, const struct cluster *group, unsigne
             if (search->seen[label] != i + 1) {
                 search->seen[label] = i + 1;
                 reached += search->sizes[label];
+                for (uint32_t edge = graph->offsets[target]; edge < graph->offsets[target + 1] && !holder->is_led_back; edge++) {
+                    if (slot_of(graph, edge) >= MOST_LINK_SLOT)
+                        break;
+                    holder->is_led_back = EDGE_ID(graph->to[edge]) == holder->node;
+                }
             }
-            for (uint32_t edge = graph->offsets[target]; edge < graph->offsets[target + 1] && !holder->is_led_back; edge++)
-                holder->is_led_back = EDGE_ID(graph->to[edge]) == holder->node && slot_of(graph, edge) < MOST_LINK_SLOT;
         }
         holder->systems |= to_firsts ? (uint16_t) (1u << system) : 0;
         holder->to_firsts = to_firsts > holder->to_firsts ? to_firsts : holder->to_firsts;

@@ -14,6 +14,7 @@ struct container {
     uint32_t first_entry, entries;      /* of entry_edges */
     uint32_t element_bytes;             /* usable; 0: of several sizes */
     uint8_t shape, sure;                /* container_shape, container_sure */
+    uint64_t own_bytes;                 /* 0: not added up yet */
 };
 
 /* A pointer from outside to a member. */

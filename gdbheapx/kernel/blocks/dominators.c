@@ -240,6 +240,6 @@ int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint3
         add_up(graph, &solver, owners, bytes, blocks);
     }
     solver_close(&solver, all_nodes(graph, &hold));
-    hold_close(graph, &hold);
+    hold_close(graph, &hold, FIRM);
     return done ? 0 : NO_MEMORY;
 }

@@ -24,7 +24,7 @@ struct containers *heapx_containers_new(const struct graph *graph, uint32_t loca
 void heapx_containers_free(struct containers *containers);
 uint64_t heapx_containers_count(const struct containers *containers);
 void heapx_containers_of(const struct containers *containers, uint32_t *of);
-void heapx_container_row(const struct graph *graph, const struct containers *containers, uint32_t number, struct container_row *out);
+void heapx_container_row(const struct graph *graph, struct containers *containers, uint32_t number, struct container_row *out);
 void heapx_container_entries(const struct graph *graph, const struct containers *containers, uint32_t number, uint64_t *out, uint64_t room);
 int64_t heapx_container_users(const struct graph *graph, struct containers *containers, uint32_t number, uint32_t node,
     const uint32_t *owners, uint64_t *out, uint64_t room, uint64_t *sums);

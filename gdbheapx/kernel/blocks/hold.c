@@ -13,6 +13,7 @@ struct levels {
     struct spread spread;
     uint64_t *before;               /* what was reached before this level */
     uint8_t *of;                    /* by node its level; 0: nothing leads there */
+    const struct containers *containers;
     uint8_t *whole;                 /* by container: all of it is reached */
     uint8_t strengths[ROOTS * LOOSE + 2];   /* by level the weakest edges that count there */
     unsigned count;
@@ -112,37 +113,27 @@ static int push_targets(const struct graph *graph, const struct hold *hold, stru
     return 1;
 }
 
-/* All members of containers of which one is newly reached. -1: no memory; else how many more are. */
-static int64_t push_members(const struct hold *hold, struct levels *levels)
+/* All members of a container of which one is reached. 0: no memory. */
+static int push_members(struct spread *spread, uint32_t node)
 {
-    const struct containers *containers = hold->containers;
-    int64_t more = 0;
-    for (uint32_t number = 0; containers && number < containers->count; number++) {
-        const uint32_t *order = containers->order + containers->all[number].first, members = containers->all[number].members;
-        uint32_t met = 0;
-        while (!levels->whole[number] && met < members && !is_marked(&levels->spread, order[met]))
-            met++;
-        if (levels->whole[number] || met == members)
-            continue;
-        levels->whole[number] = 1;
-        for (met = 0; met < members; met++)
-            if (!is_marked(&levels->spread, order[met]) && !(spread_push(&levels->spread, order[met]) && ++more))
-                return -1;
-    }
-    return more;
+    const struct levels *levels = (const struct levels *) spread;   /* its first member */
+    const struct containers *containers = levels->containers;
+    const uint32_t number = node < containers->blocks ? containers->of[node] : 0;
+    if (!number || levels->whole[number - 1])
+        return 1;
+    levels->whole[number - 1] = 1;
+    const struct container *container = &containers->all[number - 1];
+    for (uint32_t member = container->first; member < container->first + container->members; member++)
+        if (!is_marked(spread, containers->order[member]) && !spread_push(spread, containers->order[member]))
+            return 0;
+    return 1;
 }
 
 /* One level: what waits, and what edges up to this strength lead to from there. 0: no memory. */
 static int reach(const struct graph *graph, const struct hold *hold, struct levels *levels, unsigned strength)
 {
-    int64_t more = 1;
     levels->spread.left_out = hold->weaker[strength];
-    while (more > 0) {
-        if (spread_drain(graph, &levels->spread, RULES, NULL, NULL, 1e300))
-            return 0;
-        more = push_members(hold, levels);
-    }
-    if (more)
+    if (spread_drain(graph, &levels->spread, RULES, NULL, NULL, 1e300))
         return 0;
     levels->strengths[++levels->count] = (uint8_t) strength;
     for (size_t word = 0; word < (size_t) graph->nodes / 64 + 1; word++) {
@@ -155,6 +146,8 @@ static int reach(const struct graph *graph, const struct hold *hold, struct leve
 
 static int find_levels(const struct graph *graph, const struct hold *hold, struct levels *levels)
 {
+    levels->containers = hold->containers;
+    levels->spread.entered = hold->containers ? push_members : NULL;
     for (uint64_t i = 0; i < graph->start_count; i++)
         if (!push(levels, graph->starts[i]))
             return 0;
@@ -192,6 +185,14 @@ static size_t room_of(const struct graph *graph, const struct hold *hold)
     return ((size_t) graph->edges + (hold->containers ? hold->containers->ordered : 0)) / 8 + 1;
 }
 
+void hold_close(const struct graph *graph, struct hold *hold, unsigned from)
+{
+    for (unsigned one = from; one < STRENGTHS; one++) {
+        lazy_free(hold->weaker[one], room_of(graph, hold));
+        hold->weaker[one] = NULL;
+    }
+}
+
 int hold_open(const struct graph *graph, struct hold *hold)
 {
     struct levels levels = {.count = 0};
@@ -206,6 +207,8 @@ int hold_open(const struct graph *graph, struct hold *hold)
         if (hold->containers)
             done &= hold_containers(graph, hold);
     }
+    lazy_free(hold->inside, (size_t) graph->edges * sizeof *hold->inside);
+    hold->inside = NULL;
     levels.whole = calloc(hold->containers ? (size_t) hold->containers->count + 1 : 1, 1);
     levels.before = calloc(words, 8);
     levels.of = lazy_alloc(64 * words);
@@ -213,6 +216,7 @@ int hold_open(const struct graph *graph, struct hold *hold)
            && find_levels(graph, hold, &levels);
     if (done)
         leave_out(graph, hold, &levels);
+    hold_close(graph, hold, BY_RULE);
     free(levels.before);
     free(levels.whole);
     lazy_free(levels.of, 64 * words);
@@ -220,9 +224,3 @@ int hold_open(const struct graph *graph, struct hold *hold)
     return done;
 }
 
-void hold_close(const struct graph *graph, struct hold *hold)
-{
-    lazy_free(hold->inside, (size_t) graph->edges * sizeof *hold->inside);
-    for (unsigned one = 0; one < STRENGTHS; one++)
-        lazy_free(hold->weaker[one], room_of(graph, hold));
-}

@@ -12,7 +12,7 @@ enum { FIRM, BY_RULE, WEAK, USE, LOOSE, STRENGTHS };
 
 struct hold {
     uint8_t *weaker[STRENGTHS];     /* one bit an edge: it is weaker than this; the last one: it never counts */
-    uint16_t *inside;               /* by edge the offset in its target, in words */
+    uint16_t *inside;               /* by edge the offset in its target, in words; while hold_open() lasts */
     uint32_t roots_from, locals_from, weak_from, weak_until;    /* roots: variables, thread-local ones, and stacks and registers */
     const struct containers *containers;    /* NULL: there are none */
 };
@@ -61,6 +61,6 @@ int hold_weaken(const struct graph *graph, struct hold *hold);
 
 /* hold.c: weaker[FIRM] becomes all edges that do not count. 0: no memory. */
 int hold_open(const struct graph *graph, struct hold *hold);
-void hold_close(const struct graph *graph, struct hold *hold);
+void hold_close(const struct graph *graph, struct hold *hold, unsigned from);    /* FIRM: all */
 
 #endif

@@ -14,6 +14,7 @@
 #define USERS_OF_USERS 4u
 #define TABLE_SHARE 4u                  /* a table leads to one of so many elements */
 #define MOST_LOOKED 64u                 /* words of it */
+#define LEAST_SIZES 64u                 /* of a table: a power of two */
 #define ANY_SIZE (UINT64_C(1) << 63)
 #define INTO (UINT64_C(1) << 62)         /* edges by a field to blocks of this size, of any size, that go on */
 #define OF_KIND 0xffffu                 /* in place of a slot: all edges between blocks of this size */
@@ -411,6 +412,11 @@ static int leads_to_table(const struct graph *graph, const struct linked *linked
    too, as a cache has whose ring begins in it. */
 static int cut_holders(const struct graph *graph, struct linked *linked, struct cluster *group, struct tally *sizes)
 {
+    if (sizes->room / 8 > group->members && sizes->room > LEAST_SIZES) {    /* what a large group needed is not cleared for each small one */
+        tally_close(sizes);
+        if (!tally_open(sizes, LEAST_SIZES))
+            return 0;
+    }
     memset(sizes->keys, 0, (size_t) sizes->room * sizeof *sizes->keys);
     memset(sizes->numbers, 0, (size_t) sizes->room * sizeof *sizes->numbers);
     sizes->used = 0;
@@ -508,7 +514,7 @@ static void cut_all_users(const struct finder *finder, struct linked *linked, st
 static int cut_all_holders(const struct finder *finder, struct linked *linked)
 {
     struct tally sizes;
-    int done = tally_open(&sizes, 64);
+    int done = tally_open(&sizes, LEAST_SIZES);
     for (uint32_t i = 0; i < linked->count && done; i++) {
         struct cluster *group = &linked->groups[i];
         const uint32_t before = group->members;

@@ -87,7 +87,7 @@ int spread_drain(const struct graph *graph, struct spread *spread, unsigned rule
             const uint32_t node = take(&ready);
             if (reached)
                 count_node(graph, node, reached);
-            if (!enter(graph, spread, node, rule, only))
+            if ((spread->entered && !spread->entered(spread, node)) || !enter(graph, spread, node, rule, only))
                 return NO_MEMORY;
         } else {
             return 0;
