@@ -4,6 +4,7 @@ Files: kernel/blocks/containers.c, kernel/blocks/linked.c.
 """
 
 import random
+import time
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 import pytest
@@ -314,3 +315,24 @@ def test_words_of_a_table_to_elements_of_others_take_nothing(c_kernel: CKernel) 
     holders = {one.elements: [node for node, _ in one.entries] for one in tree.containers}
     assert holders == {50: [first], 28: [nodes[made.table]]}
     assert [tree.owners[one.node] for one in tree.containers] == [holders[one.elements][0] for one in tree.containers]
+
+
+def test_lists_of_lists_take_no_more_than_others(c_kernel: CKernel) -> None:
+    """The last element of each leads to the next list, of another size: what is reached by the first is all, each list at its turn alone."""
+    took = []
+    for count in (500, 20000):
+        memory, last = Memory(5), -1
+        for place in range(count):
+            made = memory.make(LIST, 64 + WORD * (place % 2), 3)
+            if last >= 0:
+                memory.roots.pop()
+                memory.point(last, 6, made.elements[0])
+            last = made.elements[-1]
+        world, _ = memory.world()
+        graph = build(c_kernel, world)
+        first, end = split(graph, world)
+        before = time.process_time()
+        tree = owners(graph, first, end)
+        took.append(time.process_time() - before)
+        assert len(tree.containers) == count and tree.retained_blocks[first] == len(memory.sizes)
+    assert took[1] < 1 + 80 * took[0]
