@@ -66,6 +66,8 @@ static inline void fetch_members(const struct graph *graph, const struct linked 
         return;
     fetch_block(graph, node[3 * NEAR]);
     __builtin_prefetch(&graph->to[graph->offsets[node[2 * NEAR]]]);
+    for (uint32_t edge = graph->offsets[node[NEAR / 2]], end = graph->offsets[node[NEAR / 2] + 1]; edge < end; edge++)
+        __builtin_prefetch(&graph->to[graph->offsets[EDGE_ID(graph->to[edge])]]);
     for (uint32_t edge = graph->offsets[node[NEAR]], end = graph->offsets[node[NEAR] + 1]; edge < end; edge++) {
         const uint32_t target = EDGE_ID(graph->to[edge]);
         fetch_block(graph, target);
