@@ -32,8 +32,8 @@ class Kin:
         for place, edge in enumerate(edges):
             if in_array[place]:
                 continue
-            here, near = self._around(edge.node)
-            if not (own & near or all_ & here):
+            here, near = {edge.node}, {edge.node, *(other.node for other in self._graph.edges(edge.node, MOST_LOOKED_AT))}
+            if not (self._meet(own, near) or self._meet(all_, here)):
                 slots.append(edge.slot)
                 own, all_ = set(), set()
             own |= here
@@ -53,15 +53,14 @@ class Kin:
             first = place
         return found
 
-    def _around(self, node: int) -> Tuple[Set[int], Set[int]]:
-        """The node and its container; and those of what it points to, too."""
-        here = self._with_container(node)
-        near = [self._with_container(edge.node) for edge in self._graph.edges(node, MOST_LOOKED_AT)]
-        return here, here.union(*near)
-
-    def _with_container(self, node: int) -> Set[int]:
-        """Containers have numbers behind those of all nodes."""
+    def _meet(self, some: Set[int], others: Set[int]) -> bool:
+        """The same node is in both, or elements of one container are. What no block is never is one: containers are looked for only if
+        blocks stand side by side."""
+        blocks = self._reach.numbers.blocks
+        if not some or some & others or min(some) >= blocks or min(others) >= blocks:
+            return bool(some & others)
         if self._containers is None:
             self._containers = find_containers(self._reach).of()
-        number = self._containers[node] if node < len(self._containers) else 0
-        return {node, self._graph.nodes + number} if number else {node}
+        of = self._containers
+        one, other = ({of[node] for node in nodes if node < len(of)} - {0} for nodes in (some, others))
+        return bool(one & other)
