@@ -1,7 +1,7 @@
 """Pointers of an object without symbols that stand side by side: those of one variable, such as first and last of a list."""
 
 from array import array
-from typing import List, Optional, Sequence, Set, Tuple
+from typing import List, Optional, Sequence, Set
 
 from gdbheapx.analysis.reachability.heap_graph import Reach, find_containers
 from gdbheapx.kernel.blocks.graph import Edge

@@ -412,7 +412,7 @@ static int leads_to_table(const struct graph *graph, const struct linked *linked
    too, as a cache has whose ring begins in it. */
 static int cut_holders(const struct graph *graph, struct linked *linked, struct cluster *group, struct tally *sizes)
 {
-    if (sizes->room / 8 > group->members && sizes->room > LEAST_SIZES) {    /* what a large group needed is not cleared for each small one */
+    if (sizes->room / 8 > group->members && sizes->room > LEAST_SIZES) {    /* a large group's is not cleared for each small one */
         tally_close(sizes);
         if (!tally_open(sizes, LEAST_SIZES))
             return 0;

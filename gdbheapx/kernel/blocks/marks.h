@@ -15,7 +15,7 @@ struct spread {
     uint32_t *stack;
     uint64_t depth, room;
     const uint8_t *left_out;        /* one bit an edge that is not followed; NULL: there is none */
-    int (*entered)(struct spread *spread, uint32_t node);   /* called before a node's edges are followed: 0 for no memory; NULL: nobody is */
+    int (*entered)(struct spread *spread, uint32_t node);   /* called before its edges are followed: 0: no memory; NULL: nobody is */
 };
 
 static inline int spread_open(struct spread *spread, uint32_t nodes)
