@@ -170,8 +170,8 @@ static void find_systems(struct search *search, const struct cluster *group)
     }
 }
 
-/* From a member on by the system's fields, level by level: those of its container that have no label get this one, and stand behind `count` in
-   `out`. `of`: by block its container; NULL: all of the group. Returns how many stand there then. */
+/* From a member on by the system's fields, level by level: those of its container that have no label get this one, and stand behind `count`
+   in `out`. `of`: by block its container; NULL: all of the group. Returns how many stand there then. */
 static uint32_t follow(const struct search *search, const struct cluster *group, struct system *system, const uint32_t *of, uint32_t place,
                        uint32_t label, uint32_t *out, uint32_t count)
 {
