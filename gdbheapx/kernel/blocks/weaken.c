@@ -275,17 +275,20 @@ static int is_crowded(const struct rise *rise, struct field *field)
     return field->up != NOT_UP;
 }
 
-/* The node is part of what `up` is: itself, one of its other children, or what it leads to, such as its array of children. */
-static int is_part(const struct rise *rise, uint32_t up, uint32_t node)
+static int leads_to(const struct rise *rise, uint32_t from, uint32_t node)
 {
     const struct graph *graph = rise->graph;
-    if (node >= graph->index.blocks || node == up || rise->above[node] == up)
-        return node < graph->index.blocks;
     const uint32_t of = container_of(graph, rise->hold, node), part = of ? graph->nodes + of - 1 : node;
-    for (uint32_t edge = graph->offsets[up]; edge < graph->offsets[up + 1]; edge++)
+    for (uint32_t edge = graph->offsets[from]; edge < graph->offsets[from + 1]; edge++)
         if (edge_target(graph, rise->hold, edge) == part)
             return 1;
     return 0;
+}
+
+/* The node is part of what `up` is: itself, one of its other children, or what it leads to, such as its array of children. */
+static int is_part(const struct rise *rise, uint32_t up, uint32_t node)
+{
+    return node < rise->graph->index.blocks && (node == up || rise->above[node] == up || leads_to(rise, up, node));
 }
 
 /* Edges that lead up, and to children from elsewhere than their parent. */
@@ -297,7 +300,7 @@ static void weaken_up(struct rise *rise)
             const uint32_t target = EDGE_ID(graph->to[edge]), up = target < graph->index.blocks ? rise->above[target] : NO_NODE;
             if (up != NO_NODE && !is_part(rise, up, node))
                 weaken(rise->hold, edge, USE);
-            else if (has_edge(rise->edges, edge))
+            else if (has_edge(rise->edges, edge) && (up == NO_NODE || !leads_to(rise, up, node)))   /* no array of children */
                 weaken(rise->hold, edge, WEAK);
         }
 }

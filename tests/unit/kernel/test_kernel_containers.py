@@ -264,6 +264,70 @@ def test_users_take_nothing_of_trees(c_kernel: CKernel, seed: int, is_heap: bool
         assert all(tree.owners[nodes[one]] in {nodes[other] for other in made.elements} for one in made.elements[1:])
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_children_in_arrays_belong_to_their_parent(c_kernel: CKernel, seed: int) -> None:
+    """Objects know their parent, which has an array of them: users take none."""
+    memory = Memory(seed)
+    elements = [memory.add(104) for _ in range(300)]
+    for place, one in enumerate(elements[1:], 1):
+        above = elements[(place - 1) // 5]
+        if (place - 1) % 5 == 0:
+            memory.point(above, 4, memory.add(40))
+        memory.point(memory.words[above][4], (place - 1) % 5, one)
+        memory.point(one, 7, above)
+    memory.roots.append(elements[0])
+    memory.use([Made(TREE, elements, -1, 0)], 12)
+    world, nodes = memory.world()
+    graph = build(c_kernel, world)
+    first, end = split(graph, world)
+    tree = owners(graph, first, end)
+    assert tree.retained_blocks[first] == 360
+    assert all(tree.owners[nodes[one]] == nodes[memory.words[elements[place // 5]][4]] for place, one in enumerate(elements[1:]))
+
+
+def test_a_head_of_the_elements_size_is_none_of_them(c_kernel: CKernel) -> None:
+    """It alone points to the table of the elements, and holds both."""
+    memory = Memory(5)
+    made = memory.make(CHAIN, 64, 41)
+    head, elements = made.elements[0], made.elements[1:]
+    table = memory.add(WORD * 64)
+    memory.point(head, 5, table)
+    for place, one in enumerate(elements):
+        memory.point(table, place, one)
+    memory.point(table, 63, head)
+    memory.use([made], 3)
+    world, nodes = memory.world()
+    graph = build(c_kernel, world)
+    first, end = split(graph, world)
+    tree = owners(graph, first, end)
+    assert [one.elements for one in tree.containers] == [40] and tree.owners[tree.containers[0].node] == nodes[head]
+    assert tree.retained_blocks[first] == 2 + 40 + made.kept
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_points_to_a_ring_most_rarely_holds_it(c_kernel: CKernel, seed: int) -> None:
+    """Of a ring without a head, objects of a kind that point to many elements elsewhere are users: that is a guess."""
+    memory = Memory(seed)
+    ring, other = [memory.make(RING, size, 50) for size in (64, 96)]
+    holder = memory.add(200)
+    memory.point(holder, 0, ring.elements[17])
+    memory.roots[0] = holder
+    users = memory.add(WORD * 12)
+    memory.roots.append(users)
+    for slot in range(12):
+        user = memory.add(456)
+        memory.point(users, slot, user)
+        memory.point(user, 5, (other if slot else ring).elements[slot + 3])
+    memory.point(ring.elements[0], VALUE, memory.add(48))
+    world, nodes = memory.world()
+    graph = build(c_kernel, world)
+    first, end = split(graph, world)
+    tree = owners(graph, first, end)
+    number = tree.container_of(nodes[ring.elements[0]])
+    assert number is not None and tree.containers[number].entries == [(nodes[holder], 0)]
+    assert tree.containers[number].sure == "guess" and tree.owners[tree.containers[number].node] == nodes[holder]
+
+
 def test_requests_of_an_elements_size_are_no_elements(c_kernel: CKernel) -> None:
     """They know an element by the word that is its link back, and nothing leads to them."""
     memory = Memory(3)
