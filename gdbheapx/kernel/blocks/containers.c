@@ -907,9 +907,9 @@ static int settle_group(struct search *search, uint32_t number, uint32_t *met)
         const int done = make_parts(search, group, &search->systems[best], holder_count, met, most);
         if (done < 2)
             return done;
-    }
-    if (!owner_count)
+    } else if (!owner_count) {
         owner_count = find_ring_owners(search, group, holder_count, owners, &sure);
+    }
     if (!owner_count) {                 /* nobody knows: who points into it holds it */
         for (; owner_count < holder_count; owner_count++)
             owners[owner_count] = owner_count;
