@@ -227,10 +227,9 @@ def used_elsewhere(linked: Linked, users: Sequence[User]) -> str:
     who = [plural(len(set(stacks)), "stack")] if stacks else []
     others = [user for user in users if user.kind != THREAD]
     who += ["%s of %s" % (plural(user.pointers, "word"), without_module(user.owner)) for user in others]
-    left_out = len(who[MOST_USERS:]) + linked.other_users
+    used, left_out = linked.used_elements or 0, len(who[MOST_USERS:]) + (linked.other_users or 0)
     who = [*who[:MOST_USERS], *([plural(left_out, "other")] if left_out else [])]
-    many = "is" if linked.used_elements == 1 else "are"
-    said = say("%s (%s) %s in use elsewhere", plural(linked.used_elements, "element"), Size(linked.used_bytes), many)
+    said = say("%s (%s) %s in use elsewhere", plural(used, "element"), Size(linked.used_bytes or 0), "is" if used == 1 else "are")
     return say("%s: %s", said, ", ".join(who)) if who else said
 
 

@@ -25,11 +25,11 @@ class Linked(NamedTuple):
     """Usable bytes of each; None: they have several sizes."""
     own_bytes: int
     """Of its elements by themselves, without what these keep."""
-    used_elements: int = 0
-    """So many are in use elsewhere, too (`users`),"""
-    used_bytes: int = 0
+    used_elements: Optional[int] = None
+    """So many are in use elsewhere, too (`users`); None: not counted;"""
+    used_bytes: Optional[int] = None
     """with so many bytes by themselves."""
-    other_users: int = 0
+    other_users: Optional[int] = None
     """So many more than `users` has."""
 
     def words(self) -> str:
