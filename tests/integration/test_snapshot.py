@@ -48,10 +48,10 @@ COMMANDS = (
     "leaks --interior-holds",
     "leaks --no-weak",
     "owners",
-    "owners --depth 3",
+    "owners --depth 3 --wide",
     "owners --of placed",
     "owners --limit 2",
-    "owners --depth 7 --limit 100",
+    "owners --depth 7 --limit 100 --wide",
     "export --format folded",
     "export --format folded --of census",
 )
