@@ -1120,6 +1120,7 @@ int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t 
     memset(found, 0, sizeof *found);
     found->blocks = graph->index.blocks;
     found->edges = graph->edges;
+    found->locals_from = locals_from;
     if (!graph->all_slots || !blocks)
         return 1;
     found->of = dense_alloc(blocks * 4 + 8);

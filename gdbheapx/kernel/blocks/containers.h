@@ -41,6 +41,7 @@ struct containers {
     struct pointers users;              /* made when they are asked for */
     uint8_t *is_use;                    /* the same: to an object of a tree, not from what it is part of */
     uint64_t blocks, edges;
+    uint32_t locals_from;               /* roots of threads begin here */
 };
 
 /* `of`: by block its group's number; `with_stale`: also words that own nothing for another reason than that a runtime says so. 0: no

@@ -212,8 +212,17 @@ static int drain(struct referrals *work)
     return 1;
 }
 
-/* The key of a container's elements, by what holds it. A container of the same sort in such an element, such as a node of a B-tree, has
-   the same. `is_last`: what holds it gets no name any more. NO_KEY: it may get one. */
+/* A root of a thread holds it, or a block that one holds. */
+static int is_of_thread(const struct referrals *work, uint32_t holder)
+{
+    const uint32_t label = holder < work->graph->index.blocks ? label_of(work, holder) : 0;
+    const struct signed_key *key = label ? &work->signer->keys[label - 1] : NULL;
+    const int is_rooted = key && key->row - work->signer->row_count == ROOTED;
+    return holder != NO_NODE && (is_rooted ? work->roots_from + (key->key >> 32) : holder) >= work->linked->locals_from;
+}
+
+/* The key of a container's elements, by what holds it; a thread does not tell what they are. A container of the same sort in such an
+   element, such as a node of a B-tree, has the same. `is_last`: what holds it gets no name any more. NO_KEY: it may get one. */
 static uint64_t member_key(const struct referrals *work, const struct container *container, int is_last, uint64_t *kind)
 {
     const struct outer *entry = work->linked->entry_edges + container->first_entry;
@@ -221,7 +230,9 @@ static uint64_t member_key(const struct referrals *work, const struct container 
     const int is_array = holder < work->graph->index.blocks && index_size(&work->graph->index, holder) > MOST_OBJECT_BYTES;
     const uint64_t slot = is_array ? ELEMENT : container->entries ? slot_of(work->graph, entry->edge) : 0;
     const uint64_t place = (uint64_t) container->shape << MEMBER_SHAPE | (slot & MEMBER_SLOT);
-    *kind = holder != NO_NODE && holder >= work->roots_from ? ROOTED_MEMBERS : MEMBERS;
+    *kind = holder != NO_NODE && holder >= work->roots_from && holder < work->linked->locals_from ? ROOTED_MEMBERS : MEMBERS;
+    if (is_of_thread(work, holder))
+        return is_last ? place : NO_KEY;
     if (*kind == ROOTED_MEMBERS)
         return (uint64_t) (holder - work->roots_from) << 32 | place;
     if (holder >= work->graph->index.blocks || !is_known(work, label_of(work, holder)))

@@ -12,8 +12,8 @@ from gdbheapx.query.tables import BY_NAME, TABLES
 def test_cells_have_the_columns_types() -> None:
     """Addresses are numbers, the first sample stands for all, names are one line of UTF-8, and what a record lacks is None."""
     row = {"signature": "=a\n\x1b[1m\udcff", "kind": "root", "size_bytes": 24, "blocks": 3, "bytes": 72, "sample": [Address(0x10), Address(0x20)], "more": 1}
-    assert table_rows.cells(BY_NAME["leaks"], row) == ["=a\\x0a\\x1b[1m\\xff", "root", 24, 3, 72, None, None, 16]
-    assert table_rows.cells(BY_NAME["leaks"], {"sample": []})[-1] is None
+    assert table_rows.cells(BY_NAME["leaks"], row) == ["=a\\x0a\\x1b[1m\\xff", "root", 24, 3, 72, None, None, 16, None]
+    assert table_rows.cells(BY_NAME["leaks"], {"sample": []})[-2] is None
 
 
 def test_owners_know_the_row_above() -> None:
