@@ -1,17 +1,19 @@
 """Which pointers of a small world count for who owns a node, by their definitions: slow, and plain."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.kernel.blocks.graph import RULE_BASE, RULE_HABIT, Owning
 
 if TYPE_CHECKING:
     from tests.support.plain_graph import PlainEdge, PlainGraph
 
-FIRM, BY_RULE, WEAK, LOOSE = range(4)
+FIRM, BY_RULE, WEAK, USE, LOOSE = range(5)
 MANY, SAMPLES, SLAB_PLACES, MOST_BELOW, MOST_WAYS = 16, 24, 5, 32, 256
 Place = Tuple[int, int]
 """(node, number of its edge)."""
+Field = Tuple[bool, int, int, int]
+"""(it leads to blocks of the same size, size, word, offset in the target)."""
 
 
 class PlainHold:
@@ -24,9 +26,9 @@ class PlainHold:
         self._every = [((node, at), edge) for node, edges in enumerate(plain.edges) for at, edge in enumerate(edges)]
         self._blocks = [(place, edge) for place, edge in self._every if edge.node < self._count]
         begun = [list(some) for some in self.strengths]
-        for find in (self._parts, self._many, self._back):
-            for node, at in find():
-                begun[node][at] = max(begun[node][at], WEAK)
+        weak = dict.fromkeys([*self._parts(), *self._many()], WEAK)
+        for (node, at), one in [*weak.items(), *self._rising().items()]:
+            begun[node][at] = max(begun[node][at], one)
         self.strengths = begun
 
     def _of_one(self, node: int, edge: "PlainEdge") -> int:
@@ -44,10 +46,11 @@ class PlainHold:
     def _inside(self, edge: "PlainEdge") -> int:
         return edge.inside // self._plain.word
 
-    def _field(self, place: Place, edge: "PlainEdge") -> Optional[Tuple[int, int, int]]:
+    def _field(self, place: Place, edge: "PlainEdge") -> Optional[Field]:
         size = self._plain.blocks[place[0]][1]
+        is_alike = edge.node < self._count and self._plain.blocks[edge.node][1] == size
         has_one = size <= 65536 and edge.slot < 512 and not self._is_sure(place, edge) and not self._is_less(place)
-        return (size, edge.slot, self._inside(edge)) if has_one else None
+        return (is_alike, size, edge.slot, self._inside(edge)) if has_one else None
 
     def _by_variable(self) -> Set[int]:
         first, end = self._plain.first, self._locals_from
@@ -82,30 +85,68 @@ class PlainHold:
             if field and (counts[node, field] >= MANY or (node in variables and (times[node] >= MANY or counts[node, field] >= 2)))
         }
 
-    def _back(self) -> Set[Place]:
-        if not self._plain.has_slots:
-            return set()
-        fields: Dict[Tuple[int, int, int], List[Tuple[Place, PlainEdge]]] = {}
+    def _rising(self) -> Dict[Place, int]:
+        """Pointers that lead up, and those to children from elsewhere than their parent."""
+        ups = set(self._ups())
+        above = {place[0]: edge.node for place, edge in self._blocks if place in ups}
+        targets = [{edge.node for edge in edges} for edges in self._plain.edges]
+        found = {}
         for place, edge in self._blocks:
+            node, parent = place[0], above.get(edge.node)
+            is_led_to = parent is not None and node in targets[parent]
+            is_part = node < self._count and (is_led_to or parent in (node, above.get(node)))
+            if parent is not None and not is_part and not self._is_sure(place, edge):
+                found[place] = USE
+            elif place in ups and not is_led_to:
+                found[place] = WEAK
+        return found
+
+    def _ups(self) -> Iterator[Place]:
+        """Pointers from children to their parent: a word of blocks of one kind, of which a parent has several. Where only
+        some of a field lead up, each does by itself, if most such pointers to its target stand at the same place."""
+        fields = self._fields()
+        samples, mixed = self._samples(fields), set()
+        crowds = Counter((field[2:], edge.node) for field in samples for _, edge in fields[field])
+        for field, (is_mixed, sample) in list(samples.items()):
+            counts = [crowds[field[2:], edge.node] for _, edge in sample]
+            if 2 * sum(counts) < 3 * len(sample):
+                del samples[field]
+            elif is_mixed or 4 * sum(count > 1 for count in counts) < 3 * len(sample):
+                mixed.add(field)
+        votes, all_votes = Counter(), Counter()  # type: Counter[Tuple[int, int]], Counter[int]
+        for edge in (edge for field in mixed for _, edge in fields[field]):
+            votes[edge.slot, edge.node] += 1
+            all_votes[edge.node] += 1
+        variables = self._by_variable()
+        for field in samples:
+            for place, edge in fields[field]:
+                is_most = 2 * votes[edge.slot, edge.node] >= all_votes[edge.node] + 2
+                is_one = is_most and place[0] not in variables and self._is_below(field, edge.node, place[0])
+                if self._plain.edges[edge.node] and (field not in mixed or is_one):
+                    yield place
+
+    def _fields(self) -> Dict[Field, List[Tuple[Place, "PlainEdge"]]]:
+        fields: Dict[Field, List[Tuple[Place, PlainEdge]]] = {}
+        for place, edge in self._blocks if self._plain.has_slots else ():
             field = self._field(place, edge) if place[0] < self._count else None
             if field:
                 fields.setdefault(field, []).append((place, edge))
-        found, back = set(), {}  # type: Set[Place], Dict[Tuple[int, int, int], List[Tuple[Place, "PlainEdge"]]]
+        return fields
+
+    def _samples(self, fields: Dict[Field, List[Tuple[Place, "PlainEdge"]]]) -> Dict[Field, Tuple[bool, List[Tuple[Place, "PlainEdge"]]]]:
+        """Of fields of whose edges one of five or more leads up: whether that are fewer than four of five, and some edges, evenly."""
+        found = {}
         for field, edges in fields.items():
             step = 1
             while (len(edges) - 1) // step >= SAMPLES:
                 step *= 2
             sample = edges[::step]
             below = sum(self._is_below(field, edge.node, place[0]) for place, edge in sample)
-            if len(edges) >= 4 and 5 * (len(sample) - below) <= len(sample):
-                back[field] = sample
-        hits = Counter((field[1:], edge.node) for field in back for _, edge in fields[field])
-        for field, sample in back.items():
-            if 2 * sum(hits[field[1:], edge.node] for _, edge in sample) >= 3 * len(sample):
-                found.update(place for place, _ in fields[field])
+            if len(edges) >= 4 and 5 * below >= len(sample):
+                found[field] = (5 * below < 4 * len(sample), sample)
         return found
 
-    def _is_below(self, field: Tuple[int, int, int], block: int, node: int) -> bool:
+    def _is_below(self, field: Field, block: int, node: int) -> bool:
         waiting, ways = [block], 0
         for at in waiting:
             for number, edge in enumerate(self._plain.edges[at]):
@@ -126,7 +167,7 @@ class PlainHold:
         levels: Dict[int, Tuple[int, int]] = {}
         roots = range(self._plain.first, len(edges))
         kinds = [2 if self._weak[0] <= root < self._weak[1] else int(self._locals_from <= root < self._weak[0]) for root in roots]
-        turns = [(level, most) for level in range(3) for most in (FIRM, BY_RULE, WEAK)]
+        turns = [(level, most) for level in range(3) for most in (FIRM, BY_RULE, WEAK, USE)]
         for number, (level, most) in enumerate([*turns, (3, LOOSE)]):
             own = [*(starts if not level else ()), *(root for root, kind in zip(roots, kinds) if kind == level)]
             ways = [[edge.node for edge, one in zip(edges[node], strengths[node]) if one <= most] for node in range(len(edges))]
