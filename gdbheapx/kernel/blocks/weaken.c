@@ -205,6 +205,12 @@ static void look_up(const struct graph *graph, const struct hold *hold, struct f
 
 #define OF_ANY_SIZE UINT32_MAX          /* of a field: children of several sizes have one parent */
 
+/* Where most edges of SOME_UP that lead to a block stand. */
+struct crowd {
+    uint32_t slot, votes;               /* the place, if any has so many */
+    int64_t more;                       /* so many more edges stand there than elsewhere */
+};
+
 /* What leads up: from children to their parent, of which a parent has several. */
 struct rise {
     const struct graph *graph;
@@ -214,7 +220,7 @@ struct rise {
     struct tally counts;                /* by word and block the edges of fields that lead up, to those of the samples */
     uint8_t *edges;                     /* one bit each: it leads up */
     uint32_t *above;                    /* by block its parent */
-    uint32_t *crowds;                   /* by block the word of most edges of SOME_UP that lead to it, and how many more these are */
+    struct crowd *crowds;               /* by block */
 };
 
 typedef void (*each)(struct rise *rise, struct field *field, uint32_t node, uint32_t edge);
@@ -240,21 +246,34 @@ static void count_up(struct rise *rise, struct field *field, uint32_t node, uint
         *count += 1;
 }
 
-static void count_crowd(struct rise *rise, struct field *field, uint32_t node, uint32_t edge)
+/* By Boyer and Moore: a place with more than half of the votes is left over, in whatever order they come. */
+static void vote(struct rise *rise, struct field *field, uint32_t node, uint32_t edge)
 {
-    uint32_t *crowd = &rise->crowds[EDGE_ID(rise->graph->to[edge])];
-    const uint32_t slot = (uint32_t) slot_of(rise->graph, edge) << 16;
+    struct crowd *crowd = &rise->crowds[EDGE_ID(rise->graph->to[edge])];
+    const uint32_t slot = (uint32_t) slot_of(rise->graph, edge);
+    (void) node;
+    if (field->up != SOME_UP)
+        return;
+    if (!crowd->votes)
+        crowd->slot = slot;
+    crowd->votes += crowd->slot == slot ? 1 : UINT32_MAX;
+}
+
+static void count_votes(struct rise *rise, struct field *field, uint32_t node, uint32_t edge)
+{
+    struct crowd *crowd = &rise->crowds[EDGE_ID(rise->graph->to[edge])];
     (void) node;
     if (field->up == SOME_UP)
-        *crowd = !(*crowd & 0xffff) ? slot + 1 : *crowd >> 16 == slot >> 16 ? *crowd + ((*crowd & 0xffff) < 0xffff) : *crowd - 1;
+        crowd->more += crowd->slot == slot_of(rise->graph, edge) ? 1 : -1;
 }
 
 static void mark_up(struct rise *rise, struct field *field, uint32_t node, uint32_t edge)
 {
-    const uint32_t target = EDGE_ID(rise->graph->to[edge]), crowd = rise->crowds[target];
+    const uint32_t target = EDGE_ID(rise->graph->to[edge]);
+    const struct crowd *crowd = &rise->crowds[target];
     if (rise->graph->offsets[target] == rise->graph->offsets[target + 1])
         return;
-    if (field->up == SOME_UP && (has_bit(rise->by_variable, node) || (crowd & 0xffff) < 2 || crowd >> 16 != slot_of(rise->graph, edge)
+    if (field->up == SOME_UP && (has_bit(rise->by_variable, node) || crowd->more < 2 || crowd->slot != slot_of(rise->graph, edge)
                                  || !is_below(rise->graph, rise->hold, field, target, node)))
         return;
     set_edge(rise->edges, edge);
@@ -262,9 +281,9 @@ static void mark_up(struct rise *rise, struct field *field, uint32_t node, uint3
 }
 
 /* A parent has several children that lead to it: else its child may be what leads up. */
-static int is_crowded(const struct rise *rise, struct field *field)
+static unsigned find_crowded(const struct rise *rise, struct field *field)
 {
-    uint32_t sum = 0, several = 0;
+    uint64_t sum = 0, several = 0;
     for (uint32_t one = 0; one < field->kept && field->up != NOT_UP; one++) {
         const uint32_t to = EDGE_ID(rise->graph->to[field->edges[one]]);
         const uint32_t count = *tally_find(&rise->counts, field_to(field->key & OF_ANY_SIZE, to));
@@ -272,7 +291,7 @@ static int is_crowded(const struct rise *rise, struct field *field)
         several += count > 1;
     }
     field->up = 2 * sum < 3 * field->kept ? NOT_UP : 4 * several < 3 * field->kept ? SOME_UP : field->up;
-    return field->up != NOT_UP;
+    return field->up;
 }
 
 static int leads_to(const struct rise *rise, uint32_t from, uint32_t node)
@@ -291,13 +310,15 @@ static int is_part(const struct rise *rise, uint32_t up, uint32_t node)
     return node < rise->graph->index.blocks && (node == up || rise->above[node] == up || leads_to(rise, up, node));
 }
 
-/* Edges that lead up, and to children from elsewhere than their parent. */
+/* Edges that lead up, and to children from elsewhere than their parent, unless their runtime says that they own. */
 static void weaken_up(struct rise *rise)
 {
     const struct graph *graph = rise->graph;
     for (uint32_t node = 0; node < graph->nodes; node++)
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t target = EDGE_ID(graph->to[edge]), up = target < graph->index.blocks ? rise->above[target] : NO_NODE;
+            if (is_sure(graph, edge))
+                continue;
             if (up != NO_NODE && !is_part(rise, up, node))
                 weaken(rise->hold, edge, USE);
             else if (has_edge(rise->edges, edge) && (up == NO_NODE || !leads_to(rise, up, node)))   /* no array of children */
@@ -309,8 +330,9 @@ static void weaken_up(struct rise *rise)
 static int find_up(struct rise *rise)
 {
     const struct graph *graph = rise->graph;
-    const size_t bits = (size_t) graph->edges / 8 + 1, blocks = (size_t) graph->index.blocks * 4 + 8;
-    int done = find_fields(graph, rise->hold, &rise->fields), some = 0;
+    const size_t bits = (size_t) graph->edges / 8 + 1, blocks = (size_t) graph->index.blocks + 1;
+    unsigned some = 0;
+    int done = find_fields(graph, rise->hold, &rise->fields);
     for (uint32_t i = 0; i < rise->fields.count && done; i++) {
         struct field *field = &rise->fields.all[i];
         look_up(graph, rise->hold, field);
@@ -322,22 +344,25 @@ static int find_up(struct rise *rise)
     for_each_up(rise, count_up);
     some = 0;
     for (uint32_t i = 0; i < rise->fields.count; i++)
-        some |= is_crowded(rise, &rise->fields.all[i]);
+        some |= find_crowded(rise, &rise->fields.all[i]);
     if (!some)
         return 1;
     rise->edges = lazy_alloc(bits);
-    rise->above = dense_alloc(blocks);
-    rise->crowds = lazy_alloc(blocks);
+    rise->above = dense_alloc(blocks * sizeof *rise->above);
+    rise->crowds = lazy_alloc(blocks * sizeof *rise->crowds);
     done = rise->edges && rise->above && rise->crowds;
     if (done) {
-        memset(rise->above, 0xff, blocks);
-        for_each_up(rise, count_crowd);
+        memset(rise->above, 0xff, blocks * sizeof *rise->above);
+        if (some & SOME_UP) {
+            for_each_up(rise, vote);
+            for_each_up(rise, count_votes);
+        }
         for_each_up(rise, mark_up);
         weaken_up(rise);
     }
     lazy_free(rise->edges, bits);
-    lazy_free(rise->above, blocks);
-    lazy_free(rise->crowds, blocks);
+    lazy_free(rise->above, blocks * sizeof *rise->above);
+    lazy_free(rise->crowds, blocks * sizeof *rise->crowds);
     return done;
 }
 
