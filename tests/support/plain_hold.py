@@ -108,10 +108,10 @@ class PlainHold:
         samples, mixed = self._samples(fields), set()
         crowds = Counter((field[2:], edge.node) for field in samples for _, edge in fields[field])
         for field, (is_mixed, sample) in list(samples.items()):
-            counts = [crowds[field[2:], edge.node] for _, edge in sample]
-            if 2 * sum(counts) < 3 * len(sample):
+            several = sum(crowds[field[2:], edge.node] > 1 for _, edge in sample)
+            if not several:
                 del samples[field]
-            elif is_mixed or 4 * sum(count > 1 for count in counts) < 3 * len(sample):
+            elif is_mixed or 4 * several < 3 * len(sample):
                 mixed.add(field)
         votes, all_votes = Counter(), Counter()  # type: Counter[Tuple[int, int]], Counter[int]
         for edge in (edge for field in mixed for _, edge in fields[field]):

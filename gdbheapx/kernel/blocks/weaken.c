@@ -283,14 +283,12 @@ static void mark_up(struct rise *rise, struct field *field, uint32_t node, uint3
 /* A parent has several children that lead to it: else its child may be what leads up. */
 static unsigned find_crowded(const struct rise *rise, struct field *field)
 {
-    uint64_t sum = 0, several = 0;
+    uint32_t several = 0;
     for (uint32_t one = 0; one < field->kept && field->up != NOT_UP; one++) {
         const uint32_t to = EDGE_ID(rise->graph->to[field->edges[one]]);
-        const uint32_t count = *tally_find(&rise->counts, field_to(field->key & OF_ANY_SIZE, to));
-        sum += count;
-        several += count > 1;
+        several += *tally_find(&rise->counts, field_to(field->key & OF_ANY_SIZE, to)) > 1;
     }
-    field->up = 2 * sum < 3 * field->kept ? NOT_UP : 4 * several < 3 * field->kept ? SOME_UP : field->up;
+    field->up = !several ? NOT_UP : 4 * several < 3 * field->kept ? SOME_UP : field->up;
     return field->up;
 }
 
