@@ -26,8 +26,8 @@ class PlainHold:
         self._every = [((node, at), edge) for node, edges in enumerate(plain.edges) for at, edge in enumerate(edges)]
         self._blocks = [(place, edge) for place, edge in self._every if edge.node < self._count]
         begun = [list(some) for some in self.strengths]
-        weak = dict.fromkeys([*self._parts(), *self._many()], WEAK)
-        for (node, at), one in [*weak.items(), *self._rising().items()]:
+        found = dict.fromkeys([*self._parts(), *self._many()], WEAK)
+        for (node, at), one in [*found.items(), *self._rising().items()]:
             begun[node][at] = max(begun[node][at], one)
         self.strengths = begun
 
