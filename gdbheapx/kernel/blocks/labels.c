@@ -164,7 +164,12 @@ static int is_object(const struct signer *signer, uint64_t row)
     return row - signer->row_count == DYNS || row - signer->row_count == SHARED_DYNS;
 }
 
-/* Names what only this node points to. 0: no memory. */
+static int is_named(const struct referrals *work, uint32_t label)
+{
+    return is_known(work, label) || worth_of(work, label) == BY_CONTENT;
+}
+
+/* Names what only this node points to; of what nobody knows who holds it, what its content does not tell. 0: no memory. */
 static int spread(struct referrals *work, uint32_t node)
 {
     const struct graph *graph = work->graph;
@@ -188,7 +193,8 @@ static int spread(struct referrals *work, uint32_t node)
         const int goes_on = key && !is_element && key->row == referred && (key->key & UINT32_MAX) == slot;  /* node after node */
         if (key && !goes_on && key->depth >= work->most_depth)
             continue;
-        if (!counts(work, edge) || has(work->several, target) || is_known(work, label_of(work, target)))
+        if (!counts(work, edge) || has(work->several, target)
+            || (work->step == STEP_MEMBERS_LEFT ? is_named : is_known)(work, label_of(work, target)))
             continue;
         /* Of several pointers to it the first counts. A large block or a root has given that its name: it is known. */
         if (key && !is_element && points_before(work, first, edge))
@@ -240,11 +246,6 @@ static uint64_t member_key(const struct referrals *work, const struct container 
     const struct signed_key *key = &work->signer->keys[label_of(work, holder) - 1];
     const int is_same = key->row - work->signer->row_count == MEMBERS && (key->key & UINT32_MAX) == place;
     return is_same ? key->key : (uint64_t) label_of(work, holder) << 32 | place;
-}
-
-static int is_named(const struct referrals *work, uint32_t label)
-{
-    return is_known(work, label) || worth_of(work, label) == BY_CONTENT;
 }
 
 /* Names elements that have none yet, and what only they point to; at last those that their content does not tell either. 0: no memory. */

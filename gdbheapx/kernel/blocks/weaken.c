@@ -13,7 +13,7 @@
 #define SAMPLES 24u                     /* of a field */
 #define LEAST_BACK 4u                   /* edges of a field that leads back */
 #define MOST_BELOW 32u                  /* blocks looked at for a way back, */
-#define MOST_WAYS 256u                  /* and edges */
+#define MOST_WAYS 256u                  /* and edges; as many of a parent */
 
 /* What is told of each block by the pointers to it. */
 struct told {
@@ -295,8 +295,9 @@ static unsigned find_crowded(const struct rise *rise, struct field *field)
 static int leads_to(const struct rise *rise, uint32_t from, uint32_t node)
 {
     const struct graph *graph = rise->graph;
-    const uint32_t of = container_of(graph, rise->hold, node), part = of ? graph->nodes + of - 1 : node;
-    for (uint32_t edge = graph->offsets[from]; edge < graph->offsets[from + 1]; edge++)
+    const uint32_t of = container_of(graph, rise->hold, node), part = of ? graph->nodes + of - 1 : node, first = graph->offsets[from];
+    const uint32_t end = graph->offsets[from + 1] - first > MOST_WAYS ? first + MOST_WAYS : graph->offsets[from + 1];
+    for (uint32_t edge = first; edge < end; edge++)
         if (edge_target(graph, rise->hold, edge) == part)
             return 1;
     return 0;
