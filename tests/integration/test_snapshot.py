@@ -198,7 +198,7 @@ def test_without_names(stage: Stage, live: str, tmp_path: Path) -> None:
 def test_diff(stage: Stage, live: str, tmp_path: Path) -> None:
     """Of snapshots, cores and processes; growth ends with the code that was asked for."""
     # more than all file pages that a process has here: how many of them are in RAM differs from start to start
-    small, large = stage.start("owning", "10", "0"), stage.start("owning", "100000", "0")
+    small, large = stage.start("owning", "10", "0"), stage.start("owning", "110000", "0")
     paths = [str(tmp_path / name) for name in ("old", "new")]
     for process, path in zip((small, large), paths):
         assert heapx(process.target("live"), "snapshot", path).code == 0
