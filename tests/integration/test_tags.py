@@ -69,8 +69,8 @@ def test_aarch64_ignores_the_top_byte(tagged: Tuple[Process, List[str]], folder:
     assert said(target, "whatis", address)["places"][0]["block"]["usable_bytes"] == usable
     refs = said(target, "refs", address)
     assert refs["address"] == bare and refs["chains"][0][0]["root"].startswith("held")
-    owned = said(target, "owners", "--of", address)["owners"][0]
-    assert owned["retained_blocks"] == CHAIN and owned["address"] == bare
+    element, chained = (said(target, "owners", "--of", name)["owners"][0] for name in (address, "held"))
+    assert element["address"] == bare and chained["retained_blocks"] == chained["container"]["elements"] == CHAIN
     taken = folder / "taken.heapx"
     assert heapx(target, "snapshot", str(taken), "--json").code in (0, 4)
     recorded = said(["--snapshot", str(taken)], "leaks")
