@@ -103,7 +103,8 @@ def test_each_retains_its_own(stage: Stage, kind: str) -> None:
     rows = rows_of(process.target(kind))
     assert within(rows[FIRST]["retained_bytes"], made.first_bytes) and within(rows[SECOND]["retained_bytes"], made.second_bytes)
     assert within(rows[FIRST]["retained_blocks"], made.first_blocks) and within(rows[SECOND]["retained_blocks"], made.second_blocks)
-    assert within(rows[FIRST]["reached_bytes"], made.first_bytes) and within(rows[SECOND]["reached_bytes"], made.second_bytes)
+    most = 1.02 * (made.first_bytes + made.second_bytes)  # pointers to the other's nodes lead on to all of it
+    assert all(rows[one]["retained_bytes"] <= rows[one]["reached_bytes"] <= most for one in (FIRST, SECOND))
 
 
 def test_what_speaks_against_a_suspect(running: Process, live: str) -> None:
@@ -115,7 +116,7 @@ def test_what_speaks_against_a_suspect(running: Process, live: str) -> None:
     lines = [line for line in heapx(target, "owners").stdout.decode().split("\n") if line.startswith("Suspect: ")]
     assert len(lines) == len(suspects)
     for line in lines:
-        assert " further references do not keep it alive" in line and "unordered map or set of 32,000 entries" in line
+        assert " in use elsewhere: " in line and " words of " in line and "unordered map or set of 32,000 entries" in line
 
 
 def test_which_one_grew(running: Process, live: str, folder: Any) -> None:
