@@ -42,6 +42,7 @@ MAX_STRING_BYTES = 64 << 20
 """No table of exported names is longer."""
 MOST_LINK_MAP_BYTES = 2048
 """Of the C library's struct link_map, 1,160 bytes in 2.36."""
+PAGE_BYTES = 4096
 MAX_OBJECTS = 20000
 """More entries than this in the lists of loaded objects is damage."""
 MOST_CHAIN = 1 << 16
@@ -154,10 +155,13 @@ class Loaded:
         entry, word = self.tls_segment(), self.memory.word_bytes
         if entry is None or not self.node:
             return None
-        data, order = self.memory.read(self.node, MOST_LINK_MAP_BYTES), self.memory.header.byte_order
-        values = (self.base + entry.vaddr, entry.filesz, entry.memsz, entry.align)
-        at = data.find(b"".join((value & (1 << 8 * word) - 1).to_bytes(word, order) for value in values))
-        rest = data[at + 4 * word : at + 6 * word] if at >= 0 else b""
+        order, values = self.memory.header.byte_order, (self.base + entry.vaddr, entry.filesz, entry.memsz, entry.align)
+        wanted, rest = b"".join((value & (1 << 8 * word) - 1).to_bytes(word, order) for value in values), b""
+        for size in sorted({min(PAGE_BYTES - self.node % PAGE_BYTES, MOST_LINK_MAP_BYTES), MOST_LINK_MAP_BYTES}):
+            if len(rest) < 2 * word:  # the next page may be something else's
+                data = self.memory.read(self.node, size)
+                at = data.find(wanted)
+                rest = data[at + 4 * word : at + 6 * word] if at >= 0 else b""
         if len(rest) < 2 * word:
             return None
         first, offset = (int.from_bytes(rest[place : place + word], order, signed=True) for place in (0, word))
