@@ -58,7 +58,8 @@ def owning(stage: Stage, way: str = "glibc", long: int = 0, flags: Sequence[str]
 
 def is_kept(name: str, row: Dict[str, Any], truth: Owner) -> bool:
     """The row's blocks and bytes are the owner's; a thread may have one or two blocks more, its dtv and the storage of an object
-    that came later, which ld.so takes from the process's malloc, or one less, to which a call has left a pointer elsewhere: it reaches that one all the same."""
+    that came later, which ld.so takes from the process's malloc, or one less, to which a call has left a pointer elsewhere: it reaches that
+    one all the same."""
     more = row["retained_blocks"] - truth.blocks
     if more == -1 and KINDS.get(name) in ("thread", "thread-local"):
         return row["reached_blocks"] is not None and row["reached_blocks"] >= truth.blocks
