@@ -133,7 +133,8 @@ def handle(invocation: Invocation, shell: Shell, dumps: Dumps, crashed: Any = No
     except turns.NoTurn as error:
         decision = decision._replace(outcome=BUSY, why=error.line())
     except HeapxError as error:
-        decision = decision._replace(why=error.line())
+        is_late = turn is not None and time.monotonic() >= turn.until_s
+        decision = decision._replace(outcome=TOO_SLOW if is_late else decision.outcome, why=error.line())
     except KeyboardInterrupt as error:  # the machine shuts down, say
         decision = decision._replace(why=Interrupted(error.args[0] if error.args else "Ctrl-C").line())
     except Exception as error:
