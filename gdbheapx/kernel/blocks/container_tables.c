@@ -1,0 +1,186 @@
+/* Tables: nodes with pointers to many blocks of one size, and the chains behind these. */
+#include "container_search.h"
+
+#include <stdlib.h>
+
+#define LEAST_TABLE 16u                 /* pointers */
+
+/* A node with pointers to many blocks of one size that are not linked with it. */
+struct table {
+    uint32_t node, pointers, bytes;     /* usable bytes of each */
+};
+
+static uint32_t in_table(const struct search *search, const struct table *table, uint32_t edge)
+{
+    const struct graph *graph = search->graph;
+    const uint32_t target = EDGE_ID(graph->to[edge]), group = group_at(search, target);
+    return target < graph->index.blocks && target != table->node && !owns_nothing(graph, edge) && !is_sure(graph, edge)
+           && index_size(&graph->index, target) == table->bytes && (!group || group != group_at(search, table->node))
+           && !has_edge(search->found->is_use, edge);
+}
+
+/* The size of most of the blocks that the node points to, if there are enough; a variable's pointers stand close together. */
+static int is_table(const struct search *search, struct table *table)
+{
+    const struct graph *graph = search->graph;
+    uint32_t votes = 0, first = graph->offsets[table->node], end = graph->offsets[table->node + 1];
+    if (end - first < LEAST_TABLE)
+        return 0;
+    for (uint32_t edge = first; edge < end; edge++) {
+        const uint32_t target = EDGE_ID(graph->to[edge]);
+        if (target >= graph->index.blocks)
+            continue;
+        const uint64_t size = index_size(&graph->index, target);
+        if (!votes)
+            table->bytes = (uint32_t) (size < UINT32_MAX ? size : 0);
+        votes += size == table->bytes ? 1 : UINT32_MAX;
+    }
+    uint64_t low = UINT64_MAX, high = 0;
+    for (uint32_t edge = first; edge < end; edge++)
+        if (in_table(search, table, edge)) {
+            low = slot_of(graph, edge) < low ? slot_of(graph, edge) : low;
+            high = slot_of(graph, edge);
+            table->pointers++;
+        }
+    return table->pointers >= LEAST_TABLE && (table->node < graph->index.blocks || TABLE_SHARE * (uint64_t) table->pointers > high - low);
+}
+
+static int by_pointers(const void *one, const void *other)
+{
+    const struct table *a = one, *b = other;
+    return a->pointers != b->pointers ? (a->pointers < b->pointers ? 1 : -1) : (a->node > b->node) - (a->node < b->node);
+}
+
+static int find_tables(const struct search *search, struct table **tables, uint32_t *count)
+{
+    uint32_t room = 0;
+    for (uint32_t node = 0; node < search->graph->nodes; node++) {
+        struct table table = {node, 0, 0};
+        if ((node >= search->locals_from) || !is_table(search, &table))
+            continue;
+        if (*count == room) {
+            room = room ? 2 * room : 256;
+            struct table *more = realloc(*tables, room * sizeof *more);
+            if (!more)
+                return 0;
+            *tables = more;
+        }
+        (*tables)[(*count)++] = table;
+    }
+    if (*count)
+        qsort(*tables, *count, sizeof **tables, by_pointers);
+    return 1;
+}
+
+static uint32_t chain_length(const struct search *search, uint32_t node)
+{
+    const uint32_t number = search->linked.of[node];
+    return number ? search->linked.groups[number - 1].members : 1;
+}
+
+/* So many blocks are chained to 95 % of the elements: these are objects of several blocks, no chains of a hash table. */
+static int are_alike(const struct search *search, const struct table *table)
+{
+    const struct graph *graph = search->graph;
+    uint32_t length = 0, votes = 0, alike = 0;
+    for (int is_counting = 0; is_counting <= 1; is_counting++)
+        for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++) {
+            if (!in_table(search, table, edge))
+                continue;
+            const uint32_t here = chain_length(search, EDGE_ID(graph->to[edge]));
+            alike += (uint32_t) is_counting && here == length;
+            if (!is_counting && !votes)
+                length = here;
+            votes += is_counting ? 0 : here == length ? 1 : UINT32_MAX;
+        }
+    return length > 1 && 20 * (uint64_t) alike >= 19 * (uint64_t) table->pointers;
+}
+
+/* The links of the first chain behind a table; NULL: there is none. */
+static const struct cluster *chain_of(const struct search *search, const struct table *table)
+{
+    const struct graph *graph = search->graph;
+    for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++) {
+        const uint32_t number = in_table(search, table, edge) ? search->linked.of[EDGE_ID(graph->to[edge])] : 0;
+        if (number && search->linked.groups[number - 1].field_count)
+            return &search->linked.groups[number - 1];
+    }
+    return NULL;
+}
+
+/* An element, and what is chained to it, in the order of the chain, which may be too short to be told by itself. `links`: of longer ones;
+   NULL: there are no chains. */
+static void add_chain(struct search *search, uint32_t node, const struct cluster *links)
+{
+    struct containers *found = search->found;
+    const struct graph *graph = search->graph;
+    const uint32_t number = links ? search->linked.of[node] : 0;
+    uint32_t at = found->ordered;
+    add_member(found, node);
+    for (; links && at < found->ordered; at++)
+        for (uint32_t edge = graph->offsets[found->order[at]]; edge < graph->offsets[found->order[at] + 1]; edge++) {
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            if (target < graph->index.blocks && !found->of[target] && search->linked.of[target] == number && !is_loose(graph, edge)
+                && index_size(&graph->index, target) == index_size(&graph->index, node)
+                && field_in(graph, search->inside, links, edge) >= 0)
+                add_member(found, target);
+        }
+    for (uint32_t i = 0; number && i < search->linked.groups[number - 1].members; i++) {
+        const uint32_t chained = search->linked.order[search->linked.groups[number - 1].first + i];
+        if (!found->of[chained])
+            add_member(found, chained);
+    }
+}
+
+/* Those of its elements that no larger one has are one container; it is the second holder of one that has the same. 0: no memory. */
+static int settle_table(struct search *search, const struct table *table)
+{
+    const struct graph *graph = search->graph;
+    struct containers *found = search->found;
+    uint32_t fresh = 0, other = 0, same = 0, to_fresh = 0, to_same = 0;
+    for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++) {
+        if (!in_table(search, table, edge))
+            continue;
+        const uint32_t of = found->of[EDGE_ID(graph->to[edge])];
+        if (!of && !fresh++)
+            to_fresh = edge;
+        other = of && !same ? of : other;
+        if (of && of == other && !same++)
+            to_same = edge;
+    }
+    const int are_objects = fresh >= LEAST_TABLE && are_alike(search, table);
+    if (fresh >= LEAST_TABLE && 2 * fresh >= table->pointers) {
+        struct container *container = new_container(found);
+        if (!container || !add_entry(found, container, (struct outer) {table->node, to_fresh}))
+            return 0;
+        container->element_bytes = table->bytes;
+        const uint64_t words = table->node < graph->index.blocks ? index_size(&graph->index, table->node) / graph->word : 0;
+        const uint32_t number = found->count;
+        const struct cluster *links = are_objects ? NULL : chain_of(search, table);
+        for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++)
+            if (in_table(search, table, edge) && !found->of[EDGE_ID(graph->to[edge])])
+                add_chain(search, EDGE_ID(graph->to[edge]), links);
+        container = &found->all[number - 1];
+        container->sure = SURE_CERTAIN;
+        const int is_hash = container->members > table->pointers || 4 * (uint64_t) table->pointers < 3 * words;
+        container->shape = is_hash ? SHAPE_HASH_TABLE : SHAPE_ARRAY;
+        return 1;
+    }
+    struct container *container = same ? &found->all[other - 1] : NULL;
+    if (!container || container->first_entry + container->entries != found->entry_count || container->shape < SHAPE_HASH_TABLE
+        || 10 * (uint64_t) same < 9 * (uint64_t) table->pointers || 10 * (uint64_t) same < 9 * (uint64_t) container->members)
+        return 1;
+    container->sure = SURE_SHARED;
+    return add_entry(found, container, (struct outer) {table->node, to_same});
+}
+
+int settle_tables(struct search *search)
+{
+    struct table *tables = NULL;
+    uint32_t count = 0;
+    int done = find_tables(search, &tables, &count);
+    for (uint32_t i = 0; i < count && done; i++)
+        done = settle_table(search, &tables[i]);
+    free(tables);
+    return done;
+}
