@@ -163,7 +163,7 @@ class Finder:
         and a result stays until somebody joins the thread. Nothing else on such a stack is read again."""
         word = self._target.word_bytes
         for pointer in self._stacks.ended:
-            data = self._target.read_prefix(pointer, stacks.top(pointer, self._target.arch) - pointer)
+            data = self._read(pointer, stacks.top(pointer, self._target.arch) - pointer)
             words = struct.unpack("<%dQ" % (len(data) // word), data[: len(data) // word * word])
             self._roots.append(Root(REGISTERS, 0, 0, words=[*words, *self._dtv(pointer)]))
 
@@ -172,7 +172,7 @@ class Finder:
         storage, word = self._target.arch.storage, self._target.word_bytes
         if not thread_pointer or not (storage.is_pthread or storage.tcb_bytes):
             return []
-        data = self._target.read_prefix(thread_pointer + storage.dtv_words * word, word)
+        data = self._read(thread_pointer + storage.dtv_words * word, word)
         dtv = int.from_bytes(data, "little") if len(data) == word else 0
         return [dtv - 2 * word] if dtv > 2 * word else []
 
@@ -214,7 +214,7 @@ class Finder:
     def _start_argument(self, pointer: int, start: int, end: int) -> int:
         """Where struct pthread has the argument: behind the start routine (nptl/descr.h); `end` if it has none that leads to a heap."""
         low, word = max(start, pointer - self._below), self._target.word_bytes
-        data = self._target.read_prefix(low, min(end, low + self._target.arch.pthread_bytes) - low)
+        data = self._read(low, min(end, low + self._target.arch.pthread_bytes) - low)
         words = struct.unpack("<%d%s" % (len(data) // word, "Q" if word == 8 else "I"), data[: len(data) // word * word])
         for place, (routine, argument) in enumerate(zip(words, words[1:])):
             if self._code.meets(routine, routine + 1) and self._is_claimed(argument):

@@ -9,7 +9,7 @@ import signal
 import struct
 import subprocess
 from pathlib import Path
-from typing import Dict, List
+from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
 
@@ -18,6 +18,8 @@ from gdbheapx.inferior.elf.file import PT_TLS, ProgramHeader, parse_header
 from gdbheapx.inferior.elf.link_map import Loaded, Numbers
 from gdbheapx.inferior.target import open_elf_target
 
+PTHREAD_BYTES = 2048
+"""Every release's struct pthread is longer."""
 PLUGIN = "static __thread void *mine[2000]; void **place(void) { return mine + 1999; }"
 PROGRAM = """
 #include <dlfcn.h>
@@ -49,6 +51,29 @@ int main(int argc, char **argv)
     for (;;) pause();
 }
 """
+
+
+class SwappedOut:
+    """A live process like this core, of which no page of these threads' control blocks is in memory."""
+
+    kind = "live"
+
+    def __init__(self, core: Any, pointers: Sequence[int]) -> None:
+        self._core, self.pointers, self.brought_in = core, pointers, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+    def _is_out(self, start: int, end: int) -> bool:
+        return any(start < pointer + PTHREAD_BYTES and pointer < end for pointer in self.pointers)
+
+    def present_ranges(self, start: int, end: int) -> List[Tuple[int, int]]:
+        return [] if self._is_out(start, end) else [(start, end)]
+
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        self.brought_in += self._is_out(address, address + size_bytes)
+        data: bytes = self._core.read_prefix(address, size_bytes)
+        return data
 
 
 def link_map(fields: List[int], address: int = 0x9000) -> Loaded:
@@ -102,6 +127,9 @@ def test_no_frame_is_thread_local(tmp_path: Path) -> None:
             assert any(root.start <= start - 320 and start - 2048 < root.start for root in storage)
             arguments = [root for root in roots if root.thread == thread and root.kind == regions.STACK and root.end - root.start == 8]
             assert len(arguments) == 1 and arguments[0].start > start
+        live: Any = SwappedOut(target, [thread.thread_pointer or 0 for thread in threads])
+        assert {thread.thread_pointer for root in regions.find(live, [(brk.start, brk.end)]).roots for thread in [root.thread] if thread}
+        assert not live.brought_in, "a look brings no page in"
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
