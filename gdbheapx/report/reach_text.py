@@ -6,7 +6,7 @@ from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.reachability import held
 from gdbheapx.analysis.reachability.contained import without_module
 from gdbheapx.analysis.reachability.held import Container
-from gdbheapx.analysis.reachability.owners import SHARED, THREAD, Accumulation, Linked, Owned, Owners, Suspect, User, each
+from gdbheapx.analysis.reachability.owners import SHARED, THREAD, Accumulation, Division, Linked, Owned, Owners, Suspect, User, each
 from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
@@ -191,7 +191,7 @@ def suspicion(suspect: Suspect) -> str:
         if linked is not None:
             what = ", ".join(part for part in (_called(point.name, point.signature, ()), words(linked, point.confidence)) if part)
             said = say("%s; most of it is %s, keeping %s%s", said, what, Size(point.retained_bytes), _average(point))
-        elif point.steps and point.name != suspect.owner:
+        elif point.steps and point.name not in (suspect.owner, without_module(suspect.owner)):
             where = say("hangs off") if point.children else say("is %s at", Size(point.size_bytes))
             said = say("%s; most of it %s %s", said, where, _called(point.name, point.signature, point.containers))
     if linked is not None and linked.used_elements:
@@ -200,7 +200,7 @@ def suspicion(suspect: Suspect) -> str:
         said = say("%s%s", said, _against(suspect.others))
     if not point.parts:
         return said
-    parts = ", ".join("%s (%.0f %%)" % (_typed(part.name, part.address, part.signature), part.share_percent) for part in point.parts)
+    parts = ", ".join("%s (%.0f %%)" % (_part(part), part.share_percent) for part in point.parts)
     return say("%s; largest parts: %s", said, parts)
 
 
@@ -260,6 +260,13 @@ def _holder(suspect: Suspect, name: str) -> str:
 def _typed(name: str, address: Optional[Address], signature: Optional[str]) -> str:
     """`cx.Session 0x7f30a5b1`, as `whatis` tells it; by its place where no type is known."""
     return "%s %s" % (signature, address) if signature else name
+
+
+def _part(part: Division) -> str:
+    """`the hash table g_app -> +0x18 of 20,000 elements`, `element 0x55d0c0ffee10 (32 bytes)`."""
+    if part.container is not None:
+        return say("the %s", part.container.words(without_module(part.name)))
+    return _typed(part.name, part.address, part.signature)
 
 
 def _against(others: Optional[Others]) -> str:

@@ -343,11 +343,9 @@ class Tallied:
 
     def suspect(self, node: int, kind: str) -> Suspect:
         """Goes down from an owner to where its memory piles up, or divides; what several hold is told as it is."""
-        at, steps, retained = node, 0, self.tree.retained_bytes
+        retained = self.tree.retained_bytes
+        at, steps = (node, 0) if self.is_container(node) else self._piled_up(node)
         largest, count = self.graph.children(self.tree, at, MOST_PARTS)
-        while (at != node or not self.is_container(at)) and largest and retained[largest[0]] >= DROP_RATIO * retained[at]:
-            at, steps = largest[0], steps + 1
-            largest, count = self.graph.children(self.tree, at, MOST_PARTS)
         container = self.contained.of(at)
         least = SUSPECT_SHARE * (self.used.bytes if container is None else retained[at])
         least = max(least, LARGE * retained[at] // container.elements if container is not None else 0)
@@ -361,7 +359,7 @@ class Tallied:
             children=count,
             retained_bytes=retained[at],
             steps=steps,
-            parts=[Division(self._part(part, container), self.address(part), retained[part], self.share(retained[part])) for part in parts],
+            parts=[self._part(part, container) for part in parts],
             **self.contained.told(at)._asdict(),
         )
         what = self.contents(node)
@@ -375,15 +373,26 @@ class Tallied:
         ]
         return Suspect(self.name(node), kind, retained[node], self.share(retained[node]), point, what, holders=names, holding=holding)
 
-    def _part(self, node: int, container: Optional[Container]) -> str:
-        """What it is called below another: a container by what it is, a block without a name as an element by its address."""
-        one = self.tree.container(node)
-        if one is not None:
-            return Linked(one.shape, one.elements, one.element_bytes or None, one.own_bytes).words()
-        name = self.name(node)
-        if container is None or self.has_name(node) or name != self.plain_name(node):
-            return name
-        return "element 0x%x (%d bytes)" % self.graph.blocks([node])[0]
+    def _piled_up(self, node: int, is_container_enough: bool = False) -> Tuple[int, int]:
+        """Where what a node keeps divides, and how many steps that is below it."""
+        at, steps, retained = node, 0, self.tree.retained_bytes
+        largest = self.graph.children(self.tree, at, 1)[0]
+        while largest and retained[largest[0]] >= DROP_RATIO * retained[at] and not (is_container_enough and self.is_container(at)):
+            at, steps = largest[0], steps + 1
+            largest = self.graph.children(self.tree, at, 1)[0]
+        return at, steps
+
+    def _part(self, node: int, container: Optional[Container]) -> Division:
+        """One part of what another keeps: a container is told in place of the block that has little else, and a block without a name is
+        called an element by its address."""
+        retained, name = self.tree.retained_bytes[node], self.name(node)
+        one = self.tree.container(self._piled_up(node, True)[0])
+        linked = None
+        if one is not None and self.tree.retained_bytes[one.node] >= DROP_RATIO * retained:
+            name, linked = self.contained.name(one), Linked(one.shape, one.elements, one.element_bytes or None, one.own_bytes)
+        elif container is not None and not self.has_name(node) and name == self.plain_name(node):
+            name = "element 0x%x (%d bytes)" % self.graph.blocks([node])[0]
+        return Division(name, self.address(node), retained, self.share(retained), container=linked)
 
     def _holders(self, node: int) -> Dict[int, int]:
         """Who holds it, most first, each with what has the first of the pointers."""

@@ -32,10 +32,10 @@ class Linked(NamedTuple):
     other_users: Optional[int] = None
     """So many more than `users` has."""
 
-    def words(self) -> str:
-        """`list of 1,787 elements of 168 bytes`."""
-        size = " of %d bytes" % self.element_bytes if self.element_bytes is not None else ""
-        return "%s of %s%s" % (SHAPES.get(self.kind, self.kind), plural(self.elements, "element"), size)
+    def words(self, name: str = "") -> str:
+        """`list of 1,787 elements of 168 bytes`; `hash table g_users of 20,000 elements` of one that is called so."""
+        size = " of %d bytes" % self.element_bytes if self.element_bytes is not None and not name else ""
+        return "%s of %s%s" % (" ".join(filter(None, (SHAPES.get(self.kind, self.kind), name))), plural(self.elements, "element"), size)
 
 
 class User(NamedTuple):
@@ -88,7 +88,9 @@ class Division(NamedTuple):
     retained_bytes: int
     share_percent: float
     signature: Optional[str] = None
-    """What the block is; None as in Owned."""
+    """What the block is; None as in Owned, and of a container."""
+    container: Optional[Linked] = None
+    """What it is, or has nearly all of it; `name` is that of the container then."""
 
 
 class HoldingBlock(NamedTuple):
@@ -207,7 +209,7 @@ def named(owners: Owners, names: Mapping[int, str]) -> Owners:
     suspects = []
     for suspect in owners.suspects:
         point = suspect.accumulation
-        parts = [part._replace(signature=names.get(part.address or 0)) for part in point.parts]
+        parts = [part if part.container is not None else part._replace(signature=names.get(part.address or 0)) for part in point.parts]
         holding = [holder._replace(signature=names.get(holder.address or 0)) for holder in suspect.holding]
         point = point._replace(signature=point.signature or names.get(point.address or 0), parts=parts)
         signature = suspect.signature or whats.get(suspect.owner)

@@ -10,7 +10,7 @@ import pytest
 
 from gdbheapx.analysis.reachability import ownership, regions
 from gdbheapx.analysis.reachability.dominance import Part, Tallied
-from gdbheapx.analysis.reachability.owners import CONTAINER, ELEMENTS, SHARED, Owned, each
+from gdbheapx.analysis.reachability.owners import CONTAINER, ELEMENTS, SHARED, Owned, each, named
 from gdbheapx.analysis.reachability.regions import Root
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import CERTAIN, HASH_TABLE, LIKELY, LIST, NO_NODE, NO_SLOT, Container, Edge, Sum, Tree
@@ -186,6 +186,30 @@ def test_a_container_that_a_block_holds() -> None:
     assert ownership.find_named(made, "g_queue+0x10 -> +0x60") == FIRST
     assert made.contained.step(one) == "[list at +0x60]"
     assert made.contained.rows(9)[0][:9] == (0, "g_queue+0x10 -> +0x60", LIST, "+0x60", 8, 100, 800, 800, 8)
+
+
+def test_parts_that_are_containers_are_told_as_such() -> None:
+    """Of a block that two tables and a list divide, each by what it is, and not as the block of the table, or as its first element."""
+    tables = [Container(FIRST + number, HASH_TABLE, 8, 100, 800, [(8 + number, 0)], CERTAIN) for number in (0, 1)]
+    listed = Container(FIRST + 2, LIST, 8, 100, 800, [(10, 4)], CERTAIN)
+    owners = {8: 10, 9: 10, 10: QUEUE, FIRST: 8, FIRST + 1: 9, FIRST + 2: 10}
+    members = {0: list(range(8)), 1: list(range(11, 19)), 2: list(range(19, 27))}
+    owners.update((node, FIRST + number) for number, nodes in members.items() for node in nodes)
+    sizes = [100] * 8 + [64, 64, 40] + [100] * 16 + [0] * 13
+    made = tallied(owners, sizes, [*tables, listed], members)
+    found = named(ownership.find(made, 1, 20), {0x1000 * (node + 1): "Session" for node in range(BLOCKS)})
+    suspect = found.suspects[0]
+    table = "the hash table g_queue+0x10 -> +0x10 -> +0x0 of 8 elements (34 %)"  # the graph here has one word for every edge
+    assert reach_text.suspicion(suspect).endswith("; largest parts: %s, %s, the list g_queue+0x10 -> +0x20 of 8 elements (31 %%)" % (table, table))
+    assert [part.container.kind for part in suspect.accumulation.parts if part.container] == [HASH_TABLE, HASH_TABLE, LIST]
+
+
+def test_where_it_piles_up_is_not_the_owner_once_more() -> None:
+    """A variable is called with its module, and what lies below it without."""
+    suspect = ownership.find(queue(more=50_000), 1, 20).suspects[0]
+    point = suspect.accumulation
+    assert point.container is None and "most of it is 48.8 KiB at g_queue[3] -> +0x10" in reach_text.suspicion(suspect)
+    assert "most of it" not in reach_text.suspicion(suspect._replace(accumulation=point._replace(name="g_queue")))
 
 
 def test_a_user_is_a_container_that_two_hold() -> None:
