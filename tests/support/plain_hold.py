@@ -102,28 +102,14 @@ class PlainHold:
         return found
 
     def _ups(self) -> Iterator[Place]:
-        """Pointers from children to their parent: a word of blocks of one kind, of which a parent has several. Where only
-        some of a field lead up, each does by itself, if most such pointers to its target stand at the same place."""
+        """Pointers from children to their parent: a word of blocks of one kind, of which a parent has several."""
         fields = self._fields()
-        samples, mixed = self._samples(fields), set()
-        crowds = Counter((field[2:], edge.node) for field in samples for _, edge in fields[field])
-        for field, (is_mixed, sample) in list(samples.items()):
-            several = sum(crowds[field[2:], edge.node] > 1 for _, edge in sample)
-            if not several:
-                del samples[field]
-            elif is_mixed or 4 * several < 3 * len(sample):
-                mixed.add(field)
-        votes, all_votes = Counter(), Counter()  # type: Counter[Tuple[int, int]], Counter[int]
-        for edge in (edge for field in mixed for _, edge in fields[field]):
-            votes[edge.slot, edge.node] += 1
-            all_votes[edge.node] += 1
-        variables = self._by_variable()
-        for field in samples:
-            for place, edge in fields[field]:
-                is_most = 2 * votes[edge.slot, edge.node] >= all_votes[edge.node] + 2
-                is_one = is_most and place[0] not in variables and self._is_below(field, edge.node, place[0])
-                if self._plain.edges[edge.node] and (field not in mixed or is_one):
-                    yield place
+        rising = self._samples(fields)
+        every = [(field, edge) for field in rising for _, edge in fields[field]]
+        crowds, children = Counter((field[2:], edge.node) for field, edge in every), Counter(edge.node for _, edge in every)
+        for field, sample in rising.items():
+            if any(crowds[field[2:], edge.node] > 1 for _, edge in sample):
+                yield from (place for place, edge in fields[field] if children[edge.node] > 1)
 
     def _fields(self) -> Dict[Field, List[Tuple[Place, "PlainEdge"]]]:
         fields: Dict[Field, List[Tuple[Place, PlainEdge]]] = {}
@@ -133,17 +119,16 @@ class PlainHold:
                 fields.setdefault(field, []).append((place, edge))
         return fields
 
-    def _samples(self, fields: Dict[Field, List[Tuple[Place, "PlainEdge"]]]) -> Dict[Field, Tuple[bool, List[Tuple[Place, "PlainEdge"]]]]:
-        """Of fields of whose edges one of five or more leads up: whether that are fewer than four of five, and some edges, evenly."""
+    def _samples(self, fields: Dict[Field, List[Tuple[Place, "PlainEdge"]]]) -> Dict[Field, List[Tuple[Place, "PlainEdge"]]]:
+        """Of fields most of whose edges lead up some edges, evenly."""
         found = {}
         for field, edges in fields.items():
             step = 1
             while (len(edges) - 1) // step >= SAMPLES:
                 step *= 2
             sample = edges[::step]
-            below = sum(self._is_below(field, edge.node, place[0]) for place, edge in sample)
-            if len(edges) >= 4 and 5 * below >= len(sample):
-                found[field] = (5 * below < 4 * len(sample), sample)
+            if len(edges) >= 4 and 2 * sum(self._is_below(field, edge.node, place[0]) for place, edge in sample) >= len(sample):
+                found[field] = sample
         return found
 
     def _is_below(self, field: Field, block: int, node: int) -> bool:

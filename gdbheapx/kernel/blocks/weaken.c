@@ -125,7 +125,7 @@ struct field {
     uint64_t key;
     uint32_t count, kept;
     uint32_t from[SAMPLES], edges[SAMPLES];
-    enum { NOT_UP, SOME_UP, ALL_UP } up;    /* some: words of several types stand there */
+    int is_up;
 };
 
 struct fields {
@@ -194,102 +194,59 @@ static int is_below(const struct graph *graph, const struct hold *hold, const st
     return 0;
 }
 
-/* How many of its edges lead to blocks below which they stand. */
+/* Most of its edges lead to blocks below which they stand. */
 static void look_up(const struct graph *graph, const struct hold *hold, struct field *field)
 {
-    uint32_t left_out = 0;
-    for (uint32_t i = 0; i < field->kept && 5 * left_out <= 4 * field->kept && field->count >= LEAST_BACK; i++)
-        left_out += !is_below(graph, hold, field, EDGE_ID(graph->to[field->edges[i]]), field->from[i]);
-    field->up = field->count < LEAST_BACK || 5 * left_out > 4 * field->kept ? NOT_UP : 5 * left_out > field->kept ? SOME_UP : ALL_UP;
+    uint32_t below = 0;
+    for (uint32_t i = 0; i < field->kept && field->count >= LEAST_BACK; i++)
+        below += (uint32_t) is_below(graph, hold, field, EDGE_ID(graph->to[field->edges[i]]), field->from[i]);
+    field->is_up = field->count >= LEAST_BACK && 2 * below >= field->kept;
 }
 
 #define OF_ANY_SIZE UINT32_MAX          /* of a field: children of several sizes have one parent */
-
-/* Where most edges of SOME_UP that lead to a block stand. */
-struct crowd {
-    uint32_t slot, votes;               /* the place, if any has so many */
-    int64_t more;                       /* so many more edges stand there than elsewhere */
-};
+#define SEVERAL 2u
 
 /* What leads up: from children to their parent, of which a parent has several. */
 struct rise {
     const struct graph *graph;
     struct hold *hold;
-    const uint64_t *by_variable;
     struct fields fields;
     struct tally counts;                /* by word and block the edges of fields that lead up, to those of the samples */
     uint8_t *edges;                     /* one bit each: it leads up */
     uint32_t *above;                    /* by block its parent */
-    struct crowd *crowds;               /* by block */
+    uint8_t *children;                  /* by block how many lead up to it, at most SEVERAL */
 };
 
-typedef void (*each)(struct rise *rise, struct field *field, uint32_t node, uint32_t edge);
-
-/* All edges of fields that lead up. */
-static void for_each_up(struct rise *rise, each do_it)
+/* Counts all edges of fields that lead up, or marks those to blocks that have several children. */
+static void for_each_up(struct rise *rise, int is_marking)
 {
     const struct graph *graph = rise->graph;
     for (uint32_t node = 0; node < graph->index.blocks; node++)
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-            const uint64_t key = EDGE_ID(graph->to[edge]) < graph->index.blocks ? field_of(graph, rise->hold, node, edge) : 0;
+            const uint32_t target = EDGE_ID(graph->to[edge]);
+            const uint64_t key = target < graph->index.blocks ? field_of(graph, rise->hold, node, edge) : 0;
             const uint32_t *number = key ? tally_find(&rise->fields.numbers, key) : NULL;
-            if (number && *number && rise->fields.all[*number - 1].up != NOT_UP)
-                do_it(rise, &rise->fields.all[*number - 1], node, edge);
+            if (!number || !*number || !rise->fields.all[*number - 1].is_up)
+                continue;
+            uint32_t *count = is_marking ? NULL : tally_find(&rise->counts, field_to(key & OF_ANY_SIZE, target));
+            if (count)
+                *count += 1;
+            if (!is_marking) {
+                rise->children[target] += rise->children[target] < SEVERAL;
+            } else if (rise->children[target] == SEVERAL) {
+                set_edge(rise->edges, edge);
+                rise->above[node] = target;
+            }
         }
 }
 
-static void count_up(struct rise *rise, struct field *field, uint32_t node, uint32_t edge)
-{
-    uint32_t *count = tally_find(&rise->counts, field_to(field->key & OF_ANY_SIZE, EDGE_ID(rise->graph->to[edge])));
-    (void) node;
-    if (count)
-        *count += 1;
-}
-
-/* By Boyer and Moore: a place with more than half of the votes is left over, in whatever order they come. */
-static void vote(struct rise *rise, struct field *field, uint32_t node, uint32_t edge)
-{
-    struct crowd *crowd = &rise->crowds[EDGE_ID(rise->graph->to[edge])];
-    const uint32_t slot = (uint32_t) slot_of(rise->graph, edge);
-    (void) node;
-    if (field->up != SOME_UP)
-        return;
-    if (!crowd->votes)
-        crowd->slot = slot;
-    crowd->votes += crowd->slot == slot ? 1 : UINT32_MAX;
-}
-
-static void count_votes(struct rise *rise, struct field *field, uint32_t node, uint32_t edge)
-{
-    struct crowd *crowd = &rise->crowds[EDGE_ID(rise->graph->to[edge])];
-    (void) node;
-    if (field->up == SOME_UP)
-        crowd->more += crowd->slot == slot_of(rise->graph, edge) ? 1 : -1;
-}
-
-static void mark_up(struct rise *rise, struct field *field, uint32_t node, uint32_t edge)
-{
-    const uint32_t target = EDGE_ID(rise->graph->to[edge]);
-    const struct crowd *crowd = &rise->crowds[target];
-    if (rise->graph->offsets[target] == rise->graph->offsets[target + 1])
-        return;
-    if (field->up == SOME_UP && (has_bit(rise->by_variable, node) || crowd->more < 2 || crowd->slot != slot_of(rise->graph, edge)
-                                 || !is_below(rise->graph, rise->hold, field, target, node)))
-        return;
-    set_edge(rise->edges, edge);
-    rise->above[node] = target;
-}
-
 /* A parent has several children that lead to it: else its child may be what leads up. */
-static unsigned find_crowded(const struct rise *rise, struct field *field)
+static int is_crowded(const struct rise *rise, const struct field *field)
 {
-    uint32_t several = 0;
-    for (uint32_t one = 0; one < field->kept && field->up != NOT_UP; one++) {
-        const uint32_t to = EDGE_ID(rise->graph->to[field->edges[one]]);
-        several += *tally_find(&rise->counts, field_to(field->key & OF_ANY_SIZE, to)) > 1;
-    }
-    field->up = !several ? NOT_UP : 4 * several < 3 * field->kept ? SOME_UP : field->up;
-    return field->up;
+    for (uint32_t one = 0; one < field->kept && field->is_up; one++)
+        if (*tally_find(&rise->counts, field_to(field->key & OF_ANY_SIZE, EDGE_ID(rise->graph->to[field->edges[one]]))) > 1)
+            return 1;
+    return 0;
 }
 
 static int leads_to(const struct rise *rise, uint32_t from, uint32_t node)
@@ -325,55 +282,45 @@ static void weaken_up(struct rise *rise)
         }
 }
 
-/* 0: no memory. */
-static int find_up(struct rise *rise)
+/* Which fields lead up, as far as samples tell. 0: no memory. */
+static int find_rising(struct rise *rise)
 {
-    const struct graph *graph = rise->graph;
-    const size_t bits = (size_t) graph->edges / 8 + 1, blocks = (size_t) graph->index.blocks + 1;
-    unsigned some = 0;
-    int done = find_fields(graph, rise->hold, &rise->fields);
+    int done = find_fields(rise->graph, rise->hold, &rise->fields);
     for (uint32_t i = 0; i < rise->fields.count && done; i++) {
         struct field *field = &rise->fields.all[i];
-        look_up(graph, rise->hold, field);
-        for (uint32_t one = 0; one < field->kept && field->up != NOT_UP && done; one++, some = 1)
-            done = tally_at(&rise->counts, field_to(field->key & OF_ANY_SIZE, EDGE_ID(graph->to[field->edges[one]]))) != NULL;
+        look_up(rise->graph, rise->hold, field);
+        for (uint32_t one = 0; one < field->kept && field->is_up && done; one++)
+            done = tally_at(&rise->counts, field_to(field->key & OF_ANY_SIZE, EDGE_ID(rise->graph->to[field->edges[one]]))) != NULL;
     }
-    if (!done || !some)
-        return done;
-    for_each_up(rise, count_up);
-    some = 0;
-    for (uint32_t i = 0; i < rise->fields.count; i++)
-        some |= find_crowded(rise, &rise->fields.all[i]);
-    if (!some)
-        return 1;
-    rise->edges = lazy_alloc(bits);
-    rise->above = dense_alloc(blocks * sizeof *rise->above);
-    rise->crowds = lazy_alloc(blocks * sizeof *rise->crowds);
-    done = rise->edges && rise->above && rise->crowds;
-    if (done) {
-        memset(rise->above, 0xff, blocks * sizeof *rise->above);
-        if (some & SOME_UP) {
-            for_each_up(rise, vote);
-            for_each_up(rise, count_votes);
-        }
-        for_each_up(rise, mark_up);
-        weaken_up(rise);
-    }
-    lazy_free(rise->edges, bits);
-    lazy_free(rise->above, blocks * sizeof *rise->above);
-    lazy_free(rise->crowds, blocks * sizeof *rise->crowds);
     return done;
 }
 
-static int find_back(const struct graph *graph, struct hold *hold, const struct told *told)
+static int find_back(const struct graph *graph, struct hold *hold)
 {
-    struct rise rise = {.graph = graph, .hold = hold, .by_variable = told->by_variable};
-    const size_t room = MOST_FIELDS * sizeof *rise.fields.all;
+    struct rise rise = {.graph = graph, .hold = hold};
+    const size_t room = MOST_FIELDS * sizeof *rise.fields.all, bits = (size_t) graph->edges / 8 + 1, blocks = (size_t) graph->index.blocks + 1;
+    int some = 0;
     rise.fields.all = lazy_alloc(room);
-    const int done = tally_open(&rise.fields.numbers, 1024) && tally_open(&rise.counts, 1024) && rise.fields.all && find_up(&rise);
+    rise.children = lazy_alloc(blocks);
+    rise.edges = lazy_alloc(bits);
+    rise.above = dense_alloc(blocks * sizeof *rise.above);
+    int done = tally_open(&rise.fields.numbers, 1024) && tally_open(&rise.counts, 1024) && rise.fields.all && rise.children && rise.edges
+               && rise.above && find_rising(&rise);
+    if (done && rise.counts.used)
+        for_each_up(&rise, 0);
+    for (uint32_t i = 0; i < rise.fields.count && done; i++)
+        some |= rise.fields.all[i].is_up = is_crowded(&rise, &rise.fields.all[i]);
+    if (some) {
+        memset(rise.above, 0xff, blocks * sizeof *rise.above);
+        for_each_up(&rise, 1);
+        weaken_up(&rise);
+    }
     tally_close(&rise.fields.numbers);
     tally_close(&rise.counts);
     lazy_free(rise.fields.all, room);
+    lazy_free(rise.children, blocks);
+    lazy_free(rise.edges, bits);
+    lazy_free(rise.above, blocks * sizeof *rise.above);
     return done;
 }
 
@@ -390,7 +337,7 @@ int hold_weaken(const struct graph *graph, struct hold *hold)
         }
     if (done) {
         weaken_parts(graph, hold, &told);
-        done = weaken_to_many(graph, hold, &told) && (!graph->all_slots || find_back(graph, hold, &told));
+        done = weaken_to_many(graph, hold, &told) && (!graph->all_slots || find_back(graph, hold));
     }
     lazy_free(told.times, blocks + 8);
     lazy_free(told.places, blocks + 8);
