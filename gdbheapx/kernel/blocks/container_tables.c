@@ -5,6 +5,10 @@
 
 #define LEAST_TABLE 16u                 /* pointers */
 
+#define MOST_SAMPLED 4096u               /* pointers of a table */
+#define MOST_RECORD_WORDS 16u
+#define LEAST_RECORDS 8u
+
 /* A node with pointers to many blocks of one size that are not linked with it. */
 struct table {
     uint32_t node, pointers, bytes;     /* usable bytes of each */
@@ -132,6 +136,40 @@ static void add_chain(struct search *search, uint32_t node, const struct cluster
     }
 }
 
+/* The pointers stand at the same words of nearly every record of that length. `slots`: of the pointers, from the first one on. */
+static int are_records(const uint32_t *slots, uint32_t count, uint32_t length)
+{
+    uint32_t times[MOST_RECORD_WORDS] = {0}, in_all = 0;
+    const uint32_t records = slots[count - 1] / length + 1;
+    for (uint32_t i = 0; i < count; i++)
+        times[slots[i] % length]++;
+    for (uint32_t word = 0; word < length; word++)
+        in_all += 20 * (times[word] + 1) >= 19 * records ? times[word] : 0;
+    return records >= LEAST_RECORDS && 20 * in_all >= 19 * count;
+}
+
+/* From its first pointer to the last most words have one, or the same words of each record: behind these, and between the ends of a ring,
+   there may be room for more. What a hash spreads has gaps everywhere. */
+static int is_array(const struct search *search, const struct table *table)
+{
+    const struct graph *graph = search->graph;
+    uint32_t slots[MOST_SAMPLED], count = 0, gap = 1;
+    uint64_t first = 0;
+    const uint32_t end = graph->offsets[table->node + 1];
+    for (uint32_t edge = graph->offsets[table->node]; edge < end && count < MOST_SAMPLED; edge++) {
+        if (!in_table(search, table, edge))
+            continue;
+        first = count ? first : slot_of(graph, edge);
+        slots[count] = (uint32_t) (slot_of(graph, edge) - first);
+        gap = count && slots[count] - slots[count - 1] > gap ? slots[count] - slots[count - 1] : gap;
+        count++;
+    }
+    int is_one = count && 4 * (uint64_t) count >= 3 * ((uint64_t) slots[count - 1] + 2 - gap);
+    for (uint32_t length = 2; length <= MOST_RECORD_WORDS && count && !is_one; length++)
+        is_one = are_records(slots, count, length);
+    return is_one;
+}
+
 /* Those of its elements that no larger one has are one container; it is the second holder of one that has the same. 0: no memory. */
 static int settle_table(struct search *search, const struct table *table)
 {
@@ -154,7 +192,6 @@ static int settle_table(struct search *search, const struct table *table)
         if (!container || !add_entry(found, container, (struct outer) {table->node, to_fresh}))
             return 0;
         container->element_bytes = table->bytes;
-        const uint64_t words = table->node < graph->index.blocks ? index_size(&graph->index, table->node) / graph->word : 0;
         const uint32_t number = found->count;
         const struct cluster *links = are_objects ? NULL : chain_of(search, table);
         for (uint32_t edge = graph->offsets[table->node]; edge < graph->offsets[table->node + 1]; edge++)
@@ -162,8 +199,7 @@ static int settle_table(struct search *search, const struct table *table)
                 add_chain(search, EDGE_ID(graph->to[edge]), links);
         container = &found->all[number - 1];
         container->sure = SURE_CERTAIN;
-        const int is_hash = container->members > table->pointers || 4 * (uint64_t) table->pointers < 3 * words;
-        container->shape = is_hash ? SHAPE_HASH_TABLE : SHAPE_ARRAY;
+        container->shape = container->members > table->pointers || !is_array(search, table) ? SHAPE_HASH_TABLE : SHAPE_ARRAY;
         return 1;
     }
     struct container *container = same ? &found->all[other - 1] : NULL;

@@ -13,7 +13,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import graph as graphs
-from gdbheapx.kernel.blocks.graph import ARRAY, LIST, TREE, Graph, GraphShape, Tree
+from gdbheapx.kernel.blocks.graph import ARRAY, HASH_TABLE, LIST, TREE, Graph, GraphShape, Tree
 from gdbheapx.kernel.blocks.packed import HIGHEST, PackedGraph
 from gdbheapx.kernel.blocks.records import CLASS_USED
 from tests.support.worlds import DATA, HEAP, World, build, roots_from, word
@@ -363,6 +363,30 @@ def test_parts_that_know_their_element_hold_no_tree(c_kernel: CKernel) -> None:
     tree = owners(graph, first, end)
     found = next(one for one in tree.containers if one.elements == 60)
     assert [node for node, _ in found.entries] == [nodes[head]] and tree.owners[found.node] == nodes[head]
+
+
+@pytest.mark.parametrize(
+    "slots, shape",
+    [
+        (range(34), ARRAY),  # a vector that has room for more
+        ([*range(12), *range(52, 64)], ARRAY),  # a ring
+        (range(1, 64, 4), ARRAY),  # records with one pointer each
+        ([7 * record + field for record in range(9) for field in range(3)], ARRAY),  # with three of seven words
+        (sorted(random.Random(1).sample(range(64), 30)), HASH_TABLE),
+        (sorted(2 * place + 1 for place in random.Random(2).sample(range(32), 24)), HASH_TABLE),
+    ],
+)
+def test_what_is_an_array(c_kernel: CKernel, slots: Sequence[int], shape: str) -> None:
+    """Its pointers stand side by side or at the same words of records, wherever it has room; those of a hash table have gaps everywhere."""
+    memory = Memory(7)
+    table = memory.add(STEP)
+    memory.roots.append(table)
+    for slot in slots:
+        memory.point(table, slot, memory.add(48))
+    world, _ = memory.world()
+    graph = build(c_kernel, world)
+    (found,) = owners(graph, *split(graph, world)).containers
+    assert (found.shape, found.elements) == (shape, len(slots))
 
 
 def test_words_of_a_table_to_elements_of_others_take_nothing(c_kernel: CKernel) -> None:
