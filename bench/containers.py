@@ -1,7 +1,7 @@
 """Containers whose variable owns 95 to 105 % of their bytes by `owners`, and false collapses: of the programs of tests/programs, and of random ones.
 
-python -m bench.containers PROGRAM..., of ten_containers, counter_graphs, std_containers, flux, random; each is asked live, in
-a core by gdb, or stripped. Exit code 1 where less than 98 % are right, or more than 1 of 30 graphs is collapsed that must not be.
+python -m bench.containers PROGRAM..., of ten_containers, counter_graphs, std_containers, glib_containers, rust_containers, flux, random; each
+is asked live, in a core by gdb, or stripped. Exit code 1 where less than 98 % are right, or more than 1 of 30 graphs is collapsed that must not be.
 """
 
 import argparse
@@ -21,9 +21,7 @@ from tests.support.processes import Builder, Process, Stage
 from tests.support.random_containers import program as random_program
 
 ALLOCATORS = {"glibc": "", "jemalloc": "libjemalloc.so.2", "mimalloc": "libmimalloc.so.2", "tcmalloc": "libtcmalloc.so.4"}
-ARGUMENTS: Dict[str, Sequence[str]] = {"ten_containers": ("ELEMENTS", "THREADS"), "std_containers": ("ELEMENTS", "THREADS")}
-"""Of programs that have more than threads."""
-PROGRAMS_KNOWN = ("ten_containers", "counter_graphs", "std_containers", "flux", "random")
+PROGRAMS_KNOWN = ("ten_containers", "counter_graphs", "std_containers", "glib_containers", "rust_containers", "flux", "random")
 LOOKS = 5
 """At a program that changes, while it lives."""
 WRONG_NAMED = 3
@@ -69,8 +67,7 @@ class Board:
         """A program, ready."""
         chosen = self.chosen
         flags = ["-I" + str(PROGRAMS)] + ["-s"] * (chosen.kind == "stripped")
-        values = {"ELEMENTS": str(chosen.elements), "THREADS": str(chosen.threads)}
-        arguments = [values[one] for one in ARGUMENTS.get(name, ("THREADS",))]
+        arguments = [str(chosen.elements)] * name.endswith("_containers") + [str(chosen.threads)]
         source = name
         if name == "random":
             source = str(self.stage.folder() / ("random%d" % seed))

@@ -22,6 +22,21 @@ from tests.support.paths import PROGRAMS
 READY_SECONDS = 180
 """A program that is not ready by then has failed."""
 
+PACKAGES = {"glib_containers": "glib-2.0"}
+"""Of a program, the package of pkg-config that it needs."""
+
+
+def package_flags(package: Optional[str]) -> List[str]:
+    """For the compiler and the linker; skips where its headers are not installed."""
+    if package is None:
+        return []
+    if not shutil.which("pkg-config"):
+        pytest.skip("pkg-config is not installed")
+    done = subprocess.run(["pkg-config", "--cflags", "--libs", package], capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip("the headers of %s are not installed" % package)
+    return ["-Wl,--no-as-needed", *done.stdout.split()]  # libraries stand before the source
+
 
 class Builder:
     """Compiles test programs once a session."""
@@ -31,37 +46,27 @@ class Builder:
         self.made = {}  # type: Dict[Tuple[str, Tuple[str, ...]], Path]
 
     def build(self, name: str, *flags: str) -> Path:
-        """The executable made of NAME.c or NAME.cpp, in tests/programs unless NAME is a path; skips if there is no compiler."""
+        """The executable made of NAME.c, NAME.cpp, or rust/NAME.rs in tests/programs, or NAME.c where NAME is a path; skips without its compiler."""
         key = (name, flags)
         if key not in self.made:
-            if not shutil.which("gcc"):
-                pytest.skip("gcc is not installed, so the test programs cannot be built")
             made = self.folder / ("-".join([os.path.basename(name)] + [flag.strip("-").replace("/", "_") for flag in flags]))
-            source = PROGRAMS / (name + ".c")
-            language = ["gcc", "-std=gnu11"]
-            if not source.exists():
-                source, language = PROGRAMS / (name + ".cpp"), ["g++", "-std=gnu++17"]
-                if not shutil.which("g++"):
-                    pytest.skip("g++ is not installed")
-            command = [
-                *language,
-                "-O1",
-                "-g",
-                "-fno-builtin-malloc",
-                "-fno-builtin-free",
-                "-Wall",
-                "-Wextra",
-                *flags,
-                *STRIPPED,
-                "-o",
-                str(made),
-                str(source),
-                "-pthread",
-            ]
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            command = self._command(name, [*flags, *STRIPPED])
+            if not shutil.which(command[0]):
+                pytest.skip("%s is not installed, so %s cannot be built" % (command[0], name))
+            done = subprocess.run([*command, "-o", str(made)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
             self.made[key] = made
         return self.made[key]
+
+    def _command(self, name: str, flags: List[str]) -> List[str]:
+        source, in_rust = PROGRAMS / (name + ".c"), PROGRAMS / "rust" / (name + ".rs")
+        if in_rust.exists():
+            return ["rustc", "-O", "-g", "-A", "warnings", "-C", "link-args=" + " ".join(flags), str(in_rust)]
+        language = ["gcc", "-std=gnu11"]
+        if not source.exists():
+            source, language = PROGRAMS / (name + ".cpp"), ["g++", "-std=gnu++17"]
+        warnings = ["-fno-builtin-malloc", "-fno-builtin-free", "-Wall", "-Wextra"]
+        return [*language, "-O1", "-g", *warnings, *flags, *package_flags(PACKAGES.get(name)), str(source), "-pthread"]
 
 
 class Process:
