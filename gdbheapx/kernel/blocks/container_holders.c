@@ -53,8 +53,10 @@ int find_holders(struct search *search, uint32_t number, uint32_t *count)
     *count = 0;
     for (uint32_t at = outer_begin(search, number); at < end; at++) {
         const uint32_t node = search->outer.all[at].node;
+        const uint8_t is_stale = owns_nothing(search->graph, search->outer.all[at].edge) != 0;
         if (*count && search->holders[*count - 1].node == node) {
             search->holders[*count - 1].pointers++;
+            search->holders[*count - 1].is_stale &= is_stale;
             continue;
         }
         if (*count == search->holder_room) {
@@ -67,7 +69,7 @@ int find_holders(struct search *search, uint32_t number, uint32_t *count)
         }
         const int is_root = node >= search->locals_from;
         search->holders[(*count)++] = (struct holder) {.node = node, .first = at, .pointers = 1,
-            .is_stack = node >= search->weak_from, .is_local = (uint8_t) is_root,
+            .is_stack = node >= search->weak_from, .is_local = (uint8_t) is_root, .is_stale = is_stale,
             .is_variable = !is_root && node >= search->graph->index.blocks + search->graph->mapping_count};
     }
     return 1;
@@ -80,6 +82,14 @@ static int is_headed_by(const struct graph *graph, const struct cluster *group, 
         for (unsigned i = 0; EDGE_ID(graph->to[edge]) == node && i < group->field_count; i++)
             if (group->fields[i].slot == slot_of(graph, edge))
                 return 1;
+    return 0;
+}
+
+static uint8_t leads_back(const struct graph *graph, uint32_t element, uint32_t node)
+{
+    for (uint32_t edge = graph->offsets[element]; edge < graph->offsets[element + 1] && slot_of(graph, edge) < MOST_LINK_SLOT; edge++)
+        if (EDGE_ID(graph->to[edge]) == node)
+            return 1;
     return 0;
 }
 
@@ -118,11 +128,7 @@ void reach_by(struct search *search, const struct cluster *group, unsigned syste
             if (search->seen[label] != i + 1) {
                 search->seen[label] = i + 1;
                 reached += search->sizes[label];
-                for (uint32_t edge = graph->offsets[target]; edge < graph->offsets[target + 1] && !holder->is_led_back; edge++) {
-                    if (slot_of(graph, edge) >= MOST_LINK_SLOT)
-                        break;
-                    holder->is_led_back = EDGE_ID(graph->to[edge]) == holder->node;
-                }
+                holder->is_led_back |= leads_back(graph, target, holder->node);
             }
         }
         holder->systems |= to_firsts ? (uint16_t) (1u << system) : 0;
@@ -219,14 +225,19 @@ static int is_single(const struct holder *holder)
     return !holder->is_request;
 }
 
-int is_lasting(const struct holder *holder)
+static int is_lasting(const struct holder *holder)
 {
     return !holder->is_stack;
 }
 
-int is_global(const struct holder *holder)
+static int is_global(const struct holder *holder)
 {
     return !holder->is_local;
+}
+
+static int is_live(const struct holder *holder)
+{
+    return !holder->is_stale;
 }
 
 static int is_variable(const struct holder *holder)
@@ -262,30 +273,54 @@ uint32_t find_owners(const struct search *search, const struct cluster *group, u
     return count;
 }
 
-uint32_t find_ring_owners(const struct search *search, const struct cluster *group, uint32_t holder_count, uint32_t *owners,
-                          uint8_t *sure)
+/* Those of which an element knows, such as the last one of a tree whose root is held by none. */
+static uint32_t find_known(const struct search *search, uint32_t holder_count, uint32_t *owners)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < holder_count; i++) {
+        const struct holder *holder = &search->holders[i];
+        int is_known = 0;
+        for (uint32_t at = holder->first; at < holder->first + holder->pointers && !holder->is_stack && !is_known; at++)
+            is_known = leads_back(search->graph, EDGE_ID(search->graph->to[search->outer.all[at].edge]), holder->node);
+        if (is_known)
+            owners[count++] = i;
+    }
+    return count;
+}
+
+/* Of a ring: who has one pointer, to an element that lacks what nine of ten have. */
+static uint32_t find_dummies(const struct search *search, const struct cluster *group, uint32_t holder_count, uint32_t *owners)
 {
     const struct graph *graph = search->graph;
     uint64_t edges = 0;
+    uint32_t count = 0;
     for (uint32_t i = 0; i < group->members; i++) {
         const uint32_t node = search->linked.order[group->first + i];
         edges += graph->offsets[node + 1] - graph->offsets[node];
     }
-    uint32_t count = 0, dummies = 0;
-    for (int is_dummy = 1; is_dummy >= 0 && !count; is_dummy--)
-        for (uint32_t i = 0; i < holder_count; i++) {
-            const struct holder *holder = &search->holders[i];
-            const uint32_t target = EDGE_ID(graph->to[search->outer.all[holder->first].edge]);
-            const uint64_t here = graph->offsets[target + 1] - graph->offsets[target];
-            if (holder->is_stack || (!is_dummy && holder->pointers > 1) || (is_dummy && 10 * here * group->members > 9 * edges - here))
-                continue;
+    for (uint32_t i = 0; i < holder_count; i++) {
+        const uint32_t target = EDGE_ID(graph->to[search->outer.all[search->holders[i].first].edge]);
+        const uint64_t here = graph->offsets[target + 1] - graph->offsets[target];
+        if (!search->holders[i].is_stack && 10 * here * group->members <= 9 * edges - here)
             owners[count++] = i;
-            dummies += (uint32_t) is_dummy;
-        }
-    count = prefer_owners(search->holders, owners, count, is_global);
-    count = prefer_owners(search->holders, owners, count, is_single);
-    count = prefer_owners(search->holders, owners, count, is_variable);
+    }
+    return count;
+}
+
+uint32_t guess_owners(const struct search *search, const struct cluster *group, uint32_t holder_count, int is_ring, uint32_t *owners,
+                      uint8_t *sure)
+{
+    uint32_t count = find_known(search, holder_count, owners);
+    if (!count && is_ring)
+        count = find_dummies(search, group, holder_count, owners);
+    const uint32_t likely = count;
+    for (uint32_t i = 0; i < holder_count && !likely; i++)
+        if (!is_ring || search->holders[i].pointers == 1)
+            owners[count++] = i;
+    static const trait SIGNS[] = {is_lasting, is_global, is_single, is_live, is_variable};
+    for (unsigned i = 0; i < sizeof SIGNS / sizeof *SIGNS; i++)
+        count = prefer_owners(search->holders, owners, count, SIGNS[i]);
     count = keep_rarest(search, owners, count);
-    *sure = count == 1 && dummies ? SURE_LIKELY : SURE_GUESS;
+    *sure = count > 1 ? SURE_SHARED : likely ? SURE_LIKELY : SURE_GUESS;
     return count;
 }

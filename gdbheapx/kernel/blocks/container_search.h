@@ -23,7 +23,7 @@ struct holder {
     uint32_t reached;                   /* elements, by its best system */
     uint32_t to_firsts;                 /* pointers */
     uint16_t systems;                   /* one bit for each of which it has a first */
-    uint8_t is_led_back, is_table, is_stack, is_local, is_variable, is_request;
+    uint8_t is_led_back, is_table, is_stack, is_local, is_variable, is_request, is_stale;
 };
 
 struct search {
@@ -43,7 +43,7 @@ struct search {
     struct holder *holders;
     uint32_t holder_room;
     struct tally uses;                  /* by node, and by kind of word */
-    struct system systems[MOST_SYSTEMS];
+    struct system systems[MOST_SYSTEMS + 1];    /* behind them one of all their fields, if it is needed */
     unsigned system_count;
 };
 
@@ -102,8 +102,6 @@ int count_uses(struct search *search);
 int mark_requests(struct search *search, uint32_t count);
 
 int has_role(const struct holder *holder);
-int is_lasting(const struct holder *holder);
-int is_global(const struct holder *holder);
 
 /* Keeps of the owners those that have it, if some have. */
 uint32_t prefer_owners(const struct holder *holders, uint32_t *owners, uint32_t count, trait has);
@@ -111,9 +109,10 @@ uint32_t prefer_owners(const struct holder *holders, uint32_t *owners, uint32_t 
 /* Of those that reach enough. `owners`: room for all holders. */
 uint32_t find_owners(const struct search *search, const struct cluster *group, uint32_t holder_count, uint32_t *owners, uint8_t *sure);
 
-/* Of a ring, which has no first: who has one pointer, to an element that lacks what nine of ten have; else who has one. */
-uint32_t find_ring_owners(const struct search *search, const struct cluster *group, uint32_t holder_count, uint32_t *owners,
-                          uint8_t *sure);
+/* Of what nobody holds by a first, as a ring, which has none: of whom an element knows; of a ring, who holds one that differs, else who has one
+   pointer; else all, but rather who points to least of what is linked. */
+uint32_t guess_owners(const struct search *search, const struct cluster *group, uint32_t holder_count, int is_ring, uint32_t *owners,
+                      uint8_t *sure);
 
 /* ---- container_making.c ---- */
 

@@ -48,6 +48,15 @@ static int is_apart(const struct search *search, uint32_t number)
     return 1;
 }
 
+/* Behind the systems, one of all their fields: a list of lists begins with what none of them leads to. */
+static void join_systems(struct search *search)
+{
+    struct system *all = &search->systems[search->system_count];
+    all->fields = 0;
+    for (const struct system *one = search->systems; one < all; one++)
+        all->fields |= one->fields;
+}
+
 /* 0: no memory. */
 static int settle_group(struct search *search, uint32_t number, uint32_t *met)
 {
@@ -74,21 +83,20 @@ static int settle_group(struct search *search, uint32_t number, uint32_t *met)
         mark_uses(search, group, down, holder_count, owners, owner_count);
         return 1;
     }
+    if (!owner_count) {
+        join_systems(search);
+        walk_system(search, group, &search->systems[search->system_count], met);
+        reach_by(search, group, search->system_count, holder_count);
+        owner_count = find_owners(search, group, holder_count, owners, &sure);
+    }
     if (!owner_count && 2 * most >= group->members) {
         walk_system(search, group, &search->systems[best], met);
         const int done = make_parts(search, group, &search->systems[best], holder_count, met, most);
         if (done < 2)
             return done;
-    } else if (!owner_count) {
-        owner_count = find_ring_owners(search, group, holder_count, owners, &sure);
     }
-    if (!owner_count) {                 /* nobody knows: who points into it holds it */
-        for (; owner_count < holder_count; owner_count++)
-            owners[owner_count] = owner_count;
-        owner_count = prefer_owners(search->holders, owners, owner_count, is_lasting);
-        owner_count = prefer_owners(search->holders, owners, owner_count, is_global);
-        sure = owner_count > 1 ? SURE_SHARED : SURE_GUESS;
-    }
+    if (!owner_count)
+        owner_count = guess_owners(search, group, holder_count, 2 * most < group->members, owners, &sure);
     return make_whole(search, group, owners, owner_count, sure);
 }
 

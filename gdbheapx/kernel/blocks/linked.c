@@ -476,7 +476,8 @@ static uint32_t common_size(const struct graph *graph, const struct linked *link
     return 10 * (uint64_t) times >= 9 * (uint64_t) group->members ? (uint32_t) size : 0;
 }
 
-/* Where links lead back, a block with one pointer in, and none from there, is no element: a request of the same size, or one removed. */
+/* What no link leads to is no element if it has none itself, as what was joined by a field that was not kept; where links lead back, also
+   if it has but one, and none from there: a request of the same size, or one removed. */
 static void cut_users(const struct finder *finder, struct linked *linked, struct cluster *group)
 {
     const struct graph *graph = finder->graph;
@@ -484,19 +485,19 @@ static void cut_users(const struct finder *finder, struct linked *linked, struct
     int is_mutual = 0;
     for (unsigned i = 0; i < group->field_count; i++)
         is_mutual |= 10 * (uint64_t) group->fields[i].mutual >= 9 * (uint64_t) group->fields[i].edges;
-    for (uint32_t i = 0; i < group->members && is_mutual; i++) {
+    for (uint32_t i = 0; i < group->members; i++) {
         const uint32_t node = linked->order[group->first + i];
         uint32_t links = 0;
-        int stays = linked->hit[node] != 0;
+        int stays = linked->hit[node] != 0 || !group->field_count;
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1] && !stays; edge++)
             if (field_in(graph, finder->inside, group, edge) >= 0)
-                stays = ++links > 1 || leads_to(graph, EDGE_ID(graph->to[edge]), node);
+                stays = ++links > 1 || !is_mutual || leads_to(graph, EDGE_ID(graph->to[edge]), node);
         if (stays)
             linked->order[group->first + kept++] = node;
         else
             linked->of[node] = 0;
     }
-    group->members = is_mutual ? kept : group->members;
+    group->members = kept;
 }
 
 /* And who leads to users, in turn. */
