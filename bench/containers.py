@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Counter, Dict, List, Optional, Sequence
+from typing import Counter, Dict, List, Optional
 
 from tests.support.gcores import gcore
 from tests.support.owned import Verdict, disagreeing, facts, judged

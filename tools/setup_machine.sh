@@ -41,6 +41,9 @@ if [ "$what" = test ]; then
   if ! command -v cargo >/dev/null; then
     grep -qs '^VERSION_ID="12"' /etc/os-release && lack cargo-web || lack cargo
   fi
+  # Containers of GLib: without its headers a test is skipped.
+  [ -e /usr/include/glib-2.0/glib.h ] || lack libglib2.0-dev
+  command -v pkg-config >/dev/null || lack pkg-config
   command -v make >/dev/null || lack make
   command -v setpriv >/dev/null || lack util-linux
   command -v musl-gcc >/dev/null || lack musl-tools

@@ -89,6 +89,14 @@ def test_containers_of_the_standard_library(stage: Stage, live: str) -> None:
     assert len(verdicts) == 13 and all(one.good for one in verdicts), lines(verdicts)
 
 
+@pytest.mark.parametrize("nodes", ("", "always-malloc"), ids=("slices", "malloc"))
+def test_containers_of_glib(stage: Stage, live: str, nodes: str) -> None:
+    """Lists, tables and trees of GLib are owned by their globals, whether their nodes are cut from slices, or malloc gives them, as since 2.76."""
+    process = stage.start("glib_containers", "2000", "8", env={"G_SLICE": nodes})
+    verdicts = judged(process.target("live"), facts(process.record_path))
+    assert len(verdicts) == 10 and all(one.good for one in verdicts), lines(verdicts)
+
+
 def test_random_containers(stage: Stage, live: str) -> None:
     """Of small containers of three random programs nine of ten are owned, and nothing is given to one of two owners. In memory nothing tells
     who holds a ring without a head of which others have elements, too."""

@@ -109,8 +109,8 @@ uint32_t prefer_owners(const struct holder *holders, uint32_t *owners, uint32_t 
 /* Of those that reach enough. `owners`: room for all holders. */
 uint32_t find_owners(const struct search *search, const struct cluster *group, uint32_t holder_count, uint32_t *owners, uint8_t *sure);
 
-/* Of what nobody holds by a first, as a ring, which has none: of whom an element knows; of a ring, who holds one that differs, else who has one
-   pointer; else all, but rather who points to least of what is linked. */
+/* Of what nobody holds by a first, as a ring, which has none: of whom an element knows; of a ring, who holds one that differs, else who has
+   one pointer; else all, but rather who points to least of what is linked. */
 uint32_t guess_owners(const struct search *search, const struct cluster *group, uint32_t holder_count, int is_ring, uint32_t *owners,
                       uint8_t *sure);
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #define LEAST_TABLE 16u                 /* pointers */
+#define SAMPLES 16u                     /* elements that are asked for a parent, */
+#define MOST_WAYS 1024u                 /* and so many pointers of each parent's */
 
 #define MOST_SAMPLED 4096u               /* pointers of a table */
 #define MOST_RECORD_WORDS 16u
@@ -21,6 +23,40 @@ static uint32_t in_table(const struct search *search, const struct table *table,
     return target < graph->index.blocks && target != table->node && !owns_nothing(graph, edge) && !is_sure(graph, edge)
            && index_size(&graph->index, target) == table->bytes && (!group || group != group_at(search, table->node))
            && !has_edge(search->found->is_use, edge);
+}
+
+/* The element points to what holds it by another array, as a child does to its parent. */
+static int is_child(const struct graph *graph, uint32_t table, uint32_t element)
+{
+    uint32_t ways = 0;
+    for (uint32_t edge = graph->offsets[element]; edge < graph->offsets[element + 1]; edge++) {
+        const uint32_t above = EDGE_ID(graph->to[edge]);
+        for (uint32_t down = graph->offsets[above]; down < graph->offsets[above + 1]; down++) {
+            const uint32_t array = EDGE_ID(graph->to[down]);
+            if (array == element || array == table || array == above)
+                continue;
+            for (uint32_t at = graph->offsets[array]; at < graph->offsets[array + 1]; at++)
+                if (EDGE_ID(graph->to[at]) == element)
+                    return 1;
+                else if (++ways == MOST_WAYS)
+                    return 0;
+        }
+    }
+    return 0;
+}
+
+/* Most of its elements, as far as is looked, belong to parents of their own: it knows them only. */
+static int is_of_children(const struct search *search, const struct table *table)
+{
+    const struct graph *graph = search->graph;
+    const uint32_t first = graph->offsets[table->node], end = graph->offsets[table->node + 1], step = (end - first) / SAMPLES;
+    uint32_t elements = 0, children = 0;
+    for (uint32_t edge = first; edge < end; edge += step)
+        if (in_table(search, table, edge)) {
+            elements++;
+            children += (uint32_t) is_child(graph, table->node, EDGE_ID(graph->to[edge]));
+        }
+    return 2 * children > elements;
 }
 
 /* The size of most of the blocks that the node points to, if there are enough; a variable's pointers stand close together. */
@@ -41,12 +77,13 @@ static int is_table(const struct search *search, struct table *table)
     }
     uint64_t low = UINT64_MAX, high = 0;
     for (uint32_t edge = first; edge < end; edge++)
-        if (in_table(search, table, edge)) {
+        if (in_table(search, table, edge) && (edge == first || graph->to[edge] != graph->to[edge - 1])) {
             low = slot_of(graph, edge) < low ? slot_of(graph, edge) : low;
             high = slot_of(graph, edge);
             table->pointers++;
         }
-    return table->pointers >= LEAST_TABLE && (table->node < graph->index.blocks || TABLE_SHARE * (uint64_t) table->pointers > high - low);
+    return table->pointers >= LEAST_TABLE && !is_of_children(search, table)
+           && (table->node < graph->index.blocks || TABLE_SHARE * (uint64_t) table->pointers > high - low);
 }
 
 static int by_pointers(const void *one, const void *other)
