@@ -7,7 +7,8 @@ pages lie in them the difference is a line of its own, below 0, and what is left
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import registry
-from gdbheapx.analysis.census.find import BUFFER, Looked
+from gdbheapx.analysis.census.find import Looked
+from gdbheapx.analysis.census.places import BUFFER
 from gdbheapx.analysis.census.world import EXACT, Inner, Recogniser, Signature, World
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import Owner

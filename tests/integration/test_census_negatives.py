@@ -13,6 +13,7 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.analysis.census import cplusplus, find, registry, rust
+from gdbheapx.analysis.census.places import BEYOND
 from gdbheapx.analysis.census.world import EXACT, SHAPE
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks import signatures
@@ -139,7 +140,7 @@ def test_the_census_of_another_program(stage: Stage, name: str) -> None:
     process, program = started(stage, name)
     rows, _ = counted(process)
     assert sum(rows.values()) > 9999
-    own = tuple(find.BEYOND[kind].name for kind in program.containers) or ("none",)
+    own = tuple(BEYOND[kind].name for kind in program.containers) or ("none",)
     sure = {row: blocks for row, blocks in rows.items() if row[1] in (EXACT, SHAPE)}
     assert not {row: blocks for row, blocks in sure.items() if row[2] not in program.own and not row[0].startswith(own)}
 
@@ -151,7 +152,7 @@ def test_containers_in_c_programs(stage: Stage, name: str, monkeypatch: pytest.M
     for language in (cplusplus, rust):
         monkeypatch.setattr(language, "is_used", lambda world: True)
     rows, blocks = counted(process)
-    names: Dict[str, Optional[int]] = {find.BEYOND[kind].name: kind for kind in find.BEYOND if find.BEYOND[kind].sure == SHAPE}
+    names: Dict[str, Optional[int]] = {BEYOND[kind].name: kind for kind in BEYOND if BEYOND[kind].sure == SHAPE}
     names["dyn "] = None
     wrong = {one: sum(count for row, count in rows.items() if row[1] == SHAPE and row[0].startswith(one)) for one in names}
     print(name, wrong, "of", blocks)

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Annotated, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import find, registry, samples
+from gdbheapx.analysis.census.places import BEYOND
 from gdbheapx.analysis.census.vtables import Images
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, World
 from gdbheapx.analysis.naming.namer import Namer
@@ -235,4 +236,4 @@ class _Objects:
             return False
         label = self._labels.labels[place[0]]
         name = self._labels.names[label - 1] if label else None
-        return name is not None and name.sure in (EXACT, SHAPE) and name != find.BEYOND[STRING]
+        return name is not None and name.sure in (EXACT, SHAPE) and name != BEYOND[STRING]

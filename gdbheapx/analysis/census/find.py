@@ -7,6 +7,7 @@ from typing import Annotated, Callable, Dict, Iterable, Iterator, List, Mapping,
 from gdbheapx import problems
 from gdbheapx.analysis.census import cplusplus, pieces, registry, rust, slabs
 from gdbheapx.analysis.census.cplusplus_paths import ContainerNamer
+from gdbheapx.analysis.census.places import BEYOND, SAME, Beyond, Places
 from gdbheapx.analysis.census.world import (
     CONTENT,
     EXACT,
@@ -24,15 +25,13 @@ from gdbheapx.analysis.census.world import (
 from gdbheapx.analysis.memory import shapes
 from gdbheapx.analysis.memory.runtimes import V8
 from gdbheapx.analysis.naming.paths import Kind, Paths, Speaker, Told, listen
-from gdbheapx.analysis.reachability import heap_graph, memory_budget, regions
+from gdbheapx.analysis.reachability import heap_graph, memory_budget
 from gdbheapx.analysis.reachability.names import Names
 from gdbheapx.analysis.reachability.names import Paths as GraphPaths
-from gdbheapx.analysis.reachability.owners import SHAPES
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column, add, hidden
 from gdbheapx.kernel.blocks import signatures
 from gdbheapx.kernel.blocks.fill import FillRule, fill
-from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
-from gdbheapx.kernel.blocks.graph import SHAPES as GRAPH_SHAPES
+from gdbheapx.kernel.blocks.graph import Graph
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import AT_MOST, NOT_EQUAL, Condition, Copied, Referring, SignatureRow, Signed, Signer
 from gdbheapx.model import Address
@@ -46,46 +45,15 @@ CENSUS_BYTES = 48
 """Of each block, at the peak."""
 TREE_NODE = Ask(SignatureRow([Condition(0, 4, AT_MOST, 1), Condition(8, 8, NOT_EQUAL, 0)], least_usable=40), lambda key: None, order=85)
 """Begins as a node of std::map or std::set does, with a colour and a parent: whether it is one its neighbours tell."""
-BEYOND = {
-    signatures.BEGINS_TEXT: Signature("text", "", CONTENT),
-    signatures.ONLY_ZEROS: Signature("zeros", "", CONTENT),
-    signatures.NUMBERS: Signature("numbers (double)", "", CONTENT),
-    signatures.POINTERS: Signature("mostly pointers", "", CONTENT),
-    signatures.STRING: Signature("string {block, length, capacity}", "", SHAPE),
-    signatures.VECTOR: Signature("vector {begin, end, capacity}", "", SHAPE),
-    signatures.TREE: Signature("node of a map or set", "", SHAPE),
-    signatures.BUCKETS: Signature("table of an unordered map or set", "", SHAPE),
-    signatures.CHAIN: Signature("node of an unordered map or set", "", SHAPE),
-    signatures.LIST: Signature("node of a list", "", SHAPE),
-    signatures.DEQUE: Signature("map of a deque", "", SHAPE),
-    signatures.BUFFERS: Signature("buffer of a deque", "", SHAPE),
-    signatures.HASHES: Signature("table of a HashMap or HashSet", "", SHAPE),
-    signatures.VECS: Signature("Vec or String", "", SHAPE),
-    signatures.BTREES: Signature("node of a BTreeMap or BTreeSet", "", SHAPE),
-    signatures.COUNTED: Signature("Rc or Arc", "", SHAPE),
-}
-BUFFER = Signature("buffer or string {block, length, capacity}", "", SHAPE)
-"""STRING where there is V8, whose ArrayBuffers and Buffers have such words, too (BackingStore, src/objects/backing-store.h)."""
-VEC_WORDS = {
-    signatures.CAPACITY_POINTER_LENGTH: " {capacity, pointer, length}",
-    signatures.POINTER_CAPACITY_LENGTH: " {pointer, capacity, length}",
-}
-"""Of VECS, by key."""
-
-SAME = (Signature("the same content", "", CONTENT), Signature("the same text", "", CONTENT))
-"""Of blocks with one content, if they are LEAST_SAME_PERCENT of what is in use."""
 LEAST_SAME_PERCENT = 1
+"""Of what is in use: so much with one content is a row of its own."""
 PREPARED, TOLD = "prepared", "told"
 """What commands share while a snapshot is taken."""
-Fields = Mapping[Tuple[str, int], str]
-"""See Recogniser.fields."""
 Then = Callable[[Graph], None]
 Watch = Callable[[Sequence[Inner], Sequence[Tuple[int, int]]], None]
 """Called with what runtimes have of their own, and (address, size) of the large blocks, while the process still stands."""
 LARGE_BYTES = 64 << 10
 """Some pages of such a block may never have been touched."""
-MEMBERS = signatures.MEMBERS, signatures.ROOTED_MEMBERS
-PLACES = signatures.REFERRED, signatures.ROOTED, *MEMBERS
 SIGNATURE, MODULE, SIZE = "signature", "module", "size"
 UNNAMED_CLASS = re.compile(r"class \S+(\+0x[0-9a-f]+)")
 
@@ -248,17 +216,6 @@ class Tally:
 def find(session: Session, contents: bool = True) -> Census:
     """What the used memory is. `contents`: equal ones are told."""
     return take(session, contents=contents, owning=False).census
-
-
-class Beyond(NamedTuple):
-    """What names blocks that no row knows."""
-
-    fields: Fields
-    containers: int
-    """CPLUSPLUS, RUST."""
-    objects: rust.Objects
-    has_buffers: bool = False
-    """V8's backing stores have the words of a string."""
 
 
 class Prepared(NamedTuple):
@@ -518,12 +475,7 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
     labels = [label for label in frequent if names[label - 1] is not None]
     labels += range(known + 1, signer.label_count() + 1)
     by_label = dict(zip(labels, signer.found(labels)))
-    for label in range(known + 1, signer.label_count() + 1):
-        match = by_label[label]
-        if match.row == len(asked.rows) + signatures.COPIES:
-            names.append(SAME[match.key & 1])
-        else:
-            names.append(_place(match, len(asked.rows), by_label, names, roots, reach, beyond))
+    Places(len(asked.rows), names, roots, reach, beyond).name_all(by_label)
     return LabelSet(reach, signer.labels(), by_label, names, roots, known, called)
 
 
@@ -563,113 +515,6 @@ def signed(session: Session, streams: Iterable[Iterator[Blocks]]) -> Tuple["arra
     for label, match in zip(frequent, matches):
         names[label - 1] = named(asked, match)
     return signer.labels(), names
-
-
-def _place(
-    match: Signed,
-    rows: int,
-    matches: Mapping[int, Signed],
-    names: Sequence[Optional[Signature]],
-    roots: Names,
-    reach: heap_graph.Reach,
-    beyond: Beyond,
-) -> Optional[Signature]:
-    """A name by who alone points there. Where there are more places than labels, the others share one that tells nothing."""
-    kind, above, slot, word = match.row - rows, match.key >> 32, match.key & NO_SLOT, reach.word_bytes
-    if match.key == signatures.OTHERS and kind in PLACES:
-        return None
-    if kind == signatures.REFERRED:
-        return _referred(match, rows, matches, names, word, beyond)
-    if kind == signatures.ROOTED:
-        return _of_root(roots, reach.regions.roots[above], slot, word)
-    if kind in MEMBERS:
-        return _of_container(match, rows, matches, names, roots, reach, beyond)
-    if match.row - rows in (signatures.DYNS, signatures.SHARED_DYNS):
-        return beyond.objects.name(match.key, match.row - rows == signatures.SHARED_DYNS)
-    if match.row - rows == signatures.STRING and beyond.has_buffers:
-        return BUFFER
-    found_ = BEYOND.get(match.row - rows)
-    return (
-        found_._replace(name=found_.name + VEC_WORDS[match.key]) if found_ is not None and match.row - rows == signatures.VECS else found_
-    )
-
-
-def _referred(
-    match: Signed, rows: int, matches: Mapping[int, Signed], names: Sequence[Optional[Signature]], word: int, beyond: Beyond
-) -> Optional[Signature]:
-    """A name by the block that alone points there."""
-    above, slot = match.key >> 32, match.key & NO_SLOT
-    parent, kind = names[above - 1], matches[above].row - rows
-    if parent is None:
-        return None
-    known = beyond.fields.get((parent.name, slot * word))
-    if known is not None:
-        return Signature(known, parent.module, parent.sure)
-    at, name = "+0x%x" % (slot * word), parent.name
-    if slot == signatures.ELEMENT:
-        name = "%s %s" % ("in an array held by" if kind == signatures.ROOTED else "element of", _all_of(parent))
-    elif kind == signatures.ROOTED:  # it has no type, and the offset is not one in what holds it
-        name += " -> " + at
-    elif name.startswith("element of") and kind in MEMBERS:
-        name = "%s of %s" % (at, _all_of(parent))
-    elif name[0] == "+":
-        name = name.replace(" ", " -> %s " % at, 1)
-    else:
-        name += at
-    return Signature(name, parent.module, PLACE)
-
-
-def _all_of(one: Signature) -> str:
-    """What elements of a container are called together."""
-    return one.name.replace("element of", "elements of", 1) if one.name.startswith("element of") and one.sure == PLACE else one.name
-
-
-def _of_container(
-    match: Signed,
-    rows: int,
-    matches: Mapping[int, Signed],
-    names: Sequence[Optional[Signature]],
-    roots: Names,
-    reach: heap_graph.Reach,
-    beyond: Beyond,
-) -> Signature:
-    """`element of the list g_queue`: a name by the word that holds the container, or by the table that does."""
-    above, slot, shape = match.key >> 32, match.key & signatures.MEMBER_SLOT, (match.key & NO_SLOT) >> signatures.MEMBER_SHAPE
-    is_table = slot == signatures.ELEMENT & signatures.MEMBER_SLOT
-    name, place, module = SHAPES.get(GRAPH_SHAPES[shape], GRAPH_SHAPES[shape]), None, ""
-    parent = None if match.row - rows == signatures.ROOTED_MEMBERS or not above else names[above - 1]
-    way = "" if is_table else " -> +0x%x" % (slot * reach.word_bytes)
-    if match.row - rows == signatures.ROOTED_MEMBERS:
-        place, module = _called(roots, reach, match.key & ~NO_SLOT | slot)
-    elif parent is not None and matches[above].row - rows == signatures.ROOTED:
-        place, module = _called(roots, reach, matches[above].key)
-        place += way
-    elif parent is not None and is_table:
-        place, module = _all_of(parent), parent.module
-    elif parent is not None:
-        below = _referred(match._replace(key=above << 32 | slot), rows, matches, names, reach.word_bytes, beyond)
-        if below is not None and below.sure != PLACE:
-            return below
-        place, module = (below.name, below.module) if below is not None else (None, "")
-    if place is None:
-        return Signature("element of a%s %s" % ("n" if name[0] == "a" else "", name), module, PLACE)
-    at = "at " if place[0] == "+" else "of " if place.startswith("elements of") else ""
-    return Signature("element of the %s %s%s" % (name, at, place), module, PLACE)
-
-
-def _called(names: Names, reach: heap_graph.Reach, key: int) -> Tuple[str, str]:
-    """A word of a root, and its module."""
-    root = reach.regions.roots[key >> 32]
-    name = names.of_root(root, key & NO_SLOT if root.kind == regions.DATA else NO_SLOT)
-    return name.partition(" in ")[0].partition(", 0x")[0], root.module.shown_name if root.module is not None else ""
-
-
-def _of_root(names: Names, root: regions.Root, slot: int, word: int) -> Signature:
-    """A variable, or whose memory it is where variables have no names."""
-    if root.kind == regions.DATA and root.module is not None:
-        variable = names.variable(root.module, root.start + slot * word)
-        return Signature(variable.name if variable is not None else "data", root.module.shown_name, PLACE)
-    return Signature(names.of_root(root, NO_SLOT).partition(", 0x")[0], "", PLACE)
 
 
 def chosen_rows(session: Session, census: Census, by: str, like: Optional[str]) -> List[CensusRow]:

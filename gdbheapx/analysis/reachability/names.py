@@ -44,11 +44,16 @@ class Names:
 
     def at(self, module: Module, address: int) -> str:
         """`g_index in app`, or `app+0x1234`."""
+        word = self.word(module, address)
+        return "%s in %s" % (word, module.shown_name) if self.variable(module, address) is not None else word
+
+    def word(self, module: Module, address: int) -> str:
+        """The same without the module of a variable: `g_index+0x8`."""
         variable = self.variable(module, address)
         if variable is None:
             return "%s+0x%x" % (module.shown_name, address - module.base)
         inside = address - variable.start
-        return "%s%s in %s" % (variable.name, "+0x%x" % inside if inside else "", module.shown_name)
+        return "%s%s" % (variable.name, "+0x%x" % inside if inside else "")
 
     def of_root(self, root: Root, slot: int) -> str:
         """Where the pointer stands."""

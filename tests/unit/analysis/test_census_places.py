@@ -1,4 +1,7 @@
-"""Names by who alone points to a block."""
+"""Names by who alone points to a block.
+
+Files: analysis/census/places.py.
+"""
 
 from types import SimpleNamespace
 from typing import Any, List
@@ -6,6 +9,8 @@ from typing import Any, List
 import pytest
 
 from gdbheapx.analysis.census import find
+from gdbheapx.analysis.census.places import Places
+from gdbheapx.analysis.census.world import EXACT, PLACE, Signature
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.kernel.blocks.signatures import ELEMENT, MEMBER_SHAPE, MEMBER_SLOT, MEMBERS, OTHERS, REFERRED, ROOTED, ROOTED_MEMBERS, Signed
 
@@ -19,7 +24,9 @@ def test_places_beyond_the_labels_have_no_name(row: int) -> None:
     reach: Any = SimpleNamespace(word_bytes=8, regions=SimpleNamespace(roots=[]))
     names: Any = None
     one = Signed(row + 3, OTHERS, 7, 700, 0x1000, 100, 100)
-    assert find._place(one, 3, {}, [], names, reach, {}) is None
+    known: List[Any] = []
+    Places(3, known, names, reach, SimpleNamespace()).name_all({1: one})
+    assert known == [None]
 
 
 def test_the_size_of_blocks_that_nothing_names() -> None:
@@ -31,7 +38,7 @@ def test_the_size_of_blocks_that_nothing_names() -> None:
 def test_elements_and_what_is_below_them() -> None:
     """Elements are called by the word or the table that holds their container, and blocks below by the way from the elements."""
     root: Any = SimpleNamespace(kind=regions.DATA, module=SimpleNamespace(shown_name="app"), start=0x1000)
-    roots: Any = SimpleNamespace(of_root=lambda root, slot: "g_queue%s in app" % ("+0x8" if slot else ""), variable=lambda *place: None)
+    roots: Any = SimpleNamespace(word=lambda module, address: "g_queue" if address == 0x1000 else "g_queue+0x8", variable=lambda *place: None)
     reach: Any = SimpleNamespace(word_bytes=8, regions=SimpleNamespace(roots=[root]))
     beyond: Any = SimpleNamespace(fields={("Cache", 0x18): "entry of a cache"})
     keys = [
@@ -47,9 +54,9 @@ def test_elements_and_what_is_below_them() -> None:
     ]
     matches = {label: Signed(row + 3, key, 7, 700, 0x1000, 100, 100) for label, (row, key, _) in enumerate(keys, 1)}
     names: List[Any] = []
-    for label, (_, _, name) in enumerate(keys, 1):
-        names.append(find._place(matches[label], 3, matches, names, roots, reach, beyond))
-        assert names[-1].name == name and names[-1].sure == find.PLACE
-    typed = [find.Signature("Cache", "app", find.EXACT)]
-    entry = find._place(Signed(MEMBERS + 3, 1 << 32 | LIST << MEMBER_SHAPE | 3, 7, 700, 0, 8, 8), 3, {1: matches[1]._replace(row=0)}, typed, roots, reach, beyond)
-    assert entry == find.Signature("entry of a cache", "app", find.EXACT)
+    Places(3, names, roots, reach, beyond).name_all(matches)
+    assert [one.name for one in names] == [name for _, _, name in keys] and {one.sure for one in names} == {PLACE}
+    typed: List[Any] = [Signature("Cache", "app", EXACT)]
+    entry = Signed(MEMBERS + 3, 1 << 32 | LIST << MEMBER_SHAPE | 3, 7, 700, 0, 8, 8)
+    Places(3, typed, roots, reach, beyond).name_all({1: matches[1]._replace(row=0), 2: entry})
+    assert typed[1] == Signature("entry of a cache", "app", EXACT)
