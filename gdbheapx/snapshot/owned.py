@@ -95,7 +95,7 @@ def _what(row: Owned) -> Optional[str]:
 
 def _has_name(row: Owned) -> bool:
     if row.kind == SHARED and row.container is not None:  # called by all that hold it
-        return bool(row.holders) and not any("block 0x" in name for name in row.holders)
+        return bool(row.holders and row.has_names)
     return row.path is not None or (row.kind not in (SHARED, BLOCK) and row.owner != NO_OWNER)
 
 

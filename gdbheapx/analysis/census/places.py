@@ -1,4 +1,4 @@
-"""Names of blocks that no row knows: by who points to them, by the container whose elements they are, or by what trait objects lead there."""
+"""Names of blocks that no row knows: by who points to them, by the container whose elements they are, by what trait objects lead there."""
 
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
@@ -178,7 +178,7 @@ class Places:
         """A word of a root, and its module."""
         root = self._reach.regions.roots[number]
         if root.kind == regions.DATA and root.module is not None:
-            return self._roots.word(root.module, root.start + slot * self._reach.word_bytes), root.module.shown_name
+            return self._roots.at(root.module, root.start + slot * self._reach.word_bytes, is_short=True), root.module.shown_name
         return self._roots.of_root(root, NO_SLOT), root.module.shown_name if root.module is not None else ""
 
     def _rooted(self, number: int, slot: int) -> Signature:

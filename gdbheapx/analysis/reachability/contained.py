@@ -94,9 +94,24 @@ class Contained:
         holders = self._holders(one, MOST_UP)
         return Told(linked, one.sure, users, holders if holders[1:] else ())
 
+    def has_names(self, node: int) -> Optional[bool]:
+        """All that hold it are called by what has a name; None where it is no container."""
+        one = self.of(node)
+        return None if one is None else all(self._has_name(holder) for holder, _ in one.entries)
+
+    def _has_name(self, node: int) -> bool:
+        blocks = 0
+        while node != NO_NODE and blocks <= MOST_UP_OF_SEVERAL:
+            if not self._tallied.is_container(node):
+                if self._tallied.has_name(node):
+                    return True
+                blocks += 1
+            node = self._tree.owners[node]
+        return False
+
     def name(self, one: Container, up: int = MOST_UP, is_short: bool = False) -> str:
         """`g_queue in app`, `shop._pub -> +0x60`, `g_lru in app and g_index in app`; `is_short`: without the modules."""
-        holders = [without_module(holder) if is_short else holder for holder in self._holders(one, up)]
+        holders = self._holders(one, up, is_short)
         return "%s and %s" % (", ".join(holders[:-1]), holders[-1]) if holders[1:] else "".join(holders) or "a list without a holder"
 
     def rows(self, most: int) -> List[ContainerRow]:
@@ -121,35 +136,36 @@ class Contained:
         node, slot = one.entries[0] if one.entries else (NO_NODE, NO_SLOT)
         return "+0x%x" % self._tallied.offset(node, slot) if slot < EXACT_SLOT else None
 
-    def _holders(self, one: Container, up: int) -> List[str]:
+    def _holders(self, one: Container, up: int, is_short: bool = False) -> List[str]:
         """The words that hold it, of each holder the first."""
         slots: Dict[int, int] = {}
         for node, slot in one.entries:
             slots[node] = min(slot, slots.get(node, slot))
         up = min(up, MOST_UP_OF_SEVERAL) if len(slots) > 1 else up
-        named = {self._word(node, slot, up): None for node, slot in sorted(slots.items())}
+        named = {self._word(node, slot, up, is_short): None for node, slot in sorted(slots.items())}
         return list(named)[:MOST_HOLDERS]
 
-    def _word(self, node: int, slot: int, up: int) -> str:
+    def _word(self, node: int, slot: int, up: int, is_short: bool) -> str:
         tallied = self._tallied
         if tallied.root(node) is not None:
-            return tallied.word_name(node, slot if slot < EXACT_SLOT else NO_SLOT)
-        return "%s -> +0x%x" % (self.way(node, up), slot * tallied.reach.word_bytes) if slot < EXACT_SLOT else self.way(node, up)
+            return tallied.word_name(node, slot if slot < EXACT_SLOT else NO_SLOT, is_short=is_short)
+        way = self.way(node, up, is_short)
+        return "%s -> +0x%x" % (way, slot * tallied.reach.word_bytes) if slot < EXACT_SLOT else way
 
-    def way(self, node: int, up: int = MOST_UP) -> str:
+    def way(self, node: int, up: int = MOST_UP, is_short: bool = False) -> str:
         """From what has a name by itself down to here: `server+0x40 -> +0x10[0x55d0c0ffee10] -> +0x8`."""
         tallied, owner, itself = self._tallied, self._tree.owners[node], self._tree.container(node)
         if itself is not None:
-            return self.name(itself, up)
+            return self.name(itself, up, is_short)
         if tallied.has_name(node) or not up:
             return tallied.plain_name(node)
         element, one = self.element(node, up - 1), self._tree.container(owner) if owner != NO_NODE else None
         if element is None and one is not None and not self._holders(one, up - 1)[1:]:
-            element = "%s[0x%x]" % (without_module(self.name(one, up - 1)), self._graph.blocks([node])[0][0])
+            element = "%s[0x%x]" % (self.name(one, up - 1, True), self._graph.blocks([node])[0][0])
         if element is not None or owner == NO_NODE or one is not None:
             return element or tallied.plain_name(node)
         edge = self._graph.edge_to(owner, node)
-        return tallied.plain_name(node) if edge is None else without_module(self._word(owner, edge.slot, up - 1))
+        return tallied.plain_name(node) if edge is None else self._word(owner, edge.slot, up - 1, True)
 
     def element(self, node: int, up: int = MOST_UP) -> Optional[str]:
         """`g_queue[3]`; None where the block is no element of a list that one holds, or comes late in it."""

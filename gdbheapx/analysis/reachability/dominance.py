@@ -208,14 +208,14 @@ class Tallied:
         address, size = self.graph.blocks([node])[0]
         return "block 0x%x (%d bytes)" % (address, size)
 
-    def word_name(self, node: int, slot: int, is_whole: bool = False) -> str:
-        """What a word of a root is called. `is_whole`: the variable, whichever of its words it is."""
+    def word_name(self, node: int, slot: int, is_whole: bool = False, is_short: bool = False) -> str:
+        """What a word of a root is called. `is_whole`: the variable, whichever of its words it is; `is_short`: without its module."""
         root = self.parts[node - self.reach.roots_from].root
         if root.kind != regions.DATA or root.module is None or slot == NO_SLOT:
             return self.names.of_root(root, NO_SLOT if is_whole else slot)
         address = root.start + slot * self.reach.word_bytes
         variable = self.names.variable(root.module, address) if is_whole else None
-        return self.names.at(root.module, variable.start if variable is not None else address)
+        return self.names.at(root.module, variable.start if variable is not None else address, is_short)
 
     def offset(self, node: int, slot: int) -> int:
         """Of a word in its block or variable; of a stack in all of it."""
@@ -255,6 +255,7 @@ class Tallied:
             path=path.text if path is not None else None,
             path_steps=path.steps if path is not None else None,
             **self.contained.told(node)._asdict(),
+            has_names=self.contained.has_names(node),
         )
 
     def is_told(self, node: int) -> bool:

@@ -42,18 +42,14 @@ class Names:
         tell = self._symbols.in_stack if root.kind == regions.STACK else self._symbols.thread_local
         return tell(root.thread, address)
 
-    def at(self, module: Module, address: int) -> str:
-        """`g_index in app`, or `app+0x1234`."""
-        word = self.word(module, address)
-        return "%s in %s" % (word, module.shown_name) if self.variable(module, address) is not None else word
-
-    def word(self, module: Module, address: int) -> str:
-        """The same without the module of a variable: `g_index+0x8`."""
+    def at(self, module: Module, address: int, is_short: bool = False) -> str:
+        """`g_index in app`, or `app+0x1234`; `is_short`: a variable without its module."""
         variable = self.variable(module, address)
         if variable is None:
             return "%s+0x%x" % (module.shown_name, address - module.base)
         inside = address - variable.start
-        return "%s%s" % (variable.name, "+0x%x" % inside if inside else "")
+        word = "%s%s" % (variable.name, "+0x%x" % inside if inside else "")
+        return word if is_short else "%s in %s" % (word, module.shown_name)
 
     def of_root(self, root: Root, slot: int) -> str:
         """Where the pointer stands."""

@@ -78,6 +78,8 @@ class Owned(NamedTuple):
     """Of a container what else points into it, most pointers first."""
     holders: Sequence[str] = ()
     """Who holds it, where several do."""
+    has_names: Optional[bool] = None
+    """All of `holders` are called by what has a name, none by its address; None of what is no container."""
 
 
 class Division(NamedTuple):

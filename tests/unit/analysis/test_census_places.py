@@ -38,7 +38,9 @@ def test_the_size_of_blocks_that_nothing_names() -> None:
 def test_elements_and_what_is_below_them() -> None:
     """Elements are called by the word or the table that holds their container, and blocks below by the way from the elements."""
     root: Any = SimpleNamespace(kind=regions.DATA, module=SimpleNamespace(shown_name="app"), start=0x1000)
-    roots: Any = SimpleNamespace(word=lambda module, address: "g_queue" if address == 0x1000 else "g_queue+0x8", variable=lambda *place: None)
+    roots: Any = SimpleNamespace(
+        at=lambda module, address, is_short: "g_queue" if address == 0x1000 else "g_queue+0x8", variable=lambda *place: None
+    )
     reach: Any = SimpleNamespace(word_bytes=8, regions=SimpleNamespace(roots=[root]))
     beyond: Any = SimpleNamespace(fields={("Cache", 0x18): "entry of a cache"})
     keys = [

@@ -70,8 +70,8 @@ class FakeNames:
     def variable(self, module: Any, address: int) -> None:
         return None
 
-    def at(self, module: Any, address: int) -> str:
-        return "%s in app" % {0: "g_queue", 16: "g_queue+0x10", 64: "g_work"}[address]
+    def at(self, module: Any, address: int, is_short: bool = False) -> str:
+        return "%s%s" % ({0: "g_queue", 16: "g_queue+0x10", 64: "g_work"}[address], "" if is_short else " in app")
 
     def of_root(self, root: Root, slot: int) -> str:
         return "stack of thread 7" + (", frame 2" if slot != NO_SLOT else "")

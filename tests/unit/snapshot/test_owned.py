@@ -116,11 +116,11 @@ def test_containers_are_matched_by_what_holds_them() -> None:
     """Kind and number of elements are told before and after; a list that two variables hold has their names, one of blocks has none."""
 
     def linked(name: str, elements: int, size: int, kind: str = "global", holders: Sequence[str] = ()) -> Owned:
-        return owner(name, size, kind)._replace(container=Linked("list", elements, 88, 88 * elements), holders=holders)
+        return owner(name, size, kind)._replace(container=Linked("list", elements, 88, 88 * elements), holders=holders, has_names=name[:5] != "block")
 
     shared = "g_lru and g_index"
-    old = [linked("g_queue", 800, 80), linked(shared, 5, 9, "shared", ("g_lru", "g_index")), linked("block 0x10 (8 bytes) -> +0x0", 5, 9, "shared")]
-    new = [linked("g_queue", 3007, 300), linked(shared, 6, 12, "shared", ("g_lru", "g_index")), linked("block 0x20 (8 bytes) -> +0x0", 5, 9, "shared")]
+    old = [linked("g_queue", 800, 80), linked(shared, 5, 9, "shared", ("g_lru", "g_index")), linked("block 0x10 (8 bytes) -> +0x0", 5, 9, "shared", ("block 0x10 (8 bytes) -> +0x0", "g_index"))]
+    new = [linked("g_queue", 3007, 300), linked(shared, 6, 12, "shared", ("g_lru", "g_index")), linked("block 0x20 (8 bytes) -> +0x0", 5, 9, "shared", ("block 0x20 (8 bytes) -> +0x0", "g_index"))]
     rows = owners(old, new)
     assert set(rows) == {"g_queue", shared}
     assert rows["g_queue"].contents == "list of 800 -> 3,007 elements of 88 bytes"
