@@ -3,7 +3,7 @@
 from array import array
 from typing import List, Optional, Sequence, Set
 
-from gdbheapx.analysis.reachability.heap_graph import Reach, find_containers
+from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.kernel.blocks.graph import Edge
 
 LEAST_ARRAY = 16
@@ -19,7 +19,7 @@ class Kin:
 
     def __init__(self, reach: Reach) -> None:
         self._reach, self._graph = reach, reach.graph
-        self._containers: Optional[array[int]] = None
+        self._groups: Optional[array[int]] = None
 
     def starts(self, edges: Sequence[Edge]) -> List[int]:
         """Slots of the first pointer of each variable, of pointers that stand side by side."""
@@ -54,13 +54,13 @@ class Kin:
         return found
 
     def _meet(self, some: Set[int], others: Set[int]) -> bool:
-        """The same node is in both, or elements of one container are. What no block is never is one: containers are looked for only if
-        blocks stand side by side."""
+        """The same node is in both, or blocks that are linked with each other are. What no block is never is one: links are looked for only
+        if blocks stand side by side."""
         blocks = self._reach.numbers.blocks
         if not some or some & others or min(some) >= blocks or min(others) >= blocks:
             return bool(some & others)
-        if self._containers is None:
-            self._containers = find_containers(self._reach).of()
-        of = self._containers
+        if self._groups is None:
+            self._groups = self._graph.linked().of()
+        of = self._groups
         one, other = ({of[node] for node in nodes if node < len(of)} - {0} for nodes in (some, others))
         return bool(one & other)

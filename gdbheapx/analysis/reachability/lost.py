@@ -3,6 +3,7 @@
 from array import array
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
+from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.owners import Linked
 from gdbheapx.kernel.blocks.graph import Containers, LeakRoot
@@ -30,7 +31,7 @@ def find_containers(reach: Reach) -> Optional[Containers]:
     """Of the graph as it is; None where slots of blocks were not kept."""
     if not reach.graph.shape.all_slots:
         return None
-    found = reach.graph.containers(*reach.weak)
+    found = heap_graph.find_containers(reach)
     return found if len(found) else None
 
 

@@ -10,19 +10,37 @@ void heapx_containers_free(struct containers *containers)
     free(containers);
 }
 
-/* Containers of the graph, whose roots are split; NULL: no memory. */
-struct containers *heapx_containers_new(const struct graph *graph, uint32_t locals_from, uint32_t weak_from)
+void heapx_groups_free(struct linked *linked)
+{
+    if (linked)
+        linked_close(linked);
+    free(linked);
+}
+
+/* What is linked in the graph, whatever its roots are; NULL: no memory. */
+struct linked *heapx_groups_new(const struct graph *graph)
+{
+    struct linked *found = calloc(1, sizeof *found);
+    const int done = found && linked_find(graph, found);
+    if (!done)
+        heapx_groups_free(found);
+    return done ? found : NULL;
+}
+
+/* `of`: by block the number + 1 of the group that it is linked with. */
+void heapx_groups_of(const struct linked *linked, uint32_t *of)
+{
+    if (linked->of)
+        memcpy(of, linked->of, (size_t) linked->blocks * sizeof *of);
+}
+
+/* Containers of the graph with the roots that it has now; NULL: no memory. */
+struct containers *heapx_containers_new(const struct graph *graph, const struct linked *linked, uint32_t locals_from, uint32_t weak_from)
 {
     struct containers *found = calloc(1, sizeof *found);
-    uint16_t *inside = dense_alloc((size_t) graph->edges * sizeof *inside + 8);
-    int done = found && inside;
-    if (done) {
-        find_offsets(graph, inside);
-        done = containers_find(graph, inside, weak_from, locals_from, found);
-        if (found->ordered > UINT32_MAX - graph->edges)     /* their edges would have no numbers */
-            found->count = 0;
-    }
-    lazy_free(inside, (size_t) graph->edges * sizeof *inside + 8);
+    const int done = found && containers_find(graph, linked, weak_from, locals_from, found);
+    if (done && found->ordered > UINT32_MAX - graph->edges)     /* their edges would have no numbers */
+        found->count = 0;
     if (!done)
         heapx_containers_free(found);
     return done ? found : NULL;

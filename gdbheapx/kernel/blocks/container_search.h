@@ -3,7 +3,6 @@
 #define HEAPX_CONTAINER_SEARCH_H
 
 #include "containers.h"
-#include "linked.h"
 #include "tally.h"
 
 #define LEAST_MEMBERS 8u

@@ -111,9 +111,11 @@ static int settle_groups(struct search *search)
     return done;
 }
 
-int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t weak_from, uint32_t locals_from, struct containers *found)
+int containers_find(const struct graph *graph, const struct linked *linked, uint32_t weak_from, uint32_t locals_from,
+                    struct containers *found)
 {
-    struct search search = {.graph = graph, .inside = inside, .weak_from = weak_from, .locals_from = locals_from, .found = found};
+    struct search search = {.graph = graph, .inside = linked->inside, .linked = *linked, .weak_from = weak_from,
+                            .locals_from = locals_from, .found = found};
     const size_t blocks = (size_t) graph->index.blocks;
     memset(found, 0, sizeof *found);
     found->blocks = graph->index.blocks;
@@ -126,7 +128,10 @@ int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t 
     found->is_down = lazy_alloc((size_t) graph->edges / 8 + 1);
     found->is_use = lazy_alloc((size_t) graph->edges / 8 + 1);
     search.place = dense_alloc(blocks * 4 + 8);
-    int done = found->of && found->order && found->is_down && found->is_use && search.place && linked_find(graph, inside, &search.linked);
+    search.linked.of = dense_alloc(blocks * 4 + 8);     /* heads among the members are taken out */
+    int done = found->of && found->order && found->is_down && found->is_use && search.place && search.linked.of;
+    if (done)
+        memcpy(search.linked.of, linked->of, blocks * 4);
     done = done && pointers_list(graph, search.linked.of, search.linked.count, 1, &search.outer);
     done = done && count_uses(&search) && settle_groups(&search) && settle_tables(&search);
     pointers_close(&search.outer);
@@ -138,7 +143,7 @@ int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t 
     free(search.seen);
     free(search.holders);
     tally_close(&search.uses);
-    linked_close(&search.linked);
+    lazy_free(search.linked.of, blocks * 4 + 8);
     return done;
 }
 

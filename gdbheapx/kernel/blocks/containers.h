@@ -2,7 +2,7 @@
 #ifndef HEAPX_CONTAINERS_H
 #define HEAPX_CONTAINERS_H
 
-#include "graph.h"
+#include "linked.h"
 
 enum container_shape { SHAPE_LIST, SHAPE_TREE, SHAPE_HASH_TABLE, SHAPE_SKIP_LIST, SHAPE_ARRAY, SHAPE_LRU };
 #define MOST_HOLDERS 8u                 /* of a container, that are looked at */
@@ -59,9 +59,9 @@ static inline int holds_container(const struct containers *containers, uint32_t 
     return 0;
 }
 
-/* Roots: variables from roots_from, thread-local ones from locals_from, stacks and registers from weak_from until weak_until; `inside`: by
-   edge the offset in its target, in words. Without slots there are none. 0: no memory. */
-int containers_find(const struct graph *graph, const uint16_t *inside, uint32_t weak_from, uint32_t locals_from, struct containers *found);
+/* Roots: thread-local ones from locals_from, stacks and registers from weak_from. Without slots there are none. 0: no memory. */
+int containers_find(const struct graph *graph, const struct linked *linked, uint32_t weak_from, uint32_t locals_from,
+                    struct containers *found);
 void containers_close(struct containers *containers);
 
 #endif

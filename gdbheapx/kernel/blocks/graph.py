@@ -20,7 +20,10 @@ from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional
 PROTOTYPES = """
 int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t locals_from, uint32_t weak_from, uint32_t weak_until,
     const struct containers *containers, uint32_t *owners, uint64_t *bytes, uint32_t *blocks);
-struct containers *heapx_containers_new(const struct graph *graph, uint32_t locals_from, uint32_t weak_from);
+struct linked *heapx_groups_new(const struct graph *graph);
+void heapx_groups_free(struct linked *linked);
+void heapx_groups_of(const struct linked *linked, uint32_t *of);
+struct containers *heapx_containers_new(const struct graph *graph, const struct linked *linked, uint32_t locals_from, uint32_t weak_from);
 void heapx_containers_free(struct containers *containers);
 uint64_t heapx_containers_count(const struct containers *containers);
 void heapx_containers_of(const struct containers *containers, uint32_t *of);
@@ -373,12 +376,31 @@ MOST_USERS = 8
 """Of a container that are told."""
 
 
-class Containers(Sequence[Container]):
-    """Those of a graph whose roots are split, by number; each is made when it is asked for."""
+class Linked:
+    """What is linked in a graph, whatever its roots are."""
 
-    def __init__(self, library: Any, graph: "Graph", locals_from: int, weak_from: int) -> None:
+    def __init__(self, library: Any, graph: "Graph") -> None:
+        self._library, self._blocks = library, graph.numbers().blocks
+        self.handle = library.heapx_groups_new(graph.handle)
+        if not self.handle:
+            raise MemoryError()
+
+    def __del__(self) -> None:
+        self._library.heapx_groups_free(self.handle)
+
+    def of(self) -> "array[int]":
+        """array('I') by block: the number + 1 of the group that it is linked with, 0 of none."""
+        found = array("I", bytes(4 * self._blocks))
+        self._library.heapx_groups_of(self.handle, at(found))
+        return found
+
+
+class Containers(Sequence[Container]):
+    """Those of a graph with the roots that it has, by number; each is made when it is asked for."""
+
+    def __init__(self, library: Any, graph: "Graph", linked: Linked, locals_from: int, weak_from: int) -> None:
         self._library, self._graph = library, graph
-        self.handle = library.heapx_containers_new(graph.handle, locals_from, weak_from)
+        self.handle = library.heapx_containers_new(graph.handle, linked.handle, locals_from, weak_from)
         if not self.handle:
             raise MemoryError()
         self._count, self._first = int(library.heapx_containers_count(self.handle)), graph.nodes
@@ -492,6 +514,8 @@ class Graph:
     """So many words look_again() has met that lead to blocks which nothing else leads to, if the processor ignores their
     `ignorable_bits`."""
     _children: "Optional[Tuple[array[int], array[int]]]" = None
+    _linked: Optional[Linked] = None
+    _containers: Optional[Tuple[Tuple[int, ...], Containers]] = None
 
     def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget, images: Optional[OpenSource] = None) -> None:
         self._library, self._opened, self._budget, self._shape, self._images_opened = (
@@ -800,6 +824,7 @@ class Graph:
 
     def own(self, told: Owning) -> None:
         """After resolve(): pointers that own nothing are weak for dominators(), and no way for named_parents()."""
+        self._forget_linked()
         masks, nothing, starts = array("Q", told.masks), array("I", told.nothing), array("I", told.starts)
         begins = array("Q", told.begins or [0] * len(masks))
         ends = array("Q", [start << 8 | size for start, size in told.items or [(0, 0)] * len(masks)])
@@ -812,6 +837,7 @@ class Graph:
 
     def loosen(self, node: int, first: int, end: Optional[int] = None) -> None:
         """After own(): these words of a block own nothing, whatever its label says: up to before `end`; None: the first alone."""
+        self._forget_linked()
         self._library.heapx_graph_loosen(self._handle, node, first, first + 1 if end is None else end)
 
     def named_parents(self, roots_from: int, is_any: bool = False, data: int = 0) -> "array[int]":
@@ -836,9 +862,24 @@ class Graph:
             raise MemoryError()
         self._more += len(places)
 
+    def linked(self) -> Linked:
+        """What is linked: found once, and kept until it is told what owns."""
+        if self._linked is None:
+            self._linked = Linked(self._library, self)
+        return self._linked
+
+    def _forget_linked(self) -> None:
+        self._linked = self._containers = None
+
     def containers(self, locals_from: int, weak_from: int) -> Containers:
-        """Those that there are as long as roots stay as they are: thread-local ones from `locals_from` on, stacks from `weak_from`."""
-        return Containers(self._library, self, locals_from, weak_from)
+        """Those that there are as long as roots stay as they are: thread-local ones from `locals_from` on, stacks from `weak_from`. Found
+        once for all who ask."""
+        roots = locals_from, weak_from, self._more
+        if self._containers is None or self._containers[0] != roots:
+            self._containers = roots, Containers(self._library, self, self.linked(), locals_from, weak_from)
+        if self._more:  # roots are split once
+            self._linked = None
+        return self._containers[1]
 
     def dominators(
         self, roots_from: int, weak: Tuple[int, int], locals_from: Optional[int] = None, containers: bool = False

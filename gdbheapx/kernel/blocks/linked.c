@@ -546,12 +546,17 @@ static int find_groups(struct finder *finder, struct linked *linked)
     return cut_all_holders(finder, linked);
 }
 
-int linked_find(const struct graph *graph, const uint16_t *inside, struct linked *linked)
+int linked_find(const struct graph *graph, struct linked *linked)
 {
-    struct finder finder = {.graph = graph, .inside = inside};
+    struct finder finder = {.graph = graph};
     const size_t bits = (size_t) graph->edges / 8 + 1, blocks = (size_t) graph->index.blocks;
     memset(linked, 0, sizeof *linked);
     linked->blocks = graph->index.blocks;
+    linked->edges = graph->edges;
+    if (!graph->all_slots || !blocks)
+        return 1;
+    linked->inside = dense_alloc((size_t) graph->edges * sizeof *linked->inside + 8);
+    finder.inside = linked->inside;
     finder.goes_on = dense_alloc(bits);
     finder.alike = dense_alloc(bits);
     finder.in_strand = dense_alloc(bits);
@@ -562,7 +567,9 @@ int linked_find(const struct graph *graph, const uint16_t *inside, struct linked
     linked->field_room = (2 * graph->edges + MOST_LINK_FIELDS) * sizeof *linked->fields;
     linked->fields = lazy_alloc(linked->field_room);
     int done = tally_open(&finder.numbers, 1024) && finder.goes_on && finder.alike && finder.in_strand && finder.above && linked->of
-               && linked->order && linked->hit && linked->fields;
+               && linked->order && linked->hit && linked->fields && linked->inside;
+    if (done)
+        find_offsets(graph, linked->inside);
     done = done && find_groups(&finder, linked);
     tally_close(&finder.numbers);
     free(finder.sums);
@@ -580,5 +587,6 @@ void linked_close(struct linked *linked)
     lazy_free(linked->of, blocks * 4 + 8);
     lazy_free(linked->order, blocks * 4 + 8);
     lazy_free(linked->hit, blocks * 2 + 8);
+    lazy_free(linked->inside, (size_t) linked->edges * sizeof *linked->inside + 8);
     lazy_free(linked->fields, linked->field_room);
 }

@@ -26,11 +26,12 @@ struct linked {
     uint32_t count, room;
     uint32_t *of;                       /* by block its group's number + 1; 0: none */
     uint32_t *order;                    /* blocks by group */
+    uint16_t *inside;                   /* by edge the offset in its target, in words */
     uint16_t *hit;                      /* by block the fields of its group that lead to it, one bit each */
     struct link_field *fields;          /* of all groups: each has an edge at least */
     uint64_t field_count;
     size_t field_room;                  /* bytes */
-    uint64_t blocks;
+    uint64_t blocks, edges;
 };
 
 /* The node's edge that stands in this slot and leads so many words inside its target; UINT32_MAX: there is none. */
@@ -89,8 +90,8 @@ static inline int field_in(const struct graph *graph, const uint16_t *inside, co
     return -1;
 }
 
-/* 0: no memory. */
-int linked_find(const struct graph *graph, const uint16_t *inside, struct linked *linked);
+/* Without slots nothing is linked. 0: no memory. */
+int linked_find(const struct graph *graph, struct linked *linked);
 void linked_close(struct linked *linked);
 
 #endif

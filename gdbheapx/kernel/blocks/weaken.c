@@ -298,7 +298,8 @@ static int find_rising(struct rise *rise)
 static int find_back(const struct graph *graph, struct hold *hold)
 {
     struct rise rise = {.graph = graph, .hold = hold};
-    const size_t room = MOST_FIELDS * sizeof *rise.fields.all, bits = (size_t) graph->edges / 8 + 1, blocks = (size_t) graph->index.blocks + 1;
+    const size_t room = MOST_FIELDS * sizeof *rise.fields.all, bits = (size_t) graph->edges / 8 + 1;
+    const size_t blocks = (size_t) graph->index.blocks + 1;
     int some = 0;
     rise.fields.all = lazy_alloc(room);
     rise.children = lazy_alloc(blocks);

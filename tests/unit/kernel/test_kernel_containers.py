@@ -195,6 +195,31 @@ def test_the_same_whoever_asks(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatc
     assert answers[0][1] and all(one == answers[0] for one in answers)
 
 
+def test_found_once(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links are found once for all who ask, whatever roots are, until it is told what owns; containers once for the same roots."""
+    memory, made = random_memory(3)
+    world, _ = memory.world()
+    graph = build(c_kernel, world)
+    calls: List[str] = []
+
+    def counted(name: str) -> None:
+        work = getattr(graph.library, name)
+        monkeypatch.setattr(graph.library, name, lambda *numbers: calls.append(name) or work(*numbers))
+
+    counted("heapx_groups_new")
+    counted("heapx_containers_new")
+    first = roots_from(graph, world)
+    whole = graph.containers(first + 1, first + 1)
+    assert graph.containers(first + 1, first + 1) is whole and {*graph.linked().of()} == {*range(1 + sum(one.shape != ARRAY for one in made))}
+    assert calls == ["heapx_groups_new", "heapx_containers_new"]
+    first, end = split(graph, world)
+    trees = [owners(graph, first, end) for _ in range(3)]
+    assert trees[0].containers is trees[2].containers is graph.containers(end, end) and len(trees[0].containers) == len(made)
+    assert calls == ["heapx_groups_new", "heapx_containers_new", "heapx_containers_new"]
+    graph.loosen(0, 0)
+    assert graph.containers(end, end) is not trees[0].containers and calls[3:] == calls[:2]
+
+
 @pytest.mark.parametrize("shape", (LIST, CHAIN, TREE))
 def test_who_holds_from_a_stack_comes_before_users(c_kernel: CKernel, shape: str) -> None:
     """A list in a local variable of main is its own, though a variable leads to one of its elements, such as a stale word."""
