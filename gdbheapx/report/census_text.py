@@ -269,7 +269,7 @@ def _row(row: CensusRow, by_name: bool) -> Dict[str, Any]:
     """Blocks of which only the size is known, or nothing, have no name."""
     made = {**row._asdict(), "sample": "" if row.sample is None else str(row.sample)}
     if row.signature is None and row.sample is not None and (by_name or row.size_bytes is not None):
-        made["signature"] = "not named" if row.size_bytes is None else say("not named, %s each", Size(row.size_bytes))
+        made["signature"] = "not named" if row.size_bytes is None else cells("not named, %s each", Size(row.size_bytes))
     elif row.signature is None and row.sample is not None:
         made["module"] = row.module or "not known"
     elif row.signature is not None and row.module:
