@@ -97,6 +97,13 @@ def test_containers_of_glib(stage: Stage, live: str, nodes: str) -> None:
     assert len(verdicts) == 10 and all(one.good for one in verdicts), lines(verdicts)
 
 
+def test_containers_of_rust(stage: Stage, live: str) -> None:
+    """Rust's collections are owned by their statics, and so is a tree whose children know their parent, whose arrays may be as large as they."""
+    process = stage.start("rust_containers", "2000", "8")
+    verdicts = judged(process.target("live"), facts(process.record_path))
+    assert len(verdicts) == 10 and all(one.good for one in verdicts), lines(verdicts)
+
+
 def test_random_containers(stage: Stage, live: str) -> None:
     """Of small containers of three random programs nine of ten are owned, and nothing is given to one of two owners. In memory nothing tells
     who holds a ring without a head of which others have elements, too."""

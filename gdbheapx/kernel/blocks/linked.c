@@ -14,6 +14,7 @@
 #define USERS_OF_USERS 4u
 #define TABLE_SHARE 4u                  /* a table leads to one of so many elements */
 #define MOST_LOOKED 64u                 /* words of it */
+#define LEAST_OF_ARRAY 4u               /* pointers of an array of children */
 #define LEAST_SIZES 64u                 /* of a table: a power of two */
 #define ANY_SIZE (UINT64_C(1) << 63)
 #define INTO (UINT64_C(1) << 62)         /* edges by a field to blocks of this size, of any size, that go on */
@@ -31,6 +32,7 @@ struct finder {
     uint32_t sum_count, sum_room;
     uint8_t *goes_on, *alike, *in_strand;   /* one bit an edge; alike: it goes on from one size to a third block of that */
     uint32_t *above;                    /* by block, for joining */
+    uint8_t *is_array;                  /* one bit a block: of children */
 };
 
 /* It may be a link: from a block to another one, by no word that a runtime tells of. */
@@ -38,9 +40,48 @@ static int may_link(const struct finder *finder, uint32_t node, uint32_t edge)
 {
     const struct graph *graph = finder->graph;
     const uint32_t target = EDGE_ID(graph->to[edge]);
-    return target < graph->index.blocks && target != node && slot_of(graph, edge) < MOST_LINK_SLOT
+    return target < graph->index.blocks && target != node && slot_of(graph, edge) < MOST_LINK_SLOT && !has_edge(finder->is_array, node)
            && finder->inside[edge] < MOST_LINK_OFFSET && !is_loose(graph, edge) && !is_sure(graph, edge)
            && index_size(&graph->index, target) <= MOST_LINK_SIZE;
+}
+
+static int leads_to(const struct graph *graph, uint32_t node, uint32_t target)
+{
+    uint32_t edge = graph->offsets[node];
+    const uint32_t end = graph->offsets[node + 1], last = end - edge > 64 ? edge + 64 : end;
+    for (; edge < last; edge++)
+        if (EDGE_ID(graph->to[edge]) == target)
+            return 1;
+    return 0;
+}
+
+/* It has several pointers to blocks that are as large as it is, of which none knows it, but one knows who has it: their parent. */
+static int is_array_of_children(const struct graph *graph, uint32_t node)
+{
+    const uint64_t size = index_size(&graph->index, node);
+    uint32_t children = 0;
+    int has_parent = 0;
+    for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+        const uint32_t child = EDGE_ID(graph->to[edge]);
+        if (child >= graph->index.blocks || child == node || index_size(&graph->index, child) != size)
+            continue;
+        if (leads_to(graph, child, node))
+            return 0;
+        for (uint32_t up = graph->offsets[child]; up < graph->offsets[child + 1] && children < LEAST_OF_ARRAY && !has_parent; up++)
+            has_parent = EDGE_ID(graph->to[up]) < graph->index.blocks && leads_to(graph, EDGE_ID(graph->to[up]), node);
+        children++;
+    }
+    return children >= LEAST_OF_ARRAY && has_parent;
+}
+
+/* They are no links between elements. */
+static void find_arrays(struct finder *finder)
+{
+    const struct graph *graph = finder->graph;
+    for (uint32_t node = 0; node < graph->index.blocks; node++)
+        if (graph->offsets[node + 1] - graph->offsets[node] >= LEAST_OF_ARRAY && index_size(&graph->index, node) <= MOST_LINK_SIZE
+            && is_array_of_children(graph, node))
+            set_edge(finder->is_array, node);
 }
 
 static uint64_t field_key(const struct finder *finder, uint64_t size, uint32_t edge)
@@ -93,16 +134,6 @@ static uint32_t edge_on(const struct finder *finder, uint32_t edge)
 {
     return edge_by_field(finder->graph, finder->inside, EDGE_ID(finder->graph->to[edge]), (uint32_t) slot_of(finder->graph, edge),
                          finder->inside[edge]);
-}
-
-static int leads_to(const struct graph *graph, uint32_t node, uint32_t target)
-{
-    uint32_t edge = graph->offsets[node];
-    const uint32_t end = graph->offsets[node + 1], last = end - edge > 64 ? edge + 64 : end;
-    for (; edge < last; edge++)
-        if (EDGE_ID(graph->to[edge]) == target)
-            return 1;
-    return 0;
 }
 
 /* 0: no memory. */
@@ -533,6 +564,7 @@ static int cut_all_holders(const struct finder *finder, struct linked *linked)
 
 static int find_groups(struct finder *finder, struct linked *linked)
 {
+    find_arrays(finder);
     if (!count_edges(finder))
         return 0;
     join_links(finder);
@@ -561,13 +593,14 @@ int linked_find(const struct graph *graph, struct linked *linked)
     finder.alike = dense_alloc(bits);
     finder.in_strand = dense_alloc(bits);
     finder.above = dense_alloc(blocks * 4 + 8);
+    finder.is_array = lazy_alloc(blocks / 8 + 1);
     linked->of = dense_alloc(blocks * 4 + 8);
     linked->order = dense_alloc(blocks * 4 + 8);
     linked->hit = dense_alloc(blocks * 2 + 8);
     linked->field_room = (2 * graph->edges + MOST_LINK_FIELDS) * sizeof *linked->fields;
     linked->fields = lazy_alloc(linked->field_room);
-    int done = tally_open(&finder.numbers, 1024) && finder.goes_on && finder.alike && finder.in_strand && finder.above && linked->of
-               && linked->order && linked->hit && linked->fields && linked->inside;
+    int done = tally_open(&finder.numbers, 1024) && finder.goes_on && finder.alike && finder.in_strand && finder.above && finder.is_array
+               && linked->of && linked->order && linked->hit && linked->fields && linked->inside;
     if (done)
         find_offsets(graph, linked->inside);
     done = done && find_groups(&finder, linked);
@@ -577,6 +610,7 @@ int linked_find(const struct graph *graph, struct linked *linked)
     lazy_free(finder.alike, bits);
     lazy_free(finder.in_strand, bits);
     lazy_free(finder.above, blocks * 4 + 8);
+    lazy_free(finder.is_array, blocks / 8 + 1);
     return done;
 }
 
