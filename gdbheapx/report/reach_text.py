@@ -237,8 +237,8 @@ def called(suspect: Suspect) -> str:
     """Who it is, in a few words."""
     who, point = _called(suspect.owner, suspect.signature, suspect.containers), suspect.accumulation
     if point.container is not None and is_all(suspect):
-        is_below = without_module(suspect.owner) in point.name and point.retained_bytes != suspect.retained_bytes
-        name = point.name if is_below and point.confidence != SHARED else suspect.owner
+        is_part = point.is_below and point.retained_bytes != suspect.retained_bytes
+        name = point.name if is_part and point.confidence != SHARED else suspect.owner
         return who if suspect.containers else "%s, %s" % (name, words(point.container, point.confidence))
     return "%s, held by %s" % (who, _several([_holder(suspect, name) for name in suspect.holders])) if suspect.kind == SHARED else who
 

@@ -97,17 +97,22 @@ class Contained:
     def has_names(self, node: int) -> Optional[bool]:
         """All that hold it are called by what has a name; None where it is no container."""
         one = self.of(node)
-        return None if one is None else all(self._has_name(holder) for holder, _ in one.entries)
+        return None if one is None else all(any(map(self._has_name, self._up_from(holder, one))) for holder, _ in one.entries)
 
     def _has_name(self, node: int) -> bool:
-        blocks = 0
-        while node != NO_NODE and blocks <= MOST_UP_OF_SEVERAL:
-            if not self._tallied.is_container(node):
-                if self._tallied.has_name(node):
-                    return True
-                blocks += 1
-            node = self._tree.owners[node]
-        return False
+        return self._tallied.has_name(node) and not self._tallied.is_container(node)
+
+    def is_below(self, one: Container, node: int) -> bool:
+        """A word of the node, or of what it owns, holds the container, which is called by the way from there."""
+        return any(node in self._up_from(holder, one) for holder, _ in one.entries)
+
+    def _up_from(self, node: int, one: Container) -> List[int]:
+        """A holder and what owns it, as far up as names go."""
+        found, owners = [node], self._tree.owners
+        most = MOST_UP_OF_SEVERAL if len({holder for holder, _ in one.entries}) > 1 else MOST_UP
+        while len(found) <= most and owners[found[-1]] != NO_NODE:
+            found.append(owners[found[-1]])
+        return found
 
     def name(self, one: Container, up: int = MOST_UP, is_short: bool = False) -> str:
         """`g_queue in app`, `shop._pub -> +0x60`, `g_lru in app and g_index in app`; `is_short`: without the modules."""

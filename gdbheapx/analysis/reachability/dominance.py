@@ -362,6 +362,7 @@ class Tallied:
             steps=steps,
             parts=[self._part(part, container) for part in parts],
             **self.contained.told(at)._asdict(),
+            is_below=container is not None and self.contained.is_below(container, node),
         )
         what = self.contents(node)
         holders = self._holders(node) if kind == SHARED and not self.is_container(node) else {}

@@ -127,6 +127,8 @@ class Accumulation(NamedTuple):
     confidence: Optional[str] = None
     users: Sequence[User] = ()
     holders: Sequence[str] = ()
+    is_below: bool = False
+    """A container whose name leads on from that of the suspect."""
 
 
 class Suspect(NamedTuple):

@@ -178,7 +178,7 @@ def test_a_container_that_a_block_holds() -> None:
     assert found.owners[0].container is None and found.owners[0].children[0].owner == "block 0x9000 (80 bytes)"
     point = found.suspects[0].accumulation
     for name, said in (("g_queue+0x10 -> +0x60", "g_queue+0x10 -> +0x60"), ("block 0x9000 (80 bytes) -> +0x60", "g_queue in app")):
-        suspect = found.suspects[0]._replace(retained_bytes=805, accumulation=point._replace(name=name))
+        suspect = found.suspects[0]._replace(retained_bytes=805, accumulation=point._replace(name=name, is_below=name in point.name))
         assert reach_text.called(suspect) == said + ", list of 8 elements of 100 bytes", "a way that begins anywhere does not tell whose it is"
     inner = found.owners[0].children[0].children[0]
     assert (inner.owner, inner.kind) == ("g_queue+0x10 -> +0x60", CONTAINER) and inner.address == 0x1000
@@ -220,6 +220,8 @@ def test_a_user_is_a_container_that_two_hold() -> None:
     made = tallied(owners, [100] * 8 + [50] * 8 + [0] * 24, [one, other], {0: list(range(8)), 1: list(range(8, 16))})
     row = ownership.find(made, 2, 20).owners[0]
     assert [(user.owner, user.kind, user.pointers) for user in row.users] == [("g_queue+0x10 in app and g_work in app", SHARED, 5)]
+    assert made.contained.has_names(FIRST + 1) and made.contained.has_names(0) is None
+    assert made.contained.is_below(other, WORK) and not made.contained.is_below(one, WORK)
 
 
 @pytest.mark.parametrize("count", [4, 7])
