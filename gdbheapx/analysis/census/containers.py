@@ -127,19 +127,20 @@ class Containers:
         table, buckets, first, count, load = these[:5]
         (factor,) = struct.unpack("<f", (load & 0xFFFFFFFF).to_bytes(4, "little"))
         is_single = buckets == 1 and table == at + 48
-        if not LEAST_LOAD <= factor <= MOST_LOAD or not (is_single or self.fits(table, 8 * buckets)) or not self._chain(first, count):
+        if not LEAST_LOAD <= factor <= MOST_LOAD or not (is_single or self.fits(table, 8 * buckets)) or not self._are_linked(first, count):
             return None
         is_libstdcxx = len(these) >= 7 and (is_single or these[6] == 0) and count <= these[5] + 1 <= MOST_COUNT
         return ContainerWords("unordered map or set", 7 if is_libstdcxx else 5, count, None, _spare(8 * buckets, int(8 * count / factor)))
 
-    def _chain(self, node: int, count: int) -> bool:
-        """So many blocks of one size, each with a pointer to the next one at its begin."""
-        usable = self.size(node)
+    def _are_linked(self, first: int, count: int, ring: int = 0) -> bool:
+        """So many blocks of one size, each with a pointer to the next one at its begin. `ring`: behind the last, and before the first, to
+        which each has a pointer back."""
+        before, node, usable = ring, first, self.size(first)
         for _ in range(min(count, MOST_STEPS)):
-            if usable is None or self.size(node) not in (usable, usable + 16, usable - 16):
+            if usable is None or self.size(node) not in (usable, usable + 16, usable - 16) or (ring and self._word(node, 1) != before):
                 return False
-            node = self._word(node) or 0
-        return count > MOST_STEPS or not node
+            before, node = node, self._word(node) or 0
+        return count > MOST_STEPS or node == ring
 
     def _tree(self, at: int, these: Sequence[int]) -> Found:
         """libstdc++'s std::map: colour, root, first, last, how many; a node is colour, parent, left, right."""
@@ -163,15 +164,8 @@ class Containers:
         last."""
         if len(these) < 3 or not 0 < these[2] <= self._blocks or (these[2] == 1) != (these[0] == these[1]):
             return None
-        one, other, count = these[:3]
-        if self.size(one) is None or self.size(other) is None or self._word(one, 1) != at or self._word(other, 0) != at:
-            return None
-        before, node = at, one
-        for _ in range(min(count, MOST_STEPS)):
-            if self.size(node) is None or self._word(node, 1) != before:
-                return None
-            before, node = node, self._word(node) or 0
-        return ContainerWords("list", 3, count) if count > MOST_STEPS or node == at else None
+        proves = self.size(these[1]) is not None and self._word(these[1]) == at and self._are_linked(these[0], these[2], at)
+        return ContainerWords("list", 3, these[2]) if proves else None
 
     def _deque(self, at: int, these: Sequence[int]) -> Found:
         """libstdc++'s std::deque: a table of buffers, its length, then twice current, first, last and place in the table."""
