@@ -211,7 +211,6 @@ setup(
             "twine>=6.1",  # what an index says of the metadata; the first that knows licence expressions
             "towncrier>=23.11",  # CHANGELOG.md from changelog.d; the first that names its folder as it is
             "mkdocs-material>=9.7; python_version >= '3.10'",  # make site: the pages of docs/
-            "igraph>=0.11",  # make wild: dominators of another maker's
             "gunicorn>=20",  # a server that forks, as a test's victim
             "pandas>=1.5",  # frames of answers
             "pyarrow>=12",
