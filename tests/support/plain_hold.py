@@ -97,7 +97,7 @@ class PlainHold:
             is_part = node < self._count and (is_led_to or parent in (node, above.get(node)))
             if parent is not None and not is_part and not self._is_sure(place, edge):
                 found[place] = USE
-            elif place in ups and not is_led_to:
+            elif place in ups:
                 found[place] = WEAK
         return found
 

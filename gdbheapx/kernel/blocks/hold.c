@@ -19,17 +19,6 @@ struct levels {
     unsigned count;
 };
 
-/* A pointer behind what looks like the number of an array's elements, or a length: enough to hold, not to own. */
-static int is_into_container(const struct graph *graph, const struct hold *hold, uint64_t edge)
-{
-    if (EDGE_RULE(graph->to[edge]) != RULE_HABIT)
-        return 0;
-    for (unsigned i = 0; i < graph->habit_count; i++)
-        if (graph->habits[i] / graph->word == hold->inside[edge])
-            return 0;
-    return 1;
-}
-
 static void find_strengths(const struct graph *graph, struct hold *hold)
 {
     for (uint64_t edge = 0; edge < graph->edges; edge++) {
@@ -37,7 +26,7 @@ static void find_strengths(const struct graph *graph, struct hold *hold)
             continue;
         if (owns_nothing(graph, edge))
             weaken(hold, edge, is_unowning(graph, edge) ? STRENGTHS : LOOSE);
-        else if (EDGE_RULE(graph->to[edge]) > RULE_HABIT || is_into_container(graph, hold, edge))
+        else if (EDGE_RULE(graph->to[edge]) > RULE_HABIT)
             weaken(hold, edge, BY_RULE);
     }
 }

@@ -277,7 +277,7 @@ static void weaken_up(struct rise *rise)
                 continue;
             if (up != NO_NODE && !is_part(rise, up, node))
                 weaken(rise->hold, edge, USE);
-            else if (has_edge(rise->edges, edge) && (up == NO_NODE || !leads_to(rise, up, node)))   /* no array of children */
+            else if (has_edge(rise->edges, edge))
                 weaken(rise->hold, edge, WEAK);
         }
 }
