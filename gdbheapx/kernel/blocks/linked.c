@@ -20,6 +20,16 @@
 #define INTO (UINT64_C(1) << 62)         /* edges by a field to blocks of this size, of any size, that go on */
 #define OF_KIND 0xffffu                 /* in place of a slot: all edges between blocks of this size */
 
+/* Of an edge; what is asked of its target is looked up once. */
+enum {
+    MAY_LINK = 1,                       /* from a block to another one, by no word that a runtime tells of */
+    SAME_SIZE = 2,                      /* of both */
+    MUTUAL = 4,                         /* a word of the target leads back */
+    GOES_ON = 8,                        /* its target has an edge by the same word, to a third block */
+    ALIKE = 16,                         /* it goes on, and all three are of one size */
+    IN_STRAND = 32,
+};
+
 struct field_sum {
     uint32_t edges, going_on, mutual;
 };
@@ -30,12 +40,11 @@ struct finder {
     struct tally numbers;               /* by field, its sum's number + 1 */
     struct field_sum *sums;
     uint32_t sum_count, sum_room;
-    uint8_t *goes_on, *alike, *in_strand;   /* one bit an edge; alike: it goes on from one size to a third block of that */
+    uint8_t *edges;                     /* what is known of each */
     uint32_t *above;                    /* by block, for joining */
     uint8_t *is_array;                  /* one bit a block: of children */
 };
 
-/* It may be a link: from a block to another one, by no word that a runtime tells of. */
 static int may_link(const struct finder *finder, uint32_t node, uint32_t edge)
 {
     const struct graph *graph = finder->graph;
@@ -136,26 +145,29 @@ static uint32_t edge_on(const struct finder *finder, uint32_t edge)
                          finder->inside[edge]);
 }
 
-/* 0: no memory. */
-static int count_edge(struct finder *finder, uint32_t node, uint64_t size, uint32_t edge)
+static uint8_t look_at(const struct finder *finder, uint32_t node, uint64_t size, uint32_t edge)
 {
     const struct graph *graph = finder->graph;
     const uint32_t target = EDGE_ID(graph->to[edge]), next = edge_on(finder, edge);
-    const uint64_t there = index_size(&graph->index, target);
     const uint32_t third = next == UINT32_MAX ? NO_NODE : EDGE_ID(graph->to[next]);
-    const int goes_on = third < graph->index.blocks && third != target && third != node;
+    unsigned flags = MAY_LINK | (index_size(&graph->index, target) == size ? SAME_SIZE : 0) | (leads_to(graph, target, node) ? MUTUAL : 0);
+    if (third < graph->index.blocks && third != target && third != node)
+        flags |= flags & SAME_SIZE && index_size(&graph->index, third) == size ? GOES_ON | ALIKE : GOES_ON;
+    return (uint8_t) flags;
+}
+
+/* 0: no memory. */
+static int count_edge(struct finder *finder, uint32_t node, uint64_t size, uint32_t edge)
+{
+    const uint8_t flags = finder->edges[edge] = look_at(finder, node, size, edge);
+    const uint64_t there = flags & SAME_SIZE ? size : index_size(&finder->graph->index, EDGE_ID(finder->graph->to[edge]));
+    const int goes_on = flags & GOES_ON;
     struct field_sum *sum = sum_at(finder, field_key(finder, there == size ? size : 0, edge));
     if (!sum)
         return 0;
     sum->edges++;
-    if (goes_on) {
-        set_edge(finder->goes_on, edge);
-        if (there == size && index_size(&graph->index, third) == size)
-            set_edge(finder->alike, edge);
-        sum->going_on += there != size || has_edge(finder->alike, edge);
-    }
-    if (there != size && goes_on)
-        sum->mutual += leads_to(graph, target, node);
+    sum->going_on += (flags & (there == size ? ALIKE : GOES_ON)) != 0;
+    sum->mutual += there != size && goes_on && flags & MUTUAL;
     if (goes_on && !sum_at(finder, INTO | field_key(finder, there, edge)))
         return 0;
     if (there != size)
@@ -201,15 +213,15 @@ static void join(uint32_t *above, uint32_t one, uint32_t other)
     above[one > other ? one : other] = one > other ? other : one;   /* the same for every order of edges */
 }
 
-static inline void fetch_joined(const struct finder *finder, uint64_t edge)
+/* `table`: by block what is asked for first. */
+static inline void fetch_joined(const struct finder *finder, const uint32_t *table, uint64_t edge)
 {
     const struct graph *graph = finder->graph;
     if (edge + 2 * AHEAD >= graph->edges)
         return;
     const uint32_t later = EDGE_ID(graph->to[edge + 2 * AHEAD]), soon = EDGE_ID(graph->to[edge + AHEAD]);
-    __builtin_prefetch(&graph->index.sizes[later]);
-    __builtin_prefetch(&finder->above[later < graph->index.blocks ? later : 0]);
-    if (soon < graph->index.blocks)
+    __builtin_prefetch(&table[later < graph->index.blocks ? later : 0]);
+    if (table == finder->above && soon < graph->index.blocks)
         __builtin_prefetch(&finder->above[finder->above[soon]]);
 }
 
@@ -217,12 +229,12 @@ static inline void fetch_joined(const struct finder *finder, uint64_t edge)
 static int is_strand(struct finder *finder, uint32_t edge)
 {
     uint32_t row[STRAND], count = 0;
-    for (uint32_t at = edge; count < STRAND && at != UINT32_MAX && !has_edge(finder->in_strand, at); count++) {
+    for (uint32_t at = edge; count < STRAND && at != UINT32_MAX && !(finder->edges[at] & IN_STRAND); count++) {
         row[count] = at;
         at = edge_on(finder, at);
         if (at == edge)                 /* a short ring */
             return 0;
-        if (at != UINT32_MAX && has_edge(finder->in_strand, at)) {
+        if (at != UINT32_MAX && finder->edges[at] & IN_STRAND) {
             count++;
             break;
         }
@@ -230,14 +242,14 @@ static int is_strand(struct finder *finder, uint32_t edge)
             return 0;
     }
     for (uint32_t i = 0; i < count; i++)
-        set_edge(finder->in_strand, row[i]);
+        finder->edges[row[i]] |= IN_STRAND;
     return 1;
 }
 
 static int is_link(struct finder *finder, uint64_t size, uint32_t edge)
 {
-    const uint64_t there = index_size(&finder->graph->index, EDGE_ID(finder->graph->to[edge]));
-    if (has_edge(finder->alike, edge)) {
+    const uint8_t flags = finder->edges[edge];
+    if (flags & ALIKE) {
         const struct field_sum *sum = sum_of(finder, field_key(finder, size, edge)), *all = sum_of(finder, size << 32 | OF_KIND << 16);
         if (sum->going_on >= LEAST_GOING_ON && sum->going_on * (uint64_t) LEAST_SHARE >= sum->edges
             && sum->edges * (uint64_t) LEAST_OF_KIND >= all->edges)
@@ -246,12 +258,12 @@ static int is_link(struct finder *finder, uint64_t size, uint32_t edge)
     const struct field_sum *any = sum_of(finder, field_key(finder, 0, edge));
     if (!any || any->going_on < STRAND)
         return 0;
-    if (there != size && has_edge(finder->goes_on, edge) && any->mutual >= LEAST_MUTUAL
+    if (!(flags & SAME_SIZE) && flags & GOES_ON && any->mutual >= LEAST_MUTUAL
         && 5 * (uint64_t) any->mutual >= 4 * (uint64_t) any->edges)
         return 1;
-    if (there != size && !sum_of(finder, INTO | field_key(finder, size, edge)))
+    if (!(flags & SAME_SIZE) && !sum_of(finder, INTO | field_key(finder, size, edge)))
         return 0;                       /* a block of a size to which none leads so: it holds the strand */
-    return has_edge(finder->in_strand, edge) || (has_edge(finder->goes_on, edge) && is_strand(finder, edge));
+    return flags & IN_STRAND || (flags & GOES_ON && is_strand(finder, edge));
 }
 
 static void join_links(struct finder *finder)
@@ -261,9 +273,9 @@ static void join_links(struct finder *finder)
         finder->above[node] = node;
     for (uint32_t node = 0; node < graph->index.blocks; node++) {
         const uint64_t size = index_size(&graph->index, node);
-        for (uint32_t edge = size > MOST_LINK_SIZE ? UINT32_MAX : graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
-            fetch_joined(finder, edge);
-            if (may_link(finder, node, edge) && is_link(finder, size, edge))
+        for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
+            fetch_joined(finder, finder->above, edge);
+            if (finder->edges[edge] && is_link(finder, size, edge))
                 join(finder->above, node, EDGE_ID(graph->to[edge]));
         }
     }
@@ -271,33 +283,34 @@ static void join_links(struct finder *finder)
 
 /* ---- groups ---- */
 
-/* Numbers what is joined, in order of the lowest blocks, and puts blocks in order. 0: no memory. */
+/* Numbers what is joined, in order of the lowest blocks, and puts blocks in order. A group that was whole before, and is as large now, is
+   the same. 0: no memory. */
 static int make_groups(const struct finder *finder, struct linked *linked)
 {
     const uint32_t blocks = (uint32_t) finder->graph->index.blocks;
-    uint32_t *above = finder->above, count = 0, place = 0;
-    memset(linked->of, 0, (size_t) blocks * sizeof *linked->of);
+    uint32_t *above = finder->above, *numbers = linked->order, count = 0, place = 0;
+    memset(numbers, 0, (size_t) blocks * sizeof *numbers);
     for (uint32_t node = 0; node < blocks; node++)      /* the top of each group is its lowest block */
-        if (top_of(above, node) != node && !linked->of[above[node]])
-            linked->of[above[node]] = ++count;
-    if (count > linked->room) {
-        struct cluster *more = realloc(linked->groups, count * sizeof *more);
-        if (!more)
-            return 0;
-        linked->groups = more;
-        linked->room = count;
-    }
-    linked->count = count;
-    memset(linked->groups, 0, count * sizeof *linked->groups);
+        if (top_of(above, node) != node && !numbers[above[node]])
+            numbers[above[node]] = ++count;
+    struct cluster *before = linked->groups, *groups = calloc((size_t) count + 1, sizeof *groups);
+    if (!groups)
+        return 0;
     for (uint32_t node = 0; node < blocks; node++) {
-        linked->of[node] = linked->of[above[node]];
-        if (linked->of[node])
-            linked->groups[linked->of[node] - 1].members++;
+        const uint32_t number = numbers[above[node]], old = linked->of[node];
+        linked->of[node] = number;
+        if (number && !groups[number - 1].members++ && old && before[old - 1].is_whole)
+            groups[number - 1].first = old;     /* for now */
     }
+    linked->groups = groups;
+    linked->count = count;
     for (uint32_t i = 0; i < count; i++) {
-        linked->groups[i].first = place;
-        place += linked->groups[i].members;
-        linked->groups[i].members = 0;
+        const struct cluster *old = groups[i].first ? &before[groups[i].first - 1] : NULL;
+        if (old && old->members == groups[i].members)
+            groups[i] = *old;
+        groups[i].first = place;
+        place += groups[i].members;
+        groups[i].members = 0;
     }
     for (uint32_t node = 0; node < blocks; node++)
         if (linked->of[node]) {
@@ -306,6 +319,7 @@ static int make_groups(const struct finder *finder, struct linked *linked)
             group->element_bytes = !group->members || group->element_bytes == size ? size : 0;
             linked->order[group->first + group->members++] = node;
         }
+    free(before);
     return 1;
 }
 
@@ -332,8 +346,9 @@ static int is_kept(const struct cluster *group, struct link_field *field)
            && (field->is_injective || is_mutual);
 }
 
-/* Leaves out fields that make no links; their bits, too. `before`: those of the group when it was larger, whose room is used again. */
-static void keep_fields(struct linked *linked, struct cluster *group, struct link_field *before, uint16_t before_count)
+/* Leaves out fields that make no links; their bits, too. `is_all`: the fields are all that there are. `before`: those of the group when it was larger, whose room is used again. */
+static void keep_fields(struct linked *linked, struct cluster *group, struct link_field *before, uint16_t before_count,
+                        int is_all)
 {
     uint16_t places[MOST_LINK_FIELDS], count = 0;
     struct link_field kept_fields[MOST_LINK_FIELDS];
@@ -344,7 +359,8 @@ static void keep_fields(struct linked *linked, struct cluster *group, struct lin
             places[i] = count++;
         }
     }
-    for (uint32_t i = 0; i < group->members; i++) {
+    group->is_whole = is_all && count == group->field_count;
+    for (uint32_t i = 0; i < group->members && !group->is_whole; i++) {
         uint16_t *hit = &linked->hit[linked->order[group->first + i]], kept = 0;
         for (unsigned one = 0; one < group->field_count; one++)
             if (*hit >> one & 1 && places[one] < MOST_LINK_FIELDS)
@@ -357,6 +373,7 @@ static void keep_fields(struct linked *linked, struct cluster *group, struct lin
         before_count = count;
     }
     group->fields = before;
+    group->is_whole &= count <= before_count;
     group->field_count = count < before_count ? count : before_count;
     memcpy(before, kept_fields, group->field_count * sizeof *before);
 }
@@ -368,6 +385,7 @@ static void find_fields(const struct finder *finder, struct linked *linked, stru
     const uint32_t number = linked->of[linked->order[group->first]];
     struct link_field fields[MOST_LINK_FIELDS], *before = group->fields;
     const uint16_t before_count = group->field_count;
+    int is_all = 1;
     group->fields = fields;
     group->field_count = 0;
     for (uint32_t i = 0; i < group->members; i++) {
@@ -376,25 +394,37 @@ static void find_fields(const struct finder *finder, struct linked *linked, stru
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t target = EDGE_ID(graph->to[edge]);
             struct link_field *field;
-            if (!may_link(finder, node, edge) || linked->of[target] != number || !(field = field_of(finder, group, edge)))
+            if (!finder->edges[edge] || linked->of[target] != number)
                 continue;
+            if (!(field = field_of(finder, group, edge))) {
+                is_all = 0;
+                continue;
+            }
             const uint16_t bit = (uint16_t) (1u << (field - group->fields));
             field->edges++;
-            field->going_on += (uint32_t) has_edge(finder->goes_on, edge);
-            field->mutual += (uint32_t) leads_to(graph, target, node);
+            field->going_on += (finder->edges[edge] & GOES_ON) != 0;
+            field->mutual += (finder->edges[edge] & MUTUAL) != 0;
             field->targets += !(linked->hit[target] & bit);
             linked->hit[target] |= bit;
         }
     }
-    keep_fields(linked, group, before, before_count);
+    keep_fields(linked, group, before, before_count, is_all);
+}
+
+/* Of a group whose fields were all kept: they are known if it stays as it is. */
+static int is_whole_at(const struct linked *linked, uint32_t node)
+{
+    return linked->of[node] && linked->groups[linked->of[node] - 1].is_whole;
 }
 
 static void settle_groups(const struct finder *finder, struct linked *linked)
 {
-    memset(linked->hit, 0, (size_t) linked->blocks * sizeof *linked->hit);
-    linked->field_count = 0;
+    for (uint32_t node = 0; node < linked->blocks; node++)
+        if (!is_whole_at(linked, node))
+            linked->hit[node] = 0;
     for (uint32_t i = 0; i < linked->count; i++)
-        find_fields(finder, linked, &linked->groups[i]);
+        if (!linked->groups[i].is_whole)
+            find_fields(finder, linked, &linked->groups[i]);
 }
 
 /* Joins again, by the fields that each group has kept, now with blocks from where none leads on: leaves, and ends of chains. */
@@ -402,14 +432,16 @@ static void join_kept(struct finder *finder, const struct linked *linked)
 {
     const struct graph *graph = finder->graph;
     for (uint32_t node = 0; node < linked->blocks; node++)
-        finder->above[node] = node;
+        if (!is_whole_at(linked, node))
+            finder->above[node] = node;
     for (uint32_t node = 0; node < linked->blocks; node++) {
         const struct cluster *group = linked->of[node] ? &linked->groups[linked->of[node] - 1] : NULL;
         for (uint32_t edge = group && group->field_count ? graph->offsets[node] : UINT32_MAX; edge < graph->offsets[node + 1]; edge++) {
-            fetch_joined(finder, edge);
+            fetch_joined(finder, linked->of, edge);
             const uint32_t target = EDGE_ID(graph->to[edge]);
-            const uint64_t there = may_link(finder, node, edge) ? index_size(&graph->index, target) : 0;
-            if (!there || (group->element_bytes && there != group->element_bytes) || field_in(graph, finder->inside, group, edge) < 0)
+            const uint8_t needed = group->element_bytes ? MAY_LINK | SAME_SIZE : MAY_LINK;
+            if ((finder->edges[edge] & needed) != needed || field_in(graph, finder->inside, group, edge) < 0
+                || (group->is_whole && linked->of[target] == linked->of[node]))
                 continue;
             join(finder->above, node, target);
             uint32_t on = edge, steps = linked->of[target] ? 0 : 2 * STRAND;     /* to the end of a strand that was looked at from there */
@@ -581,7 +613,7 @@ static int find_groups(struct finder *finder, struct linked *linked)
 int linked_find(const struct graph *graph, struct linked *linked)
 {
     struct finder finder = {.graph = graph};
-    const size_t bits = (size_t) graph->edges / 8 + 1, blocks = (size_t) graph->index.blocks;
+    const size_t edges = (size_t) graph->edges + 1, blocks = (size_t) graph->index.blocks;
     memset(linked, 0, sizeof *linked);
     linked->blocks = graph->index.blocks;
     linked->edges = graph->edges;
@@ -589,26 +621,22 @@ int linked_find(const struct graph *graph, struct linked *linked)
         return 1;
     linked->inside = dense_alloc((size_t) graph->edges * sizeof *linked->inside + 8);
     finder.inside = linked->inside;
-    finder.goes_on = dense_alloc(bits);
-    finder.alike = dense_alloc(bits);
-    finder.in_strand = dense_alloc(bits);
+    finder.edges = dense_alloc(edges);
     finder.above = dense_alloc(blocks * 4 + 8);
     finder.is_array = lazy_alloc(blocks / 8 + 1);
     linked->of = dense_alloc(blocks * 4 + 8);
     linked->order = dense_alloc(blocks * 4 + 8);
     linked->hit = dense_alloc(blocks * 2 + 8);
-    linked->field_room = (2 * graph->edges + MOST_LINK_FIELDS) * sizeof *linked->fields;
+    linked->field_room = (3 * graph->edges + MOST_LINK_FIELDS) * sizeof *linked->fields;
     linked->fields = lazy_alloc(linked->field_room);
-    int done = tally_open(&finder.numbers, 1024) && finder.goes_on && finder.alike && finder.in_strand && finder.above && finder.is_array
-               && linked->of && linked->order && linked->hit && linked->fields && linked->inside;
+    int done = tally_open(&finder.numbers, 1024) && finder.edges && finder.above && finder.is_array && linked->of && linked->order
+               && linked->hit && linked->fields && linked->inside;
     if (done)
         find_offsets(graph, linked->inside);
     done = done && find_groups(&finder, linked);
     tally_close(&finder.numbers);
     free(finder.sums);
-    lazy_free(finder.goes_on, bits);
-    lazy_free(finder.alike, bits);
-    lazy_free(finder.in_strand, bits);
+    lazy_free(finder.edges, edges);
     lazy_free(finder.above, blocks * 4 + 8);
     lazy_free(finder.is_array, blocks / 8 + 1);
     return done;

@@ -14,6 +14,7 @@ struct cluster {
     uint32_t first, members;            /* of order[] */
     uint32_t element_bytes;             /* 0: of several sizes */
     uint16_t field_count;
+    uint8_t is_whole;                   /* each edge between its members is of one of the fields */
     struct link_field {
         uint16_t slot, inside;
         uint32_t edges, going_on, mutual, targets;
@@ -23,7 +24,7 @@ struct cluster {
 
 struct linked {
     struct cluster *groups;
-    uint32_t count, room;
+    uint32_t count;
     uint32_t *of;                       /* by block its group's number + 1; 0: none */
     uint32_t *order;                    /* blocks by group */
     uint16_t *inside;                   /* by edge the offset in its target, in words */
