@@ -51,7 +51,8 @@ class ContainerRow(NamedTuple):
     """What it keeps: its elements and what these keep."""
     blocks: int
     confidence: str
-    used_elements: int
+    used_elements: Optional[int]
+    """None: not counted."""
 
 
 class Member(NamedTuple):

@@ -17,11 +17,12 @@ void heapx_groups_free(struct linked *linked)
     free(linked);
 }
 
-/* What is linked in the graph, whatever its roots are; NULL: no memory. */
-struct linked *heapx_groups_new(const struct graph *graph)
+/* What is linked in the graph, whatever its roots are; NULL: no memory, or `is_asked` has said to stop. */
+struct linked *heapx_groups_new(const struct graph *graph, stop_call is_asked)
 {
+    struct pace pace = {.is_over = is_asked};
     struct linked *found = calloc(1, sizeof *found);
-    const int done = found && linked_find(graph, found);
+    const int done = found && linked_find(graph, &pace, found);
     if (!done)
         heapx_groups_free(found);
     return done ? found : NULL;
@@ -34,11 +35,13 @@ void heapx_groups_of(const struct linked *linked, uint32_t *of)
         memcpy(of, linked->of, (size_t) linked->blocks * sizeof *of);
 }
 
-/* Containers of the graph with the roots that it has now; NULL: no memory. */
-struct containers *heapx_containers_new(const struct graph *graph, const struct linked *linked, uint32_t locals_from, uint32_t weak_from)
+/* Containers of the graph with the roots that it has now; NULL as above. */
+struct containers *heapx_containers_new(const struct graph *graph, const struct linked *linked, uint32_t locals_from, uint32_t weak_from,
+                                        stop_call is_asked)
 {
+    struct pace pace = {.is_over = is_asked};
     struct containers *found = calloc(1, sizeof *found);
-    const int done = found && containers_find(graph, linked, weak_from, locals_from, found);
+    const int done = found && containers_find(graph, linked, weak_from, locals_from, &pace, found);
     if (done && found->ordered > UINT32_MAX - graph->edges)     /* their edges would have no numbers */
         found->count = 0;
     if (!done)
@@ -95,7 +98,6 @@ uint64_t heapx_container_members(const struct containers *containers, uint32_t n
 
 #define MOST_ABOVE 64u
 #define MOST_STEPS 4096u
-#define MOST_STEPS_OF_ALL (1u << 24)    /* users of one container */
 
 static int by_number(const void *one, const void *other)
 {
@@ -105,7 +107,7 @@ static int by_number(const void *one, const void *other)
 
 /* Whose the pointer is: the topmost node that owns its source and not the container. NO_NODE: the container's, or its owner's. */
 static uint32_t user_above(const uint32_t *owners, uint32_t container, const uint32_t *above, unsigned count, uint32_t node,
-                           uint32_t *left)
+                           uint64_t *left)
 {
     for (unsigned steps = 0; steps < MOST_STEPS && *left; steps++, --*left) {
         if (node == container || node == owners[container])
@@ -122,30 +124,35 @@ static uint32_t user_above(const uint32_t *owners, uint32_t container, const uin
 }
 
 /* Who points to its elements beside those who hold it: (node, pointers), most first, at most `room`; `sums`: elements, their bytes, users.
-   `owners`: of the tree, where it is `node`. How many were written; -1: no memory. */
+   `owners`: of the tree, where it is `node`. `left`: steps up in it that all containers together may take. How many were written;
+   NO_MEMORY; NOT_COUNTED: there were not enough steps left. */
 int64_t heapx_container_users(const struct graph *graph, struct containers *found, uint32_t number, uint32_t node, const uint32_t *owners,
-                              uint64_t *out, uint64_t room, uint64_t *sums)
+                              uint64_t *left, uint64_t *out, uint64_t room, uint64_t *sums)
 {
-    if (!found->users.all && !pointers_list(graph, found->of, found->count, 0, &found->users))
-        return -1;
+    struct pace pace = {.is_over = NULL};
+    if (!found->users.all && !pointers_list(graph, found->of, found->count, 0, &pace, &found->users))
+        return NO_MEMORY;
     const struct outer *first = found->users.all + found->users.from[number], *end = found->users.all + found->users.from[number + 1];
     uint32_t *whose = malloc(2 * ((size_t) (end - first) + 1) * sizeof *whose), *used = whose + (end - first);
-    uint32_t left = MOST_STEPS_OF_ALL;
     uint32_t above[MOST_ABOVE], count = 0, last = NO_NODE, user = NO_NODE;
     unsigned ups = 0;
     uint64_t written = 0;
     if (!whose)
-        return -1;
+        return NO_MEMORY;
     for (uint32_t up = owners[node]; up != NO_NODE && ups < MOST_ABOVE; up = owners[up])
         above[ups++] = up;
     for (const struct outer *at = first; at < end; at++) {
         if (at->node != last)
-            user = holds_container(found, number, at->node) ? NO_NODE : user_above(owners, node, above, ups, at->node, &left);
+            user = holds_container(found, number, at->node) ? NO_NODE : user_above(owners, node, above, ups, at->node, left);
         last = at->node;
         if (user != NO_NODE) {
             whose[count] = user;
             used[count++] = EDGE_ID(graph->to[at->edge]);
         }
+    }
+    if (!*left) {
+        free(whose);
+        return NOT_COUNTED;
     }
     qsort(whose, count, sizeof *whose, by_number);
     qsort(used, count, sizeof *used, by_number);

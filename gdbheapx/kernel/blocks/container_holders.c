@@ -8,11 +8,12 @@
 
 /* ---- outside ---- */
 
-int pointers_list(const struct graph *graph, const uint32_t *of, uint32_t groups, int with_stale, struct pointers *pointers)
+int pointers_list(const struct graph *graph, const uint32_t *of, uint32_t groups, int with_stale, struct pace *pace,
+                  struct pointers *pointers)
 {
     *pointers = (struct pointers) {NULL, lazy_alloc(((size_t) groups + 2) * sizeof *pointers->from), groups};
     for (int is_counting = 1; pointers->from && is_counting >= 0; is_counting--) {
-        for (uint32_t node = 0; node < graph->nodes; node++)
+        for (uint32_t node = 0; node < graph->nodes && !is_over(pace, 1 + graph->offsets[node + 1] - graph->offsets[node]); node++)
             for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
                 if (edge + AHEAD < graph->edges)
                     __builtin_prefetch(&of[EDGE_ID(graph->to[edge + AHEAD])]);
@@ -32,7 +33,7 @@ int pointers_list(const struct graph *graph, const uint32_t *of, uint32_t groups
         if (!pointers->all)
             return 0;
     }
-    return pointers->from != NULL;
+    return pointers->from && !is_over(pace, 0);
 }
 
 void pointers_close(struct pointers *pointers)
@@ -78,7 +79,8 @@ int find_holders(struct search *search, uint32_t number, uint32_t *count)
 /* A word of the element where links stand leads back to who points to it: a ring's head lies there. */
 static int is_headed_by(const struct graph *graph, const struct cluster *group, uint32_t element, uint32_t node)
 {
-    for (uint32_t edge = graph->offsets[element]; edge < graph->offsets[element + 1]; edge++)
+    const uint32_t end = graph->offsets[element + 1];
+    for (uint32_t edge = graph->offsets[element]; edge < end && slot_of(graph, edge) < MOST_LINK_SLOT; edge++)
         for (unsigned i = 0; EDGE_ID(graph->to[edge]) == node && i < group->field_count; i++)
             if (group->fields[i].slot == slot_of(graph, edge))
                 return 1;
@@ -149,6 +151,7 @@ int count_uses(struct search *search)
     const uint32_t blocks = (uint32_t) search->graph->index.blocks, end = search->outer.from[search->linked.count];
     int done = tally_open(&search->uses, 1024);
     for (uint32_t at = 0; at < end && done; at++) {
+        done = !is_over(search->pace, 1);
         const struct outer outer = search->outer.all[at];
         for (unsigned of_kind = 0; of_kind <= 1 && outer.node < blocks && !group_at(search, outer.node) && done; of_kind++) {
             uint32_t *uses = tally_at(&search->uses, of_kind ? kind_of(search->graph, outer.node, outer.edge) : ANY_WORD | outer.node);
@@ -182,15 +185,15 @@ static uint32_t keep_rarest(const struct search *search, uint32_t *owners, uint3
 
 int mark_requests(struct search *search, uint32_t count)
 {
-    struct tally places;
-    int done = tally_open(&places, 64);
+    struct tally *places = &search->places;
+    int done = tally_clear(places, count);
     for (int is_counting = 1; is_counting >= 0 && done; is_counting--)
         for (uint32_t i = 0; i < count && done; i++) {
             struct holder *holder = &search->holders[i];
             for (uint32_t at = holder->first; at < holder->first + holder->pointers && holder->node < search->graph->index.blocks; at++) {
                 const uint64_t slot = slot_of(search->graph, search->outer.all[at].edge);
-                const uint64_t key = (index_size(&search->graph->index, holder->node) << 24 | slot) + 1;
-                uint32_t *times = is_counting ? tally_at(&places, key) : tally_find(&places, key);
+                const uint64_t key = kind_of(search->graph, holder->node, search->outer.all[at].edge);
+                uint32_t *times = is_counting ? tally_at(places, key) : tally_find(places, key);
                 done = times != NULL;
                 if (done && is_counting)
                     *times += at == holder->first || slot_of(search->graph, search->outer.all[at - 1].edge) != slot;
@@ -198,7 +201,6 @@ int mark_requests(struct search *search, uint32_t count)
                     holder->is_request |= *times > 1;
             }
         }
-    tally_close(&places);
     return done;
 }
 

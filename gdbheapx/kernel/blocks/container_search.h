@@ -30,6 +30,7 @@ struct search {
     const uint16_t *inside;
     struct linked linked;
     uint32_t weak_from, locals_from;
+    struct pace *pace;
     struct containers *found;
     struct pointers outer;              /* to groups */
     uint32_t *place;                    /* by block: its place in its group */
@@ -42,6 +43,7 @@ struct search {
     struct holder *holders;
     uint32_t holder_room;
     struct tally uses;                  /* by node, and by kind of word */
+    struct tally places;                /* of the group at hand: by kind of word its holders */
     struct system systems[MOST_SYSTEMS + 1];    /* behind them one of all their fields, if it is needed */
     unsigned system_count;
 };
@@ -79,7 +81,7 @@ uint32_t follow_links(const struct search *search, const struct cluster *group, 
                       uint32_t label, uint32_t *out, uint32_t count);
 
 /* Walks a system's trees from their firsts: each element gets its tree's label; elements in the order that they are met in `met`.
-   Returns how many are reached. */
+   Returns how many are reached. If it is stopped, some firsts have no label. */
 uint32_t walk_system(struct search *search, const struct cluster *group, struct system *system, uint32_t *met);
 
 /* Elements that know what they are part of, in no search tree: each belongs to its parent, and all of them are no container. Returns the
@@ -94,7 +96,7 @@ int find_holders(struct search *search, uint32_t number, uint32_t *count);
 /* By one system: what each holder's firsts reach. A first with a head comes second to all others. */
 void reach_by(struct search *search, const struct cluster *group, unsigned system, uint32_t count);
 
-/* How often blocks, and words of their kinds, point to what is linked. 0: no memory. */
+/* How often blocks, and words of their kinds, point to what is linked. 0: no memory, or it was stopped. */
 int count_uses(struct search *search);
 
 /* A pointer at the same place of several blocks of this size leads to members: requests have that, and iterators. */
@@ -139,7 +141,7 @@ void mark_uses(struct search *search, const struct cluster *group, uint16_t down
 
 /* ---- container_tables.c ---- */
 
-/* 0: no memory. */
+/* 0: no memory, or it was stopped. */
 int settle_tables(struct search *search);
 
 #endif

@@ -10,7 +10,7 @@ void list_links(struct search *search, uint32_t number, const struct cluster *gr
     memset(search->links, 0xff, (size_t) group->members * group->field_count * sizeof *search->links);
     for (uint32_t i = 0; i < group->members; i++)
         search->place[order[i]] = i;
-    for (uint32_t i = 0; i < group->members; i++) {
+    for (uint32_t i = 0; i < group->members && !is_over(search->pace, 1); i++) {
         fetch_members(graph, &search->linked, search->place, (uint64_t) group->first + i);
         for (uint32_t edge = graph->offsets[order[i]]; edge < graph->offsets[order[i] + 1]; edge++) {
             const uint32_t target = EDGE_ID(graph->to[edge]);
@@ -76,7 +76,7 @@ uint32_t follow_links(const struct search *search, const struct cluster *group, 
     search->label[place] = label;
     out[count++] = place;
     for (uint32_t at = count - 1, end = count, level = 0; at < end; end = count, level++)
-        for (; at < end; at++) {
+        for (; at < end && !is_over(search->pace, 1); at++) {
             const uint32_t before = count;
             unsigned next = 0;
             for (uint32_t below; (below = next_link(search, group, system->fields, out[at], &next)) != NO_NODE;) {
@@ -100,7 +100,7 @@ uint32_t walk_system(struct search *search, const struct cluster *group, struct 
     uint32_t count = 0;
     *system = (struct system) {.fields = system->fields, .leaf_least = UINT32_MAX};
     memset(search->label, 0, (size_t) group->members * sizeof *search->label);
-    for (uint32_t first = 0; first < group->members; first++) {
+    for (uint32_t first = 0; first < group->members && !is_over(search->pace, 1); first++) {
         if (search->linked.hit[search->linked.order[group->first + first]] & system->fields)
             continue;
         const uint32_t before = count, label = ++system->firsts;

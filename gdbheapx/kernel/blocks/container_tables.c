@@ -97,6 +97,8 @@ static int find_tables(const struct search *search, struct table **tables, uint3
     uint32_t room = 0;
     for (uint32_t node = 0; node < search->graph->nodes; node++) {
         struct table table = {node, 0, 0};
+        if (is_over(search->pace, 1))
+            return 0;
         if ((node >= search->locals_from) || !is_table(search, &table))
             continue;
         if (*count == room) {
@@ -253,7 +255,7 @@ int settle_tables(struct search *search)
     uint32_t count = 0;
     int done = find_tables(search, &tables, &count);
     for (uint32_t i = 0; i < count && done; i++)
-        done = settle_table(search, &tables[i]);
+        done = !is_over(search->pace, tables[i].pointers) && settle_table(search, &tables[i]);
     free(tables);
     return done;
 }

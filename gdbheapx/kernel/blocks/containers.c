@@ -57,7 +57,7 @@ static void join_systems(struct search *search)
         all->fields |= one->fields;
 }
 
-/* 0: no memory. */
+/* 0: no memory, or it was stopped. */
 static int settle_group(struct search *search, uint32_t number, uint32_t *met)
 {
     const struct cluster *group = &search->linked.groups[number - 1];
@@ -70,6 +70,8 @@ static int settle_group(struct search *search, uint32_t number, uint32_t *met)
     const uint16_t down = object_tree(search, group, met);
     for (unsigned i = 0; i < search->system_count; i++) {
         const uint32_t count = walk_system(search, group, &search->systems[i], met);
+        if (is_over(search->pace, group->members))
+            return 0;
         reach_by(search, group, i, holder_count);
         if (count > most) {
             most = count;
@@ -86,11 +88,15 @@ static int settle_group(struct search *search, uint32_t number, uint32_t *met)
     if (!owner_count) {
         join_systems(search);
         walk_system(search, group, &search->systems[search->system_count], met);
+        if (is_over(search->pace, group->members))
+            return 0;
         reach_by(search, group, search->system_count, holder_count);
         owner_count = find_owners(search, group, holder_count, owners, &sure);
     }
     if (!owner_count && 2 * most >= group->members) {
         walk_system(search, group, &search->systems[best], met);
+        if (is_over(search->pace, group->members))
+            return 0;
         const int done = make_parts(search, group, &search->systems[best], holder_count, met, most);
         if (done < 2)
             return done;
@@ -104,18 +110,18 @@ static int settle_groups(struct search *search)
 {
     uint32_t *met = lazy_alloc((size_t) search->graph->index.blocks * sizeof *met + 8);
     int done = met != NULL;
-    for (uint32_t number = 1; number <= search->linked.count && done; number++)
+    for (uint32_t number = 1; number <= search->linked.count && done && !is_over(search->pace, 1); number++)
         if (is_large_enough(&search->linked.groups[number - 1]) && is_apart(search, number))
             done = settle_group(search, number, met);
     lazy_free(met, (size_t) search->graph->index.blocks * sizeof *met + 8);
-    return done;
+    return done && !is_over(search->pace, 0);
 }
 
-int containers_find(const struct graph *graph, const struct linked *linked, uint32_t weak_from, uint32_t locals_from,
+int containers_find(const struct graph *graph, const struct linked *linked, uint32_t weak_from, uint32_t locals_from, struct pace *pace,
                     struct containers *found)
 {
     struct search search = {.graph = graph, .inside = linked->inside, .linked = *linked, .weak_from = weak_from,
-                            .locals_from = locals_from, .found = found};
+                            .locals_from = locals_from, .pace = pace, .found = found};
     const size_t blocks = (size_t) graph->index.blocks;
     memset(found, 0, sizeof *found);
     found->blocks = graph->index.blocks;
@@ -132,8 +138,8 @@ int containers_find(const struct graph *graph, const struct linked *linked, uint
     int done = found->of && found->order && found->is_down && found->is_use && search.place && search.linked.of;
     if (done)
         memcpy(search.linked.of, linked->of, blocks * 4);
-    done = done && pointers_list(graph, search.linked.of, search.linked.count, 1, &search.outer);
-    done = done && count_uses(&search) && settle_groups(&search) && settle_tables(&search);
+    done = done && pointers_list(graph, search.linked.of, search.linked.count, 1, pace, &search.outer);
+    done = done && tally_open(&search.places, LEAST_TALLY) && count_uses(&search) && settle_groups(&search) && settle_tables(&search);
     pointers_close(&search.outer);
     lazy_free(search.place, blocks * 4 + 8);
     lazy_free(search.links, (size_t) search.link_room * sizeof *search.links);
@@ -143,6 +149,7 @@ int containers_find(const struct graph *graph, const struct linked *linked, uint
     free(search.seen);
     free(search.holders);
     tally_close(&search.uses);
+    tally_close(&search.places);
     lazy_free(search.linked.of, blocks * 4 + 8);
     return done;
 }

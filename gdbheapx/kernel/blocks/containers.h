@@ -45,8 +45,9 @@ struct containers {
 };
 
 /* `of`: by block its group's number; `with_stale`: also words that own nothing for another reason than that a runtime says so. 0: no
-   memory. */
-int pointers_list(const struct graph *graph, const uint32_t *of, uint32_t groups, int with_stale, struct pointers *pointers);
+   memory, or it was stopped. */
+int pointers_list(const struct graph *graph, const uint32_t *of, uint32_t groups, int with_stale, struct pace *pace,
+                  struct pointers *pointers);
 void pointers_close(struct pointers *pointers);
 
 /* The node has an entry of the container. */
@@ -59,8 +60,9 @@ static inline int holds_container(const struct containers *containers, uint32_t 
     return 0;
 }
 
-/* Roots: thread-local ones from locals_from, stacks and registers from weak_from. Without slots there are none. 0: no memory. */
-int containers_find(const struct graph *graph, const struct linked *linked, uint32_t weak_from, uint32_t locals_from,
+/* Roots: thread-local ones from locals_from, stacks and registers from weak_from. Without slots there are none. 0: no memory,
+   or it was stopped. */
+int containers_find(const struct graph *graph, const struct linked *linked, uint32_t weak_from, uint32_t locals_from, struct pace *pace,
                     struct containers *found);
 void containers_close(struct containers *containers);
 

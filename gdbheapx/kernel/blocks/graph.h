@@ -135,6 +135,16 @@ static inline int has_bit(const uint64_t *bits, uint64_t at)
     return (int) (bits[at >> 6] >> (at & 63) & 1);
 }
 
+static inline void set_bit(uint64_t *bits, uint64_t at)
+{
+    bits[at >> 6] |= 1ull << (at & 63);
+}
+
+static inline void clear_bit(uint64_t *bits, uint64_t at)
+{
+    bits[at >> 6] &= ~(1ull << (at & 63));
+}
+
 /* Of one bit an edge. */
 static inline int has_edge(const uint8_t *bits, uint64_t edge)
 {

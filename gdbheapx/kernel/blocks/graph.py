@@ -10,7 +10,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.binding import joined
 from gdbheapx.kernel.blocks.packed import Move, PackedGraph, Pieces, pieces, unpacked
 from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.common.library import OpenSource, at, declared, run, usable_cpus
+from gdbheapx.kernel.common.library import OpenSource, asking, at, declared, run, usable_cpus
 from gdbheapx.problems import OUT_OF_MEMORY
 
 if TYPE_CHECKING:
@@ -20,17 +20,18 @@ from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional
 PROTOTYPES = """
 int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t locals_from, uint32_t weak_from, uint32_t weak_until,
     const struct containers *containers, uint32_t *owners, uint64_t *bytes, uint32_t *blocks);
-struct linked *heapx_groups_new(const struct graph *graph);
+struct linked *heapx_groups_new(const struct graph *graph, stop_call is_asked);
 void heapx_groups_free(struct linked *linked);
 void heapx_groups_of(const struct linked *linked, uint32_t *of);
-struct containers *heapx_containers_new(const struct graph *graph, const struct linked *linked, uint32_t locals_from, uint32_t weak_from);
+struct containers *heapx_containers_new(const struct graph *graph, const struct linked *linked, uint32_t locals_from, uint32_t weak_from,
+    stop_call is_asked);
 void heapx_containers_free(struct containers *containers);
 uint64_t heapx_containers_count(const struct containers *containers);
 void heapx_containers_of(const struct containers *containers, uint32_t *of);
 void heapx_container_row(const struct graph *graph, struct containers *containers, uint32_t number, struct container_row *out);
 void heapx_container_entries(const struct graph *graph, const struct containers *containers, uint32_t number, uint64_t *out, uint64_t room);
 int64_t heapx_container_users(const struct graph *graph, struct containers *containers, uint32_t number, uint32_t node,
-    const uint32_t *owners, uint64_t *out, uint64_t room, uint64_t *sums);
+    const uint32_t *owners, uint64_t *left, uint64_t *out, uint64_t room, uint64_t *sums);
 uint64_t heapx_container_members(const struct containers *containers, uint32_t number, uint64_t first, uint32_t *out, uint64_t room);
 struct gathering *heapx_gather_new(struct block_source *blocks, const uint64_t *own, uint64_t own_count);
 void heapx_gather_free(struct gathering *gathering);
@@ -103,7 +104,7 @@ uint64_t heapx_graph_large(const struct graph *graph, uint64_t least, uint64_t *
 
 IN_C = """
 RULE* FROM_MAPPING MASKED UNOWNING LEAKED NO_NODE EXACT_SLOT OWNS_ALL LAST_OWNING_BIT MOST_HABITS LEAK_SAMPLES LEAK_ROOT LEAK_CYCLE
-GraphNumbers Habit Edge Referrer LeakRoot LeakGroup Sum Others Joint ContainerRow
+GraphNumbers Habit Edge Referrer LeakRoot LeakGroup Sum Others Joint ContainerRow NOT_COUNTED
 """
 
 RULE_START = 0
@@ -346,11 +347,11 @@ class Container(NamedTuple):
     users: Sequence[Tuple[int, int]] = ()
     """(node, pointers to its elements) of those that take nothing from its holder, most pointers first: an answer of
     Graph.with_users(), as the next three."""
-    used_elements: int = 0
-    """So many elements are also in use elsewhere, by users,"""
-    used_bytes: int = 0
+    used_elements: Optional[int] = 0
+    """So many elements are also in use elsewhere, by users; None, and no users: that was not counted, it would have taken too long;"""
+    used_bytes: Optional[int] = 0
     """with so many bytes by themselves."""
-    other_users: int = 0
+    other_users: Optional[int] = 0
     """So many more than `users` has."""
 
 
@@ -374,16 +375,27 @@ MOST_ENTRIES = 64
 
 MOST_USERS = 8
 """Of a container that are told."""
+MOST_USER_STEPS = 1 << 28
+"""Up the tree of owners, from what points to elements: of all containers together."""
+NOT_COUNTED = -3
+"""There were not enough steps left."""
+
+
+def made(budget: Budget, make: Callable[[Any], Optional[int]]) -> int:
+    """What the search for containers makes, which asks the budget as it goes on. HeapxError where its time is up."""
+    was_over = budget.expired()
+    handle = make(None if was_over else asking(budget))
+    if not handle:
+        raise budget.cut("containers were found") if budget.expired() and not was_over else MemoryError()
+    return handle
 
 
 class Linked:
     """What is linked in a graph, whatever its roots are."""
 
-    def __init__(self, library: Any, graph: "Graph") -> None:
-        self._library, self._blocks = library, graph.numbers().blocks
-        self.handle = library.heapx_groups_new(graph.handle)
-        if not self.handle:
-            raise MemoryError()
+    def __init__(self, library: Any, graph: "Graph", budget: Budget) -> None:
+        self._library, self._blocks, self.handle = library, graph.numbers().blocks, None
+        self.handle = made(budget, lambda is_asked: library.heapx_groups_new(graph.handle, is_asked))
 
     def __del__(self) -> None:
         self._library.heapx_groups_free(self.handle)
@@ -398,11 +410,11 @@ class Linked:
 class Containers(Sequence[Container]):
     """Those of a graph with the roots that it has, by number; each is made when it is asked for."""
 
-    def __init__(self, library: Any, graph: "Graph", linked: Linked, locals_from: int, weak_from: int) -> None:
-        self._library, self._graph = library, graph
-        self.handle = library.heapx_containers_new(graph.handle, linked.handle, locals_from, weak_from)
-        if not self.handle:
-            raise MemoryError()
+    def __init__(self, library: Any, graph: "Graph", budget: Budget, linked: Linked, locals_from: int, weak_from: int) -> None:
+        self._library, self._graph, self.handle = library, graph, None
+        self._steps_left = array("Q", [MOST_USER_STEPS])
+        roots = linked.handle, locals_from, weak_from
+        self.handle = made(budget, lambda is_asked: library.heapx_containers_new(graph.handle, *roots, is_asked))
         self._count, self._first = int(library.heapx_containers_count(self.handle)), graph.nodes
 
     def __del__(self) -> None:
@@ -428,8 +440,10 @@ class Containers(Sequence[Container]):
         """As Graph.with_users()."""
         out, sums = array("Q", bytes(16 * MOST_USERS)), array("Q", [0, 0, 0])
         number = one.node - self._first
-        place = self._graph.handle, self.handle, number, one.node, at(owners)
+        place = self._graph.handle, self.handle, number, one.node, at(owners), at(self._steps_left)
         count = self._library.heapx_container_users(*place, at(out), MOST_USERS, at(sums))
+        if count == NOT_COUNTED:
+            return one._replace(used_elements=None, used_bytes=None, other_users=None)
         if count < 0:
             raise MemoryError()
         users = list(zip(out[::2], out[1::2]))[:count]
@@ -865,7 +879,7 @@ class Graph:
     def linked(self) -> Linked:
         """What is linked: found once, and kept until it is told what owns."""
         if self._linked is None:
-            self._linked = Linked(self._library, self)
+            self._linked = Linked(self._library, self, self._budget)
         return self._linked
 
     def _forget_linked(self) -> None:
@@ -876,7 +890,7 @@ class Graph:
         once for all who ask."""
         roots = locals_from, weak_from, self._more
         if self._containers is None or self._containers[0] != roots:
-            self._containers = roots, Containers(self._library, self, self.linked(), locals_from, weak_from)
+            self._containers = roots, Containers(self._library, self, self._budget, self.linked(), locals_from, weak_from)
         if self._more:  # roots are split once
             self._linked = None
         return self._containers[1]

@@ -112,6 +112,6 @@ void heapx_leak_kinds(const struct graph *graph, const uint32_t *ids, uint64_t c
     const struct leak_roots *roots = graph->marks->leak_roots;
     for (uint64_t i = 0; i < count; i++) {
         const uint32_t id = ids[i];
-        out[i] = !is_marked(&roots->spread, id) ? 0 : roots->pointed[id >> 6] >> (id & 63) & 1 ? 2 : 1;
+        out[i] = !is_marked(&roots->spread, id) ? 0 : has_bit(roots->pointed, id) ? 2 : 1;
     }
 }

@@ -22,11 +22,6 @@ static void leak_roots_free(struct leak_roots *roots)
     free(roots);
 }
 
-static int has(const uint64_t *bits, uint64_t id)
-{
-    return (int) (bits[id >> 6] >> (id & 63) & 1);
-}
-
 /* The container of which all is leaked and the block an element; NULL: there is none. */
 static const struct container *lost_of(const struct leak_roots *roots, uint64_t id)
 {
@@ -53,16 +48,16 @@ static int find_lost(const struct graph *graph, struct leak_roots *roots)
     for (uint32_t number = 0; number < containers->count; number++) {
         const struct container *container = &containers->all[number];
         uint32_t lost = 0;
-        while (lost < container->members && has(roots->leaked, containers->order[container->first + lost]))
+        while (lost < container->members && has_bit(roots->leaked, containers->order[container->first + lost]))
             lost++;
         roots->is_lost[number] = lost == container->members;
     }
     for (uint32_t node = 0; node < graph->index.blocks; node++)
-        for (uint32_t edge = has(roots->leaked, node) ? graph->offsets[node] : UINT32_MAX; edge < graph->offsets[node + 1]; edge++) {
+        for (uint32_t edge = has_bit(roots->leaked, node) ? graph->offsets[node] : UINT32_MAX; edge < graph->offsets[node + 1]; edge++) {
             const uint32_t target = EDGE_ID(graph->to[edge]);
             const struct container *lost = target < graph->index.blocks ? lost_of(roots, target) : NULL;
             if (lost && lost_of(roots, node) != lost && !is_holder(containers, lost, node))
-                roots->left_out[edge >> 3] |= (uint8_t) (1u << (edge & 7));
+                set_edge(roots->left_out, edge);
         }
     roots->spread.left_out = roots->left_out;
     return 1;
@@ -86,7 +81,7 @@ int heapx_leak_roots_open(struct graph *graph, const struct containers *containe
     for (size_t i = 0; i < words; i++)
         roots->leaked[i] = leaked_of(graph->marks, i);
     for (uint64_t node = graph->index.blocks; node < words * 64; node++)    /* only blocks */
-        roots->leaked[node >> 6] &= ~(1ull << (node & 63));
+        clear_bit(roots->leaked, node);
     roots->containers = containers && containers->count ? containers : NULL;
     return !roots->containers || find_lost(graph, roots);
 }
@@ -104,10 +99,9 @@ static void find_predecessors(const struct graph *graph, struct leak_roots *root
         const struct container *to = target < graph->index.blocks ? lost_of(roots, target) : NULL;
         if (to && to == from && target == first_of(roots, to))
             roots->is_lost[roots->containers->of[target] - 1] = LEADS_BACK;
-        if (to && (to == from || roots->left_out[edge >> 3] >> (edge & 7) & 1))
+        if (to && (to == from || has_edge(roots->left_out, edge)))
             continue;
-        const uint32_t pointed = to ? first_of(roots, to) : target;
-        roots->pointed[pointed >> 6] |= 1ull << (pointed & 63);
+        set_bit(roots->pointed, to ? first_of(roots, to) : target);
     }
 }
 
@@ -137,8 +131,8 @@ static int add_root(struct leak_roots *roots, uint32_t id)
     }
     const struct container *lost = lost_of(roots, id);
     if (lost && id == first_of(roots, lost) && roots->is_lost[roots->containers->of[id] - 1] == LEADS_BACK)
-        roots->pointed[id >> 6] |= 1ull << (id & 63);
-    struct leak_start root = {has(roots->pointed, id) ? id | IS_CYCLE : id, 0, 0};
+        set_bit(roots->pointed, id);
+    struct leak_start root = {has_bit(roots->pointed, id) ? id | IS_CYCLE : id, 0, 0};
     roots->roots[roots->root_count++] = root;
     return 1;
 }
@@ -177,18 +171,18 @@ static int begin(const struct graph *graph, struct leak_roots *roots, uint32_t i
 static int one(const struct graph *graph, struct leak_roots *roots, double deadline)
 {
     const uint64_t next = roots->next++;
-    const struct container *lost = has(roots->leaked, next) && roots->step == STEP_FREE_STARTS ? lost_of(roots, next) : NULL;
+    const struct container *lost = has_bit(roots->leaked, next) && roots->step == STEP_FREE_STARTS ? lost_of(roots, next) : NULL;
     if (lost && first_of(roots, lost) != next)
         return 0;
     switch (roots->step) {
     case STEP_PREDECESSORS:
-        if (has(roots->leaked, next))
+        if (has_bit(roots->leaked, next))
             find_predecessors(graph, roots, next);
         return 0;
     case STEP_FREE_STARTS:
-        return has(roots->leaked, next) && !has(roots->pointed, next) ? begin(graph, roots, (uint32_t) next, deadline) : 0;
+        return has_bit(roots->leaked, next) && !has_bit(roots->pointed, next) ? begin(graph, roots, (uint32_t) next, deadline) : 0;
     case STEP_OTHER_STARTS:
-        return has(roots->leaked, next) ? begin(graph, roots, (uint32_t) next, deadline) : 0;
+        return has_bit(roots->leaked, next) ? begin(graph, roots, (uint32_t) next, deadline) : 0;
     default:
         return begin(graph, roots, roots->starts[roots->start_count - 1 - next], deadline);
     }

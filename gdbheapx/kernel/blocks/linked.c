@@ -15,7 +15,6 @@
 #define TABLE_SHARE 4u                  /* a table leads to one of so many elements */
 #define MOST_LOOKED 64u                 /* words of it */
 #define LEAST_OF_ARRAY 4u               /* pointers of an array of children */
-#define LEAST_SIZES 64u                 /* of a table: a power of two */
 #define ANY_SIZE (UINT64_C(1) << 63)
 #define INTO (UINT64_C(1) << 62)         /* edges by a field to blocks of this size, of any size, that go on */
 #define OF_KIND 0xffffu                 /* in place of a slot: all edges between blocks of this size */
@@ -37,6 +36,7 @@ struct field_sum {
 struct finder {
     const struct graph *graph;
     const uint16_t *inside;
+    struct pace *pace;
     struct tally numbers;               /* by field, its sum's number + 1 */
     struct field_sum *sums;
     uint32_t sum_count, sum_room;
@@ -87,7 +87,7 @@ static int is_array_of_children(const struct graph *graph, uint32_t node)
 static void find_arrays(struct finder *finder)
 {
     const struct graph *graph = finder->graph;
-    for (uint32_t node = 0; node < graph->index.blocks; node++)
+    for (uint32_t node = 0; node < graph->index.blocks && !is_over(finder->pace, 1); node++)
         if (graph->offsets[node + 1] - graph->offsets[node] >= LEAST_OF_ARRAY && index_size(&graph->index, node) <= MOST_LINK_SIZE
             && is_array_of_children(graph, node))
             set_edge(finder->is_array, node);
@@ -186,6 +186,8 @@ static int count_edges(struct finder *finder)
     const struct graph *graph = finder->graph;
     for (uint32_t node = 0; node < graph->index.blocks; node++) {
         const uint64_t size = index_size(&graph->index, node);
+        if (is_over(finder->pace, 1 + graph->offsets[node + 1] - graph->offsets[node]))
+            return 0;
         if (size > MOST_LINK_SIZE)
             continue;
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
@@ -271,7 +273,7 @@ static void join_links(struct finder *finder)
     const struct graph *graph = finder->graph;
     for (uint32_t node = 0; node < graph->index.blocks; node++)
         finder->above[node] = node;
-    for (uint32_t node = 0; node < graph->index.blocks; node++) {
+    for (uint32_t node = 0; node < graph->index.blocks && !is_over(finder->pace, 1); node++) {
         const uint64_t size = index_size(&graph->index, node);
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
             fetch_joined(finder, finder->above, edge);
@@ -346,9 +348,9 @@ static int is_kept(const struct cluster *group, struct link_field *field)
            && (field->is_injective || is_mutual);
 }
 
-/* Leaves out fields that make no links; their bits, too. `is_all`: the fields are all that there are. `before`: those of the group when it was larger, whose room is used again. */
-static void keep_fields(struct linked *linked, struct cluster *group, struct link_field *before, uint16_t before_count,
-                        int is_all)
+/* Leaves out fields that make no links; their bits, too. `is_all`: the fields are all that there are. `before`: those of the
+   group when it was larger, whose room is used again. */
+static void keep_fields(struct linked *linked, struct cluster *group, struct link_field *before, uint16_t before_count, int is_all)
 {
     uint16_t places[MOST_LINK_FIELDS], count = 0;
     struct link_field kept_fields[MOST_LINK_FIELDS];
@@ -388,7 +390,7 @@ static void find_fields(const struct finder *finder, struct linked *linked, stru
     int is_all = 1;
     group->fields = fields;
     group->field_count = 0;
-    for (uint32_t i = 0; i < group->members; i++) {
+    for (uint32_t i = 0; i < group->members && !is_over(finder->pace, 1); i++) {
         const uint32_t node = linked->order[group->first + i];
         fetch_members(graph, linked, linked->of, (uint64_t) group->first + i);
         for (uint32_t edge = graph->offsets[node]; edge < graph->offsets[node + 1]; edge++) {
@@ -434,7 +436,7 @@ static void join_kept(struct finder *finder, const struct linked *linked)
     for (uint32_t node = 0; node < linked->blocks; node++)
         if (!is_whole_at(linked, node))
             finder->above[node] = node;
-    for (uint32_t node = 0; node < linked->blocks; node++) {
+    for (uint32_t node = 0; node < linked->blocks && !is_over(finder->pace, 1); node++) {
         const struct cluster *group = linked->of[node] ? &linked->groups[linked->of[node] - 1] : NULL;
         for (uint32_t edge = group && group->field_count ? graph->offsets[node] : UINT32_MAX; edge < graph->offsets[node + 1]; edge++) {
             fetch_joined(finder, linked->of, edge);
@@ -475,14 +477,8 @@ static int leads_to_table(const struct graph *graph, const struct linked *linked
    too, as a cache has whose ring begins in it. */
 static int cut_holders(const struct graph *graph, struct linked *linked, struct cluster *group, struct tally *sizes)
 {
-    if (sizes->room / 8 > group->members && sizes->room > LEAST_SIZES) {    /* a large group's is not cleared for each small one */
-        tally_close(sizes);
-        if (!tally_open(sizes, LEAST_SIZES))
-            return 0;
-    }
-    memset(sizes->keys, 0, (size_t) sizes->room * sizeof *sizes->keys);
-    memset(sizes->numbers, 0, (size_t) sizes->room * sizeof *sizes->numbers);
-    sizes->used = 0;
+    if (!tally_clear(sizes, group->members))
+        return 0;
     uint64_t least = UINT64_MAX, most = 0;
     uint32_t at_least = 0, at_most = 0, at_none = 0;
     for (uint32_t i = 0; i < group->members; i++) {
@@ -578,8 +574,8 @@ static void cut_all_users(const struct finder *finder, struct linked *linked, st
 static int cut_all_holders(const struct finder *finder, struct linked *linked)
 {
     struct tally sizes;
-    int done = tally_open(&sizes, LEAST_SIZES);
-    for (uint32_t i = 0; i < linked->count && done; i++) {
+    int done = tally_open(&sizes, LEAST_TALLY);
+    for (uint32_t i = 0; i < linked->count && done && !is_over(finder->pace, linked->groups[i].members); i++) {
         struct cluster *group = &linked->groups[i];
         const uint32_t before = group->members;
         if (!group->element_bytes)
@@ -600,19 +596,19 @@ static int find_groups(struct finder *finder, struct linked *linked)
     if (!count_edges(finder))
         return 0;
     join_links(finder);
-    if (!make_groups(finder, linked))
+    if (is_over(finder->pace, 0) || !make_groups(finder, linked))
         return 0;
     settle_groups(finder, linked);
     join_kept(finder, linked);
-    if (!make_groups(finder, linked))
+    if (is_over(finder->pace, 0) || !make_groups(finder, linked))
         return 0;
     settle_groups(finder, linked);
-    return cut_all_holders(finder, linked);
+    return !is_over(finder->pace, 0) && cut_all_holders(finder, linked) && !is_over(finder->pace, 0);
 }
 
-int linked_find(const struct graph *graph, struct linked *linked)
+int linked_find(const struct graph *graph, struct pace *pace, struct linked *linked)
 {
-    struct finder finder = {.graph = graph};
+    struct finder finder = {.graph = graph, .pace = pace};
     const size_t edges = (size_t) graph->edges + 1, blocks = (size_t) graph->index.blocks;
     memset(linked, 0, sizeof *linked);
     linked->blocks = graph->index.blocks;

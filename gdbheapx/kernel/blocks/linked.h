@@ -3,6 +3,7 @@
 #define HEAPX_LINKED_H
 
 #include "graph.h"
+#include "pace.h"
 
 #define MOST_LINK_SLOT 512u
 #define MOST_LINK_OFFSET 512u           /* words inside a target */
@@ -91,8 +92,8 @@ static inline int field_in(const struct graph *graph, const uint16_t *inside, co
     return -1;
 }
 
-/* Without slots nothing is linked. 0: no memory. */
-int linked_find(const struct graph *graph, struct linked *linked);
+/* Without slots nothing is linked. 0: no memory, or it was stopped. */
+int linked_find(const struct graph *graph, struct pace *pace, struct linked *linked);
 void linked_close(struct linked *linked);
 
 #endif

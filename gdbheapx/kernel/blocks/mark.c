@@ -43,10 +43,10 @@ static int enter(const struct graph *graph, struct spread *spread, uint32_t node
         __builtin_prefetch(&spread->marked[EDGE_ID(*one) >> 6]);
     for (; edge < end; edge++) {
         const uint32_t target = EDGE_ID(*edge);
-        if (EDGE_RULE(*edge) > rule || is_marked(spread, target) || (only && !(only[target >> 6] >> (target & 63) & 1)))
+        if (EDGE_RULE(*edge) > rule || is_marked(spread, target) || (only && !has_bit(only, target)))
             continue;
         const uint64_t number = (uint64_t) (edge - graph->to);
-        if ((is_owned && owns_nothing(graph, number)) || (spread->left_out && spread->left_out[number >> 3] >> (number & 7) & 1))
+        if ((is_owned && owns_nothing(graph, number)) || (spread->left_out && has_edge(spread->left_out, number)))
             continue;
         if (!spread_push(spread, target))
             return 0;

@@ -1,16 +1,6 @@
 /* What of a block owns what it points to, as its runtime tells: links of a collector's lists and weak references do not. */
 #include "marks.h"
 
-static void set_bit(uint64_t *bits, uint64_t at)
-{
-    bits[at >> 6] |= 1ull << (at & 63);
-}
-
-static void clear_bit(uint64_t *bits, uint64_t at)
-{
-    bits[at >> 6] &= ~(1ull << (at & 63));
-}
-
 static void own_words(struct graph *graph, uint32_t node, uint64_t mask)
 {
     for (uint32_t edge = graph->offsets[node]; mask != OWNS_ALL && edge < graph->offsets[node + 1]; edge++) {

@@ -58,6 +58,7 @@ NO_MEMORY = -2
 MOST_OFFSET = 0x7FFFFFFFFFFFF000
 """/proc/PID/mem is one segment up to here: file offsets are signed."""
 
+_STOP = ctypes.CFUNCTYPE(ctypes.c_int)
 _READ = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64)
 
 _TYPES = {
@@ -69,6 +70,7 @@ _TYPES = {
     "int64_t": ctypes.c_int64,
     "double": ctypes.c_double,
     "read_call": ctypes.c_void_p,
+    "stop_call": ctypes.c_void_p,
 }
 """Of what PROTOTYPES name, beside pointers."""
 
@@ -353,6 +355,19 @@ def run(work: Any, opened: OpenSource, budget: Budget) -> None:
             seconds = min(2 * seconds, SLICE_SECONDS)
     except KeyboardInterrupt:
         budget.interrupt()
+
+
+def asking(budget: Budget) -> Any:
+    """A stop_call for work in one call, which asks the budget, and hears Ctrl-C. Whoever hands it over keeps it until the call returns."""
+
+    def is_over() -> int:
+        try:
+            return int(budget.expired())
+        except KeyboardInterrupt:
+            budget.interrupt()
+            return 1
+
+    return _STOP(is_over)
 
 
 class CommonBinding(Kernel):

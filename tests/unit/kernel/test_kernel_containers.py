@@ -10,6 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 import pytest
 
 from gdbheapx.budget import Budget
+from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import graph as graphs
@@ -449,3 +450,80 @@ def test_lists_of_lists_take_no_more_than_others(c_kernel: CKernel) -> None:
         took.append(time.process_time() - before)
         assert len(tree.containers) == count and tree.retained_blocks[first] == len(memory.sizes)
     assert took[1] < 1 + 80 * took[0]
+
+
+def elements_with_many_words(words: int) -> World:
+    """A list of eight elements of 64,000 bytes, so many words of which lead to a block; an array points to the first 60,000 times."""
+    leaf, array_at, first, step, pointers = HEAP, HEAP + 4096, HEAP + (1 << 20), 1 << 16, 60000
+    starts = [first + step * place for place in range(8)]
+    pieces = {leaf: bytes(24), array_at: word(first, WORD, "little") * pointers, DATA: word(array_at, WORD, "little")}
+    for place, start in enumerate(starts):
+        links = [starts[place + 1] if place < 7 else 0, starts[place - 1] if place else 0]
+        filled = [*links, *[leaf] * words]
+        pieces[start] = b"".join(word(one, WORD, "little") for one in filled).ljust(64000, b"\0")
+    sizes = {leaf: 24, array_at: WORD * pointers, **dict.fromkeys(starts, 64000)}
+    rows = [(start, size, CLASS_USED, 0, 0) for start, size in sorted(sizes.items())]
+    shape = GraphShape([(HEAP, HEAP + (64 << 20))], [], WORD, True, WORD, True)
+    return World(BytesSource(tuple(sorted(pieces.items()))), shape, rows, [(DATA, DATA + WORD)], "little")
+
+
+def test_words_of_a_large_element_are_not_searched_for_each_pointer_to_it(c_kernel: CKernel) -> None:
+    """Whether an element leads back to who points to it: only words where links may stand are looked at."""
+    took = []
+    for words in (500, 7900):
+        world = elements_with_many_words(words)
+        graph = build(c_kernel, world)
+        first, _ = split(graph, world)
+        times = []
+        for _ in range(3):
+            before = time.process_time()
+            assert graph.containers(first + 1, first + 1)[0].elements == 8
+            times.append(time.process_time() - before)
+        took.append(min(times))
+    assert took[1] < 4 * took[0]
+
+
+def test_users_are_counted_in_so_many_steps_for_all(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers take steps from one budget; those of which users are not counted say so."""
+    memory = Memory(3)
+    for size in (64, 96, 128):
+        memory.use([memory.make(LIST, size, 40)], 8)
+    world, _ = memory.world()
+    graph = build(c_kernel, world)
+    first, end = split(graph, world)
+    tree = owners(graph, first, end)
+    counted = [graph.with_users(tree, one) for one in tree.containers]
+    assert len(counted) == 3 and all(one.users and one.used_elements for one in counted)
+    monkeypatch.setattr(graphs, "MOST_USER_STEPS", 40)
+    tree = owners(graph, first, end)
+    limited = [graph.with_users(tree, one) for one in tree.containers]
+    cut = [one for one in limited if one.used_elements is None]
+    assert cut[0].used_bytes is None and cut[0].other_users is None and not any(one.users for one in cut)
+    assert 0 < len(cut) < 3 and [one for one in limited if one.used_elements is not None] == counted[: 3 - len(cut)]
+
+
+def test_what_takes_too_long_is_stopped(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget is asked while containers are searched, and Ctrl-C is heard."""
+    memory = Memory(5)
+    memory.make(LIST, 64, 60000)
+    world, _ = memory.world()
+    graph = build(c_kernel, world)
+    first, _ = split(graph, world)
+    asked: List[int] = []
+
+    class Late(Budget):
+        """Its time is up when it is asked the second time; or it is interrupted then."""
+
+        def expired(self) -> bool:
+            asked.append(1)
+            if len(asked) == 2:
+                raise KeyboardInterrupt
+            return super().expired()
+
+    budget = Late()
+    monkeypatch.setattr(graph, "_budget", budget)
+    with pytest.raises(HeapxError, match="before containers were found"):
+        graph.containers(first + 1, first + 1)
+    assert budget.interrupted
+    monkeypatch.setattr(graph, "_budget", Budget())
+    assert len(graph.containers(first + 1, first + 1)) == 1
