@@ -1,4 +1,4 @@
-/* The search for containers: what its files share. containers.c calls the others for each group in turn. */
+/* The search for containers: what its files share. container_search.c calls the others for each group in turn. */
 #ifndef HEAPX_CONTAINER_SEARCH_H
 #define HEAPX_CONTAINER_SEARCH_H
 

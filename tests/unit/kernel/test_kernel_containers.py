@@ -1,6 +1,6 @@
 """Containers: lists, trees and tables of random memory are found as they were made, with who holds each and its elements.
 
-Files: kernel/blocks/containers.c and container_*.c beside it, kernel/blocks/linked.c.
+Files: kernel/blocks/container_*.c, kernel/blocks/linked.c.
 """
 
 import random
