@@ -495,6 +495,8 @@ def test_users_are_counted_in_so_many_steps_for_all(c_kernel: CKernel, monkeypat
     counted = [graph.with_users(tree, one) for one in tree.containers]
     assert len(counted) == 3 and all(one.users and one.used_elements for one in counted)
     monkeypatch.setattr(graphs, "MOST_USER_STEPS", 40)
+    graph = build(c_kernel, world)
+    split(graph, world)
     tree = owners(graph, first, end)
     limited = [graph.with_users(tree, one) for one in tree.containers]
     cut = [one for one in limited if one.used_elements is None]
