@@ -17,7 +17,7 @@ from gdbheapx.model import Address
 from gdbheapx.session import Session
 from gdbheapx.units import Size, plural, say
 
-HELD_WORD, MAYBE_WORD, LEAKED_WORD = "held", "maybe", "leaked"
+MAYBE_WORD, LEAKED_WORD = "maybe", "leaked"
 ROOT, CYCLE, BEHIND = "root", "cycle", "behind"
 Naming = Callable[["array[int]", "array[int]"], Optional[Labels]]
 """What blocks are, by their addresses and usable bytes."""

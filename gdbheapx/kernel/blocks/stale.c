@@ -5,53 +5,41 @@
 
 #include <stdlib.h>
 
-static int grow(void **items, uint64_t *room, size_t size)
+/* Room for one more; without it none of the notes is of use. */
+static int has_room(struct stale *stale, void **items, uint64_t count, uint64_t *room, size_t size)
 {
+    if (count < *room)
+        return 1;
     const uint64_t wanted = *room ? *room + *room / 2 : 1024;
     void *more = realloc(*items, (size_t) wanted * size);
-    if (!more)
-        return 0;
-    *items = more;
-    *room = wanted;
-    return 1;
+    stale->is_lost |= !more;
+    *items = more ? more : *items;
+    *room = more ? wanted : *room;
+    return more != NULL;
 }
 
 void stale_body(struct stale *stale, uint64_t address, uint64_t from, uint64_t room, unsigned kind)
 {
-    if (stale->body_count == stale->body_room && !grow((void **) &stale->bodies, &stale->body_room, sizeof *stale->bodies)) {
-        stale->is_lost = 1;
-        return;
-    }
-    stale->bodies[stale->body_count++] = (struct stale_body) {address, (uint32_t) room, (uint32_t) from & (INT32_MAX >> 1), kind & 3};
+    if (has_room(stale, (void **) &stale->bodies, stale->body_count, &stale->body_room, sizeof *stale->bodies))
+        stale->bodies[stale->body_count++] = (struct stale_body) {address, (uint32_t) room, (uint32_t) from & (INT32_MAX >> 1), kind & 3};
 }
 
 void stale_word(struct stale *stale, uint64_t address, uint64_t room, uint64_t node, uint64_t slot)
 {
-    if (slot > UINT32_MAX)
-        return;
-    if (stale->word_count == stale->word_room && !grow((void **) &stale->words, &stale->word_room, sizeof *stale->words)) {
-        stale->is_lost = 1;
-        return;
-    }
-    stale->words[stale->word_count++] = (struct stale_word) {address, (uint32_t) room, (uint32_t) node, (uint32_t) slot};
+    if (slot <= UINT32_MAX && has_room(stale, (void **) &stale->words, stale->word_count, &stale->word_room, sizeof *stale->words))
+        stale->words[stale->word_count++] = (struct stale_word) {address, (uint32_t) room, (uint32_t) node, (uint32_t) slot};
 }
 
 void stale_table(struct stale *stale, uint64_t control, uint64_t mask, uint64_t node)
 {
-    if (stale->table_count == stale->table_room && !grow((void **) &stale->tables, &stale->table_room, sizeof *stale->tables)) {
-        stale->is_lost = 1;
-        return;
-    }
-    stale->tables[stale->table_count++] = (struct stale_table) {control, (uint32_t) node, 64u - (unsigned) __builtin_clzll(mask)};
+    if (has_room(stale, (void **) &stale->tables, stale->table_count, &stale->table_room, sizeof *stale->tables))
+        stale->tables[stale->table_count++] = (struct stale_table) {control, (uint32_t) node, 64u - (unsigned) __builtin_clzll(mask)};
 }
 
 void stale_tail(struct stale *stale, uint64_t node, uint64_t slot, int32_t count)
 {
-    if (stale->tail_count == stale->tail_room && !grow((void **) &stale->tails, &stale->tail_room, sizeof *stale->tails)) {
-        stale->is_lost = 1;
-        return;
-    }
-    stale->tails[stale->tail_count++] = (struct stale_tail) {(uint32_t) node, (uint32_t) slot, count};
+    if (has_room(stale, (void **) &stale->tails, stale->tail_count, &stale->tail_room, sizeof *stale->tails))
+        stale->tails[stale->tail_count++] = (struct stale_tail) {(uint32_t) node, (uint32_t) slot, count};
 }
 
 void stale_settle(struct stale *stale)
