@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 
-#define LEAST_TABLE 16u                 /* pointers */
+#define LEAST_TABLE 16u                 /* elements, */
+#define MOST_POINTERS 2u                /* and on average at most so many pointers to each */
 #define SAMPLES 16u                     /* elements that are asked for a parent, */
 #define MOST_WAYS 1024u                 /* and so many pointers of each parent's */
 
@@ -59,8 +60,25 @@ static int is_of_children(const struct search *search, const struct table *table
     return 2 * children > elements;
 }
 
+/* A table of places inside a few blocks, such as of items in slabs, has none. `seen`: room for a bit a block, none set. */
+static int has_elements(const struct search *search, const struct table *table, uint8_t *seen)
+{
+    const struct graph *graph = search->graph;
+    const uint32_t first = graph->offsets[table->node], end = graph->offsets[table->node + 1];
+    uint32_t elements = 0;
+    for (uint32_t edge = first; edge < end; edge++)
+        if (in_table(search, table, edge) && !has_edge(seen, EDGE_ID(graph->to[edge]))) {
+            set_edge(seen, EDGE_ID(graph->to[edge]));
+            elements++;
+        }
+    for (uint32_t edge = first; edge < end; edge++)
+        if (EDGE_ID(graph->to[edge]) < graph->index.blocks)
+            seen[EDGE_ID(graph->to[edge]) >> 3] = 0;
+    return elements >= LEAST_TABLE && MOST_POINTERS * (uint64_t) elements >= table->pointers;
+}
+
 /* The size of most of the blocks that the node points to, if there are enough; a variable's pointers stand close together. */
-static int is_table(const struct search *search, struct table *table)
+static int is_table(const struct search *search, struct table *table, uint8_t *seen)
 {
     const struct graph *graph = search->graph;
     uint32_t votes = 0, first = graph->offsets[table->node], end = graph->offsets[table->node + 1];
@@ -82,7 +100,7 @@ static int is_table(const struct search *search, struct table *table)
             high = slot_of(graph, edge);
             table->pointers++;
         }
-    return table->pointers >= LEAST_TABLE && !is_of_children(search, table)
+    return table->pointers >= LEAST_TABLE && has_elements(search, table, seen) && !is_of_children(search, table)
            && (table->node < graph->index.blocks || TABLE_SHARE * (uint64_t) table->pointers > high - low);
 }
 
@@ -92,14 +110,14 @@ static int by_pointers(const void *one, const void *other)
     return a->pointers != b->pointers ? (a->pointers < b->pointers ? 1 : -1) : (a->node > b->node) - (a->node < b->node);
 }
 
-static int find_tables(const struct search *search, struct table **tables, uint32_t *count)
+static int find_tables(const struct search *search, uint8_t *seen, struct table **tables, uint32_t *count)
 {
     uint32_t room = 0;
     for (uint32_t node = 0; node < search->graph->nodes; node++) {
         struct table table = {node, 0, 0};
         if (is_over(search->pace, 1))
             return 0;
-        if ((node >= search->locals_from) || !is_table(search, &table))
+        if (node >= search->locals_from || !is_table(search, &table, seen))
             continue;
         if (*count == room) {
             room = room ? 2 * room : 256;
@@ -253,9 +271,11 @@ int settle_tables(struct search *search)
 {
     struct table *tables = NULL;
     uint32_t count = 0;
-    int done = find_tables(search, &tables, &count);
+    uint8_t *seen = calloc((size_t) search->graph->index.blocks / 8 + 1, 1);
+    int done = seen && find_tables(search, seen, &tables, &count);
     for (uint32_t i = 0; i < count && done; i++)
         done = !is_over(search->pace, tables[i].pointers) && settle_table(search, &tables[i]);
+    free(seen);
     free(tables);
     return done;
 }

@@ -415,6 +415,22 @@ def test_what_is_an_array(c_kernel: CKernel, slots: Sequence[int], shape: str) -
     assert (found.shape, found.elements) == (shape, len(slots))
 
 
+@pytest.mark.parametrize("pointers, elements", [(60, 30), (60, 29), (60, 15), (32, 16), (28, 15)])
+def test_many_pointers_to_few_blocks_make_no_table(c_kernel: CKernel, pointers: int, elements: int) -> None:
+    """As of a hash table whose items stand in slabs: a table has elements enough, and at most two pointers to each on average."""
+    memory = Memory(8)
+    table, slabs = memory.add(STEP), [memory.add(48) for _ in range(elements)]
+    memory.roots.append(table)
+    for slot in range(pointers):
+        memory.point(table, slot, slabs[slot % elements])
+    world, nodes = memory.world()
+    graph = build(c_kernel, world)
+    first, end = split(graph, world)
+    tree = owners(graph, first, end)
+    assert [one.elements for one in tree.containers] == ([elements] if elements >= 16 and 2 * elements >= pointers else [])
+    assert tree.retained_blocks[first] == 1 + elements and tree.owners[nodes[table]] == first
+
+
 def test_words_of_a_table_to_elements_of_others_take_nothing(c_kernel: CKernel) -> None:
     """The first words of a table lead to elements of a list, which are no more than uses of these."""
     memory = Memory(6)
