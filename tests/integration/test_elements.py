@@ -61,10 +61,10 @@ def test_users_of_an_element_come_last(stage: Stage, live: str) -> None:
     for at in range(96, len(words), 120):
         element = int.from_bytes(words[at : at + 8], "little")
         shown += [heapx(process.target("live"), "whatis", "0x%x" % element, "--chains").stdout.decode()] if element else []
-    told = [text for text in shown if "It is element" in text]
+    told = [text for text in shown if "\nIt is " in text]
     assert len(told) >= 2
     for text in told:
-        assert text.index("It is element") < text.index("<- g_") < text.index("<- user: block %s" % table), text
+        assert text.index("\nIt is ") < text.index("<- g_") < text.index("<- user: block %s" % table), text
 
 
 def test_two_looks_at_the_same_have_no_row(stage: Stage, live: str) -> None:

@@ -63,6 +63,10 @@ class Member(NamedTuple):
     name: str
     """`list g_queue`."""
 
+    def is_held_by(self, node: int) -> bool:
+        """Whichever of its words: a hash table has one for each chain."""
+        return any(node == holder for holder, _ in self.entries)
+
 
 class Contained:
     """The containers of one tree."""

@@ -107,7 +107,7 @@ class Marks:
             return None
         if node not in self.elements:
             place = self.contained.place(node)
-            self.elements[node] = "element%s of the %s" % ("" if place is None else " {:,}".format(place), member.name)
+            self.elements[node] = "%s of the %s" % ("an element" if place is None else "element {:,}".format(place), member.name)
         return self.elements[node]
 
 
@@ -122,9 +122,9 @@ def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None
     member, links = marks.member(node), 0
     if member is not None:
         inside = [at for at in referrers if _is_link(marks, member, at)]
-        entries = [at for at in referrers if (at.node, at.slot) in member.entries]
-        links = max(0, len(inside) - (not entries))
-        passed = inside if entries else inside[1:]
+        is_entered = any(member.is_held_by(at.node) for at in referrers)
+        links = max(0, len(inside) - (not is_entered))
+        passed = inside if is_entered else inside[1:]
         referrers = [at for at in referrers if at not in passed]
     chains = sorted((_chain(reach, names, referrer, marks, paths, member) for referrer in referrers), key=_order)
     mapping = reach.mapping(node)
@@ -159,7 +159,7 @@ def _chain(
 ) -> Chain:
     """The way from a pointer to a root or to what has a name by itself, or as far up as it goes; a cycle is gone round once. From an
     element it goes on at once to what holds its container. `below`: of which the block is an element."""
-    is_entry = below is not None and (first.node, first.slot) in below.entries
+    is_entry = below is not None and below.is_held_by(first.node)
     is_user = below is not None and not is_entry and not _is_link(marks, below, first)
     rule = RULE_START if is_entry and first.rule == UNOWNING else first.rule
     path: List[Tuple[int, int, int]] = [(first.node, first.slot, rule)]

@@ -1,19 +1,22 @@
 """What owners say of containers: their rows, elements, users and suspects, of a tree that is made here.
 
-Files: analysis/reachability/contained.py, analysis/reachability/dominance.py, report/reach_text.py.
+Files: analysis/reachability/contained.py, analysis/reachability/dominance.py,
+analysis/reachability/refs.py, report/reach_text.py.
 """
 
 from array import array
+from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.analysis.reachability import ownership, regions
+from gdbheapx.analysis.reachability import ownership, refs, regions
+from gdbheapx.analysis.reachability.contained import Member
 from gdbheapx.analysis.reachability.dominance import Part, Tallied
 from gdbheapx.analysis.reachability.owners import CONTAINER, ELEMENTS, SHARED, Owned, each, named
 from gdbheapx.analysis.reachability.regions import Root
 from gdbheapx.command import Style
-from gdbheapx.kernel.blocks.graph import CERTAIN, HASH_TABLE, LIKELY, LIST, NO_NODE, NO_SLOT, Container, Edge, Sum, Tree
+from gdbheapx.kernel.blocks.graph import CERTAIN, HASH_TABLE, LIKELY, LIST, NO_NODE, NO_SLOT, Container, Edge, Referrer, Sum, Tree
 from gdbheapx.report import reach_text
 
 BLOCKS, ROOTS = 40, 3
@@ -241,3 +244,32 @@ def test_a_container_that_several_blocks_of_one_variable_hold() -> None:
     made = tallied({**dict.fromkeys(range(8), FIRST), FIRST: QUEUE, 8: QUEUE, 9: QUEUE}, [100] * 8 + [16] * 2 + [0] * 30, [one], {0: list(range(8))})
     told = reach_text.suspicion(ownership.find(made, 2, 20).suspects[0])
     assert told.startswith("Suspect: g_queue in app, hash table of 8 elements of 100 bytes, keeps 832 bytes (100 %)"), told
+
+
+class HashTableMarks(refs.Marks):
+    """Block 0 is an element of a hash table, block 1 another one that leads there, block 2 the table with its first pointer at word 5,
+    block 3 has to do with an element; variables hold both."""
+
+    def __init__(self) -> None:
+        self.starts, self.lost, self.elements, self.parents = frozenset(), {}, {}, [NO_NODE, NO_NODE, QUEUE, WORK]  # type: ignore[assignment]
+        member = Member(0, [(2, 5)], "hash table g_table")
+        self.contained: Any = SimpleNamespace(member=lambda node: member if node < 2 else None, place=lambda node: None)
+
+
+def test_what_holds_a_table_is_no_user_of_its_elements() -> None:
+    """Whichever of its words leads to an element; links of others are counted."""
+    pointers = [Referrer(3, 0, 1), Referrer(2, 0, 7), Referrer(1, 0, 0)]
+    graph = SimpleNamespace(
+        find=lambda address: (0, 0), referrers=lambda node, most: pointers, blocks=lambda ids: [(0x1000 * (node + 1), 48) for node in ids]
+    )
+    graph.evidence, graph.edge_to = lambda node: 0, lambda node, target: Edge(target, 0, 2)
+    reach: Any = SimpleNamespace(graph=graph, roots_from=BLOCKS, word_bytes=8, mapping=lambda node: None)
+    reach.root = lambda node: Root(0x9000, 8, regions.DATA, None, None) if node >= BLOCKS else None
+    names: Any = SimpleNamespace(of=lambda node, slot: {QUEUE: "g_table", WORK: "g_work"}[node])
+    found = refs.find(reach, names, 0x1000, HashTableMarks())
+    assert found is not None and found.links == 1
+    assert [(chain.is_user, chain.steps[0].address, chain.steps[-1].root) for chain in found.chains] == [
+        (False, 0x3000, "g_table"),
+        (True, 0x4000, "g_work"),
+    ]
+    assert "It is an element of the hash table g_table; 1 link from its neighbours" in list(reach_text.lines(PLAIN, found, 9, 9))
