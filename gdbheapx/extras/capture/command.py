@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 import time
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, List, NamedTuple, Sequence
 
 from gdbheapx import runner, worker
 from gdbheapx.child_python import find_program
@@ -219,11 +219,11 @@ def look(
     return decision._replace(outcome=PARTIAL, why=lacking(document)) if code == runner.PARTIAL else decision
 
 
-def lacking(document: Any) -> Optional[str]:
-    """Why a snapshot is partial: first of all that there was no time; not what only belongs to the answer."""
-    problems = [one for one in document.get("problems") or () if Code.of(one["code"]).nature != Severity.NOTE]
-    problems.sort(key=lambda one: Code.of(one["code"]).nature != Severity.TIME)
-    return problems[0]["what"] if problems else None
+def lacking(document: Any) -> str:
+    """Why a snapshot is partial: first of all that there was no time; what only belongs to the answer, where nothing else is said."""
+    natures = [(Code.of(one["code"]).nature, one["what"]) for one in document.get("problems") or ()]
+    natures.sort(key=lambda one: (one[0] == Severity.NOTE, one[0] != Severity.TIME))
+    return natures[0][1] if natures else "the snapshot does not say why"
 
 
 def pattern_text(options: Any) -> str:

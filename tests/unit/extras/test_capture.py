@@ -360,10 +360,10 @@ def test_the_log_is_one_line_of_ascii_that_only_we_may_read(tmp_path: Path) -> N
 
 
 def test_why_a_snapshot_is_partial() -> None:
-    """That there was no time comes first; a note is no reason."""
+    """That there was no time comes first; a note is a reason where there is no other."""
     note, cut, damage = ({"code": code, "what": code} for code in (FILES_NOT_DUMPED, CUT, CORE_DAMAGED))
     assert command.lacking({"problems": [note, damage, cut]}) == CUT and command.lacking({"problems": [note, damage]}) == CORE_DAMAGED
-    assert command.lacking({"problems": [note]}) is None and command.lacking({}) is None
+    assert command.lacking({"problems": [note]}) == FILES_NOT_DUMPED and command.lacking({}) == command.lacking({"problems": []}) != ""
 
 
 def test_what_follows_pass_to_is_not_ours() -> None:
