@@ -78,9 +78,13 @@ def _leave_out(columns: Sequence[Column], places: List[int], is_too_wide: Callab
 
 
 def shortened(text: str, longest: Optional[int]) -> str:
-    """A text of at most so many characters: its middle is left out, as a path tells by its end and a type by its beginning."""
+    """A text of at most so many characters: what stands in parentheses behind a name goes first, so that an address stays whole; else its
+    middle is left out, as a path tells by its end and a type by its beginning."""
     if longest is None or len(text) <= longest:
         return text
+    name, _, aside = text.rpartition(" (")
+    if aside.endswith(")") and longest <= 2 * len(name) and len(name) + 1 + len(DOTS) <= longest and name.count("(") == name.count(")"):
+        return "%s %s" % (name, DOTS)
     if longest <= len(DOTS):
         return text[:longest]
     tail = (longest - len(DOTS)) // 2

@@ -182,6 +182,22 @@ def test_shortened(longest: int) -> None:
         assert text[0] == "a" and text[-1] == "p" and "..." in text
 
 
+@pytest.mark.parametrize(
+    "text, longest, shown",
+    [
+        ("    block 0x7f9e7001cf40 (520 bytes)", 36, "    block 0x7f9e7001cf40 (520 bytes)"),
+        ("    block 0x7f9e7001cf40 (520 bytes)", 35, "    block 0x7f9e7001cf40 ..."),
+        ("    block 0x7f9e7001cf40 (520 bytes)", 28, "    block 0x7f9e7001cf40 ..."),
+        ("    block 0x7f9e7001cf40 (520 bytes)", 27, "    block 0x... (520 bytes)"),
+        ("f (what is behind it is most of all this)", 20, "f (what i...ll this)"),
+        ("call(of (several))", 17, "call(of...veral))"),
+    ],
+)
+def test_an_address_stays_whole_as_long_as_it_can(text: str, longest: int, shown: str) -> None:
+    """What stands in parentheses behind it goes before."""
+    assert fitting.shortened(text, longest) == shown
+
+
 def test_widths_are_those_of_the_table() -> None:
     """What is counted is what tabulate, and what stands in for it, makes."""
     cells = [["abc", "12345678901234567", "2", "3"]]
