@@ -1,4 +1,4 @@
-"""A stopped thread with its stack, and how a call on it ended: what gdb_frames.py and gdb_call.py tell."""
+"""A stopped thread with its stack, and how a call on it ended: the records of gdb/hold.py and gdb/call.py."""
 
 from typing import NamedTuple, Optional, Sequence
 

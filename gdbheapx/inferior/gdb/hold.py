@@ -1,6 +1,6 @@
 """A process that gdb holds stopped: attach and detach. Everything that is set in gdb meanwhile is set back.
 
-gdb_frames.py looks at what stands there, gdb_call.py runs something in it.
+call.py runs functions in it.
 
 What stands in a process that gdb holds: every thread with its frames, the functions around them, signals that wait.
 """

@@ -1,6 +1,6 @@
 """What gdb does with a process that it holds: threads, frames, registers, memory, breakpoints, one function for each of them.
 
-gdb_hold.py, gdb_frames.py and gdb_call.py say in which order, and see nothing of gdb itself: addresses and registers are integers,
+hold.py and call.py say in which order, and see nothing of gdb itself: addresses and registers are integers,
 a thread goes by its lwp, and gdb's errors come as GdbError with gdb's text in one line.
 """
 

@@ -1,4 +1,4 @@
-"""Types as gdb reads them. gdb's module is handed over: only gdb_target.py and gdb_inferior.py import it."""
+"""Types as gdb reads them. gdb's module is handed over: only target.py and inferior.py import it."""
 
 from typing import Any, Dict, List, Optional, Tuple
 

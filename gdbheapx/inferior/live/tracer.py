@@ -1,5 +1,5 @@
 """Stops a process of this machine for a moment with PTRACE_SEIZE and lets it run on. It writes nothing, sends no signal and needs no
-debugger; restart.py has the one exception.
+debugger; seccomp.py has the one exception.
 
 Why not gdb's attach: that costs 15 to 200 ms of the process's time, this 1 to 4 ms. If this process dies, the kernel lets the other one run
 on by itself. As with any debugger a few system calls, epoll_wait among them, return EINTR to a program that is stopped in them (signal(7)).

@@ -1,0 +1,39 @@
+"""The product's size and its language only get better: figures of tools/house.py against tests/size.toml."""
+
+import pytest
+
+from tools import house
+
+pytestmark = [pytest.mark.once, pytest.mark.first]  # reads the sources
+
+
+@pytest.fixture(scope="module")
+def measured() -> house.House:
+    """The checkout's figures."""
+    return house.measure()
+
+
+def test_no_figure_exceeds_its_limit(measured: house.House) -> None:
+    """Who needs more lines raises the limit in the same commit, with a comment why; ratchets only fall."""
+    assert house.find_excess(measured) == []
+
+
+def test_names_of_files_exist(measured: house.House) -> None:
+    """Docstrings, comments and documentation name no Python file that does not exist."""
+    assert measured.places["stale"] == []
+
+
+def test_a_larger_package_is_noticed(measured: house.House) -> None:
+    """One line more than the limit, a package without a limit and a figure above its ratchet are each one line of the answer."""
+    packages, figures = house.read_limits()
+    grown = measured._replace(
+        packages={"commands": packages["commands"] + 1, "gdbheapx/fresh": 1},
+        figures={**measured.figures, "fragments": figures["fragments"] + 1},
+    )
+    assert [line.split(":")[0].split(" ")[0] for line in house.find_excess(grown)] == ["gdbheapx/fresh", "commands", "fragments"]
+
+
+@pytest.mark.parametrize(("docstring", "expected"), [("Return the arena.", False), ("What it has.", True), ("The same, by size.", True)])
+def test_fragments_are_told_from_sentences(docstring: str, expected: bool) -> None:
+    """A docstring that opens with a pronoun or a preposition is no sentence."""
+    assert house.is_fragment(docstring) is expected
