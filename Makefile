@@ -27,7 +27,7 @@ test-all: test test-rest ## make test, then make test-rest: 25 minutes on 2 CPUs
 
 coverage: ## one table: how much of each folder of the product the unit tests run in their own process
 	@$(SETUP) test
-	@PYTEST_PLUGINS=tools.covered $(PYTHON) -m pytest -q -n auto --dist worksteal --hypothesis-profile=fast -m "not slow and not wild" tests/unit
+	@PYTEST_PLUGINS=tools.covered $(PYTHON) -m pytest -q -n auto --dist worksteal --hypothesis-profile=fast -m "not slow and not wild" tests/unit tests/addons/*/unit
 
 fuzz: ## structures that contradict themselves, for ten minutes: ELF, cores, debug information, call frames, lists of objects, snapshots; FUZZ_SECONDS=60
 	@$(SETUP) test

@@ -103,11 +103,11 @@ def measure(pid: int, folder: Path) -> Tuple[Joined, List[Tuple[Any, ...]], Dict
     """Of one process."""
 
     def run(session: Session, options: Options) -> Answer:
+        from gdbheapx.addons.labs.sites.code import read
+        from gdbheapx.addons.labs.sites.scan import scan
         from gdbheapx.analysis.census import find
         from gdbheapx.analysis.census.world import EXACT, SHAPE, World
         from gdbheapx.analysis.sites.join import join
-        from gdbheapx.extras.sites.code import read
-        from gdbheapx.extras.sites.scan import scan
         from gdbheapx.own_memory import allowed_bytes
 
         world = World.of(session)

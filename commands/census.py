@@ -30,7 +30,7 @@ blocks have none. It takes seconds to minutes, 24 bytes of memory for each byte 
 def ready(session: Session, options: Options) -> None:
     """Before a process is stopped for it."""
     if options.sites:
-        from gdbheapx.extras.sites import find as sites
+        from gdbheapx.addons.labs.sites import find as sites
 
         if options.copies or options.by_text is not None or options.by != "signature":
             raise HeapxError("--sites cannot be combined with --copies, --by-text or --by", "use --sites alone", code=USAGE)
@@ -119,7 +119,7 @@ def census(session: Session, options: Options) -> Answer:
     told = texts(samples.of_census(answer, shown, looks[0].told if looks and options.show_data else None))
     joined = None
     if options.sites and world is not None:
-        from gdbheapx.extras.sites import find as sites
+        from gdbheapx.addons.labs.sites import find as sites
 
         told_of = looks[0].told if looks else session.shared(find.TOLD)
         joined = sites.find(session, answer.rows[:limit], told_of, world)

@@ -59,19 +59,19 @@ def ready(session: Session, options: Options) -> None:
     needs=(
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.census.owned",
-        "gdbheapx.extras.export.perfetto",
+        "gdbheapx.addons.views.export.perfetto",
         "gdbheapx.analysis.census.owned",
         "gdbheapx.kernel.blocks.csv",
         "gdbheapx.report.csv_rows",
         "gdbheapx.report.csv_rows",
-        "gdbheapx.extras.export.perfetto",
-        "gdbheapx.extras.export.pprof",
+        "gdbheapx.addons.views.export.perfetto",
+        "gdbheapx.addons.views.export.pprof",
     ),
 )
 def export(session: Session, options: Options) -> Answer:
     """The command `export`."""
+    from gdbheapx.addons.views.export import pprof
     from gdbheapx.analysis.census import find, owned
-    from gdbheapx.extras.export import pprof
     from gdbheapx.report import csv_rows
 
     if options.format in (None, "jeprof"):
@@ -128,7 +128,7 @@ def _jeprof(session: Session, options: Options) -> Answer:
 
 def _perfetto(session: Session, options: Options) -> Answer:
     """Objects are written after the process was let go, while the graph is gone through."""
-    from gdbheapx.extras.export import perfetto
+    from gdbheapx.addons.views.export import perfetto
 
     if options.json:
         raise HeapxError("--json cannot be used with perfetto", "`%s` says what holds what" % ask("owners --json"), code=USAGE)

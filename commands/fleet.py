@@ -27,7 +27,7 @@ documents come back to DIR here. Only on a trusted network or with tls://: who c
 
 def record() -> Any:
     """The record of a row."""
-    from gdbheapx.extras.fleet.documents import Document
+    from gdbheapx.addons.views.fleet.documents import Document
 
     return Document
 
@@ -62,8 +62,8 @@ def share(given: str) -> Tuple[int, int]:
 def fleet(session: Session, options: Options) -> Answer:
     """The command `fleet`."""
     from gdbheapx import problems
+    from gdbheapx.addons.views.fleet import documents, run
     from gdbheapx.errors import HeapxError, UsageError
-    from gdbheapx.extras.fleet import documents, run
 
     if options.table:
         return table(options)
@@ -92,7 +92,7 @@ def fleet(session: Session, options: Options) -> Answer:
 
 def table(options: Options) -> Answer:
     """--table"""
-    from gdbheapx.extras.fleet import documents
+    from gdbheapx.addons.views.fleet import documents
 
     rows = documents.ordered([documents.row(path) for path in documents.paths(options.cores)], options.sort)
     groups = documents.grouped(rows, options.by) if options.by else None

@@ -21,11 +21,11 @@ A snapshot has arenas, classes, threads, leaks, owners, and blocks in use.
 
 def ready(session: Session, options: Options) -> None:
     """Before a process is stopped for it."""
-    from gdbheapx.query import table_rows, tables
+    from gdbheapx.addons.views.query import table_rows, tables
 
     asked = table_rows.wanted()
     if asked is not None and tables.SITES in asked.tables:
-        from gdbheapx.extras.sites import find as sites
+        from gdbheapx.addons.labs.sites import find as sites
 
         sites.ready(session)
 
@@ -54,13 +54,13 @@ def ready(session: Session, options: Options) -> None:
         "gdbheapx.analysis.reachability.leaks",
         "gdbheapx.analysis.reachability.owners",
         "gdbheapx.kernel.blocks.csv",
-        "gdbheapx.query.table_rows",
+        "gdbheapx.addons.views.query.table_rows",
         "gdbheapx.snapshot.record",
     ),
 )
 def query(session: Session, options: Options) -> Answer:
     """The command `query`: the look that the shell's process has asked for. SQL is answered there."""
-    from gdbheapx.query import table_rows
+    from gdbheapx.addons.views.query import table_rows
 
     asked = table_rows.wanted()
     if asked is None:

@@ -54,7 +54,7 @@ alone.
 def ready(session: Session, options: Options) -> None:
     """Before a process is stopped for it."""
     if options.sites:
-        from gdbheapx.extras.sites import find as sites
+        from gdbheapx.addons.labs.sites import find as sites
 
         if not options.page or options.deep is False:
             hint = "write a page: %s" % ask("report --html report.html --sites")
@@ -161,9 +161,9 @@ def facts(session: Session) -> Dict[str, Any]:
 
 def with_sites(session: Session, census: "Optional[PageCensus]") -> "Optional[PageCensus]":
     """With the functions that may have allocated what its rows have."""
+    from gdbheapx.addons.labs.sites import find as sites
     from gdbheapx.analysis.census import find
     from gdbheapx.analysis.census.world import World
-    from gdbheapx.extras.sites import find as sites
 
     if census is None:
         return None

@@ -10,8 +10,8 @@ from gdbheapx.problems import NOT_LIVE
 from gdbheapx.session import Session
 
 if TYPE_CHECKING:
-    from gdbheapx.extras.watch.machine import Machine
-    from gdbheapx.extras.watch.samples import Sampler
+    from gdbheapx.addons.monitor.watch.machine import Machine
+    from gdbheapx.addons.monitor.watch.samples import Sampler
 
 HELP = """An endpoint for Prometheus; no process is stopped.
 
@@ -77,8 +77,8 @@ def serve(session: Session, options: Options) -> Answer:
         raise HeapxError("serve needs a process that runs on this machine", "name it: gdbheapx -p PID serve", code=NOT_LIVE)
     if options.times == 0:
         raise UsageError("serve: --times must be more than 0", "omit it, to serve until Ctrl-C")
-    from gdbheapx.extras.watch.machine import Machine
-    from gdbheapx.extras.watch.samples import Sampler
+    from gdbheapx.addons.monitor.watch.machine import Machine
+    from gdbheapx.addons.monitor.watch.samples import Sampler
 
     of = Sampler(session, False) if session.has_target else Machine(options.pids, session.counting, is_judged=False)
     return Answer(lambda: None, lambda style: lines(session, options, of, style), live=True, read=True, document=True)
@@ -86,8 +86,8 @@ def serve(session: Session, options: Options) -> Answer:
 
 def lines(session: Session, options: Options, of: "Union[Sampler, Machine]", style: Style) -> Iterator[str]:
     """Where it listens, and why it ended; meanwhile whatever asks is answered."""
-    from gdbheapx.extras.watch import endpoint, machine, openmetrics, summary
-    from gdbheapx.extras.watch.samples import Sample
+    from gdbheapx.addons.monitor.watch import endpoint, machine, openmetrics, summary
+    from gdbheapx.addons.monitor.watch.samples import Sample
     from gdbheapx.report.json import encode
     from gdbheapx.report.text import printable
     from gdbheapx.units import plural

@@ -10,7 +10,7 @@ from gdbheapx.problems import NOT_LIVE
 from gdbheapx.session import Session
 
 if TYPE_CHECKING:
-    from gdbheapx.extras.watch.samples import Sampler
+    from gdbheapx.addons.monitor.watch.samples import Sampler
 
 HELP = """How a process grows over time, without stopping it.
 
@@ -47,7 +47,7 @@ def duration(text: str) -> float:
 
 def rule(text: str) -> Any:
     """A rule of --snapshot-when."""
-    from gdbheapx.extras.watch import capture
+    from gdbheapx.addons.monitor.watch import capture
 
     return capture.rule(text)
 
@@ -104,8 +104,8 @@ def watch(session: Session, options: Options) -> Answer:
     folder = options.snapshot_to
     if options.snapshot_when and not store.is_url(folder) and not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError("watch: %s is no folder that can be written to" % options.snapshot_to, "choose another with --snapshot-to FOLDER")
-    from gdbheapx.extras.watch.pools import find_meter
-    from gdbheapx.extras.watch.samples import Sampler
+    from gdbheapx.addons.monitor.watch.pools import find_meter
+    from gdbheapx.addons.monitor.watch.samples import Sampler
 
     sampler = Sampler(session, bool(options.exact), find_meter(session))
     return Answer(lambda: None, lambda style: lines(session, options, sampler, style), live=True, read=True, document=True)
@@ -113,10 +113,10 @@ def watch(session: Session, options: Options) -> Answer:
 
 def lines(session: Session, options: Options, sampler: "Sampler", style: Style) -> Iterator[str]:
     """What goes to the terminal, or with --json one JSON object a line; the files are written beside it."""
-    from gdbheapx.extras.watch import openmetrics, table, text
-    from gdbheapx.extras.watch.returned import Step
-    from gdbheapx.extras.watch.samples import Sample
-    from gdbheapx.extras.watch.summary import History, Over, events
+    from gdbheapx.addons.monitor.watch import openmetrics, table, text
+    from gdbheapx.addons.monitor.watch.returned import Step
+    from gdbheapx.addons.monitor.watch.samples import Sample
+    from gdbheapx.addons.monitor.watch.summary import History, Over, events
 
     history, told, encoded = History(sampler.watched), text.Text(sampler, style), table.Lines(sampler)
     of_csv = table.Csv(options.csv, sampler) if options.csv else None
@@ -124,12 +124,12 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
     metrics = openmetrics.OpenMetrics(options.openmetrics, sampler) if options.openmetrics else None
     page: Any = None
     if options.html:
-        from gdbheapx.extras.watch.view import Page
+        from gdbheapx.addons.monitor.watch.view import Page
 
         page = Page(options.html, sampler, options.every)
     captures: Any = None
     if options.snapshot_when:
-        from gdbheapx.extras.watch.capture import Captures
+        from gdbheapx.addons.monitor.watch.capture import Captures
 
         words = ["--max-stop", "%g" % options.max_stop] if options.max_stop is not None else []
         words += ["--short-stop", "--yes"] if options.snapshot_short_stop else []
@@ -173,8 +173,8 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
 
 def machine_lines(session: Session, options: Options, style: Style) -> Iterator[str]:
     """Many processes: a line for each sample, and a table at the end."""
-    from gdbheapx.extras.watch import machine
-    from gdbheapx.extras.watch.table import Appended
+    from gdbheapx.addons.monitor.watch import machine
+    from gdbheapx.addons.monitor.watch.table import Appended
     from gdbheapx.report import fitting
     from gdbheapx.report.text import show
 
@@ -195,13 +195,13 @@ def times(options: Options) -> Optional[int]:
 
 def again(options: Options, style: Style) -> Iterator[str]:
     """The summary of a watch that is over, or was, when its file was read; and its page."""
-    from gdbheapx.extras.watch import recorded, table, text
-    from gdbheapx.extras.watch.summary import History
+    from gdbheapx.addons.monitor.watch import recorded, table, text
+    from gdbheapx.addons.monitor.watch.summary import History
 
     kept = recorded.Recorded(options.source)
     history, page = History(kept.source.watched), None
     if options.html:
-        from gdbheapx.extras.watch.view import Page
+        from gdbheapx.addons.monitor.watch.view import Page
 
         page = Page(options.html, kept.source, kept.source.every_s, options.source)
     for sample in kept.samples():

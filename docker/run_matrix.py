@@ -31,7 +31,7 @@ LOGS = ROOT / "build" / "matrix"
 MARKED = ("-m", "image and not once and not wild and not slow")
 """What depends on an image's libc, libjemalloc, gdb or Python; the nearest mark decides (pyproject.toml)."""
 TESTS = (*MARKED, "tests")
-BETWEEN = ("-m", "image and first and not once and not wild and not slow", "tests/integration")
+BETWEEN = ("-m", "image and first and not once and not wild and not slow", "tests/integration", "tests/addons")
 """For a release between the first and the last, which bound what it can differ in: what allocators themselves say is compared."""
 REPORT = "/var/tmp/junit.xml"
 """In the container; what ran once more is reported beside it (tools/run_tests.py)."""

@@ -7,7 +7,7 @@ def main() -> int:
     """Run the command line; the exit code. A handler of a crash waits for its turn before anything else is imported."""
     words = sys.argv[1:]
     if words[:1] == ["capture"] and words[1:] and words[1].isdigit():
-        from gdbheapx.extras.capture import turn
+        from gdbheapx.addons.monitor.capture import turn
 
         code = turn.begin(words)
         if code is not None:

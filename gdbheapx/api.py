@@ -21,6 +21,8 @@ from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
+    from gdbheapx.addons.views.query.ask import Rows
+    from gdbheapx.addons.views.query.table_rows import LookRequest
     from gdbheapx.allocators.records import HeapArenas
     from gdbheapx.analysis.census.find import Census
     from gdbheapx.analysis.locate import Location
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
     from gdbheapx.analysis.reachability.leaks import Leaks
     from gdbheapx.analysis.reachability.owners import Owners
     from gdbheapx.analysis.reachability.refs import Refs
-    from gdbheapx.query.ask import Rows
-    from gdbheapx.query.table_rows import LookRequest
     from gdbheapx.snapshot.diff import Diff
 
 __all__ = ["Answer", "Block", "Blocks", "Heap", "HeapxError", "Problem", "UsageError", "ask", "blocks", "current", "open"]
@@ -244,7 +244,7 @@ class Heap:
         """One SELECT over blocks, owners, arenas, classes, threads, leaks, answered by DuckDB; outside gdb."""
         if self._name == IN_GDB:
             raise HeapxError("query is answered outside gdb", "gdbheapx.open(pid=...) or open(core=...) there", code=SHELL_ONLY)
-        from gdbheapx.query import ask as asking
+        from gdbheapx.addons.views.query import ask as asking
 
         found: List[runner.Found] = []
 

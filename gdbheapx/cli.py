@@ -127,7 +127,7 @@ def dispatch(words: List[str]) -> int:
     except Wrong as error:
         return wrong(words, str(error), None, error.hint, error.choices)
     if os.environ.pop(STANDS_BY, None):
-        from gdbheapx.extras.watch.standby import stand_by
+        from gdbheapx.addons.monitor.watch.standby import stand_by
 
         return stand_by(asked, lambda look: interruptible(look.words, lambda: perform(look)))
     if rest[:1] == ["--version"]:
@@ -178,19 +178,19 @@ def render(invocation: "Invocation", renderer: str) -> int:
     shell = Shell(lambda look: interruptible(look.words, lambda: perform(look)), say, fail, failed)
     try:
         if renderer == HTML:
-            from gdbheapx.extras.html.command import make
+            from gdbheapx.addons.views.html.command import make
         elif renderer == EXPLORE:
-            from gdbheapx.extras.explore.command import make
+            from gdbheapx.addons.views.explore.command import make
         elif renderer == MCP:
-            from gdbheapx.extras.agents.command import make
+            from gdbheapx.addons.views.agents.command import make
         elif renderer == CAPTURE:
-            from gdbheapx.extras.capture import command as capture
+            from gdbheapx.addons.monitor.capture import command as capture
             from gdbheapx.inferior.live.crashed import accept, not_filled
             from gdbheapx.inferior.live.dumped import read_head
 
             return capture.make(invocation, shell, capture.Dumps(read_head, accept, not_filled))
         else:
-            from gdbheapx.query.command import make
+            from gdbheapx.addons.views.query.command import make
     except ImportError:  # the single file
         return not_in_single(invocation.words)
     return make(invocation, shell)

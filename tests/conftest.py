@@ -7,7 +7,7 @@ import signal
 import sys
 import zlib
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List
+from typing import Any, Dict, Iterable, Iterator, List, Set
 
 import matrix
 import pytest
@@ -23,10 +23,9 @@ with contextlib.suppress(ImportError):  # tests that read the sources alone run 
 WILD = pytest.StashKey[int]()
 """How many tests were left out because `make wild` alone runs them."""
 HERE = Path(__file__).parent
-UNIT = HERE / "unit"
 IMAGE = os.environ.get("GDBHEAPX_TEST_IMAGE", "")
 """The release whose image of the matrix this is, or of this machine, where the matrix runs, too (.ci/run); else empty."""
-FOREIGN = (HERE / "real", HERE / "wild")
+FOREIGN = {"real", "wild"}
 STARTS_GDB = {"heapx": tool.heapx, "in_gdb": tool.in_gdb, "answers": tool.answers, "told": tool.told, "GDB": GDB}
 """A module that imports one of these starts gdb."""
 
@@ -51,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
     """
     for item in items:
         is_search = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
-        if UNIT in item.path.parents and not is_search and not item.get_closest_marker("once"):
+        if is_unit(item) and not is_search and not item.get_closest_marker("once"):
             item.add_marker("image")
         for mark in needs(item):
             item.add_marker(mark)
@@ -81,12 +80,22 @@ def chosen(same: List[pytest.Item]) -> int:
     return zlib.crc32(same[0].nodeid.encode()) + (suites.index(IMAGE) if IMAGE in suites else 0)
 
 
+def folders_of(item: pytest.Item) -> Set[str]:
+    """Return the names of the folders below tests/ that a test is in: an add-on's tests have folders of the same names."""
+    return set(item.path.relative_to(HERE).parts[:-1])
+
+
+def is_unit(item: pytest.Item) -> bool:
+    """True for a test of a folder `unit`."""
+    return "unit" in folders_of(item)
+
+
 def needs(item: pytest.Item) -> Iterator[str]:
     """Marks that the folder, the fixtures and the parameters of a test tell; a test says the others itself."""
     parameters = getattr(getattr(item, "callspec", None), "params", {})
-    if UNIT in item.path.parents and not item.get_closest_marker("slow"):
+    if is_unit(item) and not item.get_closest_marker("slow"):
         yield "first"
-    if any(folder in item.path.parents for folder in FOREIGN):
+    if FOREIGN.intersection(folders_of(item)):
         yield "foreign"
     if parameters.get("kind") == "live" or "live" in getattr(item, "fixturenames", ()):
         yield "live"

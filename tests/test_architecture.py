@@ -29,14 +29,26 @@ ALLOWED = {
     "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
     "snapshot": {"inferior", "allocators", "analysis", "session", "command", "invocation", "output", "snapshot"},
     "report": {"allocators", "analysis", "report", "catalogue", "command", "snapshot"},
-    "query": {"allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "worker", "query"},
-    "extras": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "place", "worker", "api", "extras"},
+    "addons": set(),
+    "addons/views": {"allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "place", "worker", "api", "addons/views"},
+    "addons/monitor": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "worker", "addons/monitor", "addons/views"},
+    "addons/labs": {"inferior", "analysis", "session", "addons/labs"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},
-    "commands": {"allocators", "layout", "analysis", "snapshot", "query", "extras", "report", "actions", "session", "command"},
+    "commands": {"allocators", "layout", "analysis", "snapshot", "addons/views", "addons/monitor", "addons/labs", "report", "actions", "session", "command"},
 }
 """What else each folder may import. `analysis` sees the session's types; `report` and `actions` the declarations' Style, Options and JsonLines."""
-FOLDERS = sorted({path.parent.relative_to(ROOT / "gdbheapx").parts[0] for path in (ROOT / "gdbheapx").glob("*/**/*.py")} | {"commands"})
+ADDONS = "addons"
+"""The folder of the add-ons, each of which is a package of its own here."""
+
+
+def folder(file: str) -> str:
+    """The folder of a file below gdbheapx/, `addons/NAME` of an add-on; its name without .py at the top."""
+    parts = file.split("/")
+    return "/".join(parts[:2]) if parts[0] == ADDONS and len(parts) > 2 else parts[0].replace(".py", "")
+
+
+FOLDERS = sorted({folder(str(path.relative_to(ROOT / "gdbheapx"))) for path in (ROOT / "gdbheapx").glob("*/**/*.py")} | {"commands"})
 """Packages on disk, each of which ALLOWED has a row for."""
 ALLOCATORS = tuple(name.split(".")[1] for name in REGISTRY)
 """Their folders are called as they are."""
@@ -81,9 +93,10 @@ def imports(path: Path) -> Iterator[Import]:
 ALL = [one for path in files() for one in imports(path)]
 
 
-def folder(file: str) -> str:
-    """The folder of a file; its name without .py at the top."""
-    return file.split("/")[0].replace(".py", "")
+def imported(module: str) -> str:
+    """What of gdbheapx an import names, as ALLOWED has it."""
+    parts = module.split(".")[1:3]
+    return "/".join(parts) if parts[0] == ADDONS else parts[0]
 
 
 def test_gdb_is_imported_in_three_files() -> None:
@@ -104,18 +117,18 @@ def test_only_actions_hold_and_call() -> None:
 LIBRARIES = {
     "tabulate": {"report/text.py"},
     "elftools": {"inferior/elf/whole_file.py"},
-    "distributed": {"extras/fleet/cluster.py"},
+    "distributed": {"addons/views/fleet/cluster.py"},
     "fsspec": {"snapshot/store.py"},
-    "jinja2": {"extras/html/render.py"},
-    "markupsafe": {"extras/html/render.py"},
-    "duckdb": {"query/engine.py"},
+    "jinja2": {"addons/views/html/render.py"},
+    "markupsafe": {"addons/views/html/render.py"},
+    "duckdb": {"addons/views/query/engine.py"},
     "numpy": {"report/frames.py"},
     "pandas": {"report/frames.py"},
-    "prometheus_client": {"extras/watch/endpoint.py"},
-    "rich": {"extras/explore/app.py"},
-    "textual": {"extras/explore/app.py"},
-    "mcp": {"extras/agents/server.py"},
-    "capstone": {"extras/sites/code.py"},
+    "prometheus_client": {"addons/monitor/watch/endpoint.py"},
+    "rich": {"addons/views/explore/app.py"},
+    "textual": {"addons/views/explore/app.py"},
+    "mcp": {"addons/views/agents/server.py"},
+    "capstone": {"addons/labs/sites/code.py"},
     "pyarrow": {"report/frames.py"},
     "lz4": {"inferior/core/packed.py"},
     "zstandard": {"inferior/core/packed.py"},
@@ -130,19 +143,19 @@ def test_libraries_have_one_place(library: str) -> None:
 
 
 def test_pages_are_made_outside_gdb() -> None:
-    """Only extras/html/command.py, the watch (which no gdb serves) and pages themselves import pages: what runs inside gdb never does."""
-    found = {one.file for one in ALL if one.module.startswith("gdbheapx.extras.html.")}
-    assert not [file for file in found if not file.startswith(("extras/html/", "extras/watch/")) and file != "cli.py"]
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.extras.watch.view")} == {"commands/watch.py"}
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.extras.html.command")} == {"cli.py"}
+    """Only addons/views/html/command.py, the watch (which no gdb serves) and pages themselves import pages: what runs inside gdb never does."""
+    found = {one.file for one in ALL if one.module.startswith("gdbheapx.addons.views.html.")}
+    assert not [file for file in found if not file.startswith(("addons/views/html/", "addons/monitor/watch/")) and file != "cli.py"]
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.addons.monitor.watch.view")} == {"commands/watch.py"}
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.addons.views.html.command")} == {"cli.py"}
 
 
 def test_sql_is_answered_outside_gdb() -> None:
     """Only the shell's and Python's way to ask import the engine, and only cli.py and api.py import those: what runs inside gdb never does."""
-    by_engine = {one.file for one in ALL if "gdbheapx.query.engine" in one.module}
-    assert by_engine == {"query/command.py", "query/ask.py"}
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.query.ask")} == {"api.py"}
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.query.command")} == {"cli.py"}
+    by_engine = {one.file for one in ALL if "gdbheapx.addons.views.query.engine" in one.module}
+    assert by_engine == {"addons/views/query/command.py", "addons/views/query/ask.py"}
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.addons.views.query.ask")} == {"api.py"}
+    assert {one.file for one in ALL if one.module.startswith("gdbheapx.addons.views.query.command")} == {"cli.py"}
 
 
 def test_nothing_else_from_outside() -> None:
@@ -170,7 +183,7 @@ def test_left_does_not_know_right(name: str) -> None:
         if folder(one.file) != name or parts[0] != "gdbheapx" or len(parts) < 2:
             continue
         allowed = ALLOWED.get(name, set()) | SHARED
-        if parts[1] not in allowed:
+        if imported(one.module) not in allowed:
             wrong.append("%s:%d imports %s" % (one.file, one.line, one.module))
     assert not wrong
 
@@ -178,7 +191,7 @@ def test_left_does_not_know_right(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(ALLOWED))
 def test_nothing_is_allowed_that_nobody_does(name: str) -> None:
     """A row of ALLOWED says what is there."""
-    done = {one.module.split(".")[1] for one in ALL if folder(one.file) == name and one.module.startswith("gdbheapx.")}
+    done = {imported(one.module) for one in ALL if folder(one.file) == name and one.module.startswith("gdbheapx.")}
     assert ALLOWED[name] - {name} <= done
 
 
@@ -357,7 +370,7 @@ STARTING = {
     "child_python.py",  # Python
     "gdb_process.py",  # gdb
     "inferior/gdb/call_guard.py",  # /bin/sh
-    "extras/capture/decision.py",  # what the kernel would have started
+    "addons/monitor/capture/decision.py",  # what the kernel would have started
     "kernel/build.py",  # a compiler, in a folder of its own
 }
 """Files that start programs; of those by name child_python.find_program tells the path, which kernel/build.py has no package to ask."""
@@ -444,13 +457,11 @@ def test_every_mark_is_declared() -> None:
     assert used | given == declared
 
 
-MIRRORED = sorted(path.name for path in (ROOT / "gdbheapx").iterdir() if (path / "__init__.py").exists()) + ["commands"]
-
-
-@pytest.mark.parametrize("name", MIRRORED)
+@pytest.mark.parametrize("name", [name for name in FOLDERS if name != ADDONS])
 def test_a_product_folder_has_its_unit_tests(name: str) -> None:
-    """tests/unit mirrors gdbheapx/ and commands/: a folder for each, with tests in it."""
-    assert list((ROOT / "tests" / "unit" / name).glob("test_*.py"))
+    """tests/unit mirrors gdbheapx/ and commands/: a folder for each, with tests in it. An add-on has its own below tests/addons/, to be deleted with it."""
+    where = ROOT / "tests" / (name if name.startswith(ADDONS) else "unit/" + name)
+    assert list(where.rglob("test_*.py"))
 
 
 def test_docker_is_no_package() -> None:

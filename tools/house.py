@@ -94,7 +94,7 @@ def read_sources() -> List[Source]:
 def package_of(name: str) -> str:
     """Return the package that a file counts for: gdbheapx/addons/GROUP, gdbheapx/FOLDER, gdbheapx or commands."""
     parts = name.split("/")
-    if parts[:2] == ["gdbheapx", "addons"]:
+    if parts[:2] == ["gdbheapx", "addons"] and len(parts) > 3:
         return "/".join(parts[:3])
     return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from demo import run
 from gdbheapx import invocation
-from gdbheapx.extras.explore import command as exploring
+from gdbheapx.addons.views.explore import command as exploring
 from tests.support.browser import CHROMIUM, Browser
 
 IMAGES = run.HERE.parent / "docs" / "images"
@@ -43,7 +43,7 @@ def page(folder: Path, tool: str, pid: int) -> None:
 
 def explorer(folder: Path, tool: str) -> None:
     """The explorer's, of a snapshot, with the first owner opened."""
-    from gdbheapx.extras.explore.app import Explorer
+    from gdbheapx.addons.views.explore.app import Explorer
 
     path = str(folder / "shop.snap")
     (folder / "shop.py").write_text(SHOP)

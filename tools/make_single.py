@@ -12,9 +12,9 @@ from gdbheapx.kernel.common.embedded import C_FILES, SOURCE_ID, packed
 from tools import libraries
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LEFT_OUT = ("gdbheapx/extras/html/command.py", "gdbheapx/query/command.py", "gdbheapx/query/engine.py", "gdbheapx/gdbinit.py")
+LEFT_OUT = ("gdbheapx/addons/views/html/command.py", "gdbheapx/addons/views/query/command.py", "gdbheapx/addons/views/query/engine.py", "gdbheapx/gdbinit.py")
 """Pages need their templates, SQL a library; gdbinit.py is the end of the file."""
-PAGES = os.path.join("gdbheapx", "extras", "html", "")
+PAGES = os.path.join("gdbheapx", "addons", "views", "html", "")
 """What makes pages."""
 
 HEAD = '''"""gdbheapx {version} in one file: in gdb, `source {name}`, then `heapx`; from a shell, `python3 -I {name} --pid N report`, with gdb or without one.

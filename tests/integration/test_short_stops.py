@@ -12,13 +12,13 @@ from typing import Any, Callable, Iterator, List
 import pytest
 
 from gdbheapx import budget, runner
+from gdbheapx.addons.views.query import table_rows
+from gdbheapx.addons.views.query.tables import SITES, TABLES, VARIABLE
 from gdbheapx.command import load_commands
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf import link_map
 from gdbheapx.inferior.live import source, stopper
-from gdbheapx.query import table_rows
-from gdbheapx.query.tables import SITES, TABLES, VARIABLE
 from tests.support.jemallocs import start
 from tests.support.processes import Lasting, Stage
 

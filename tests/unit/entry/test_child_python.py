@@ -12,9 +12,9 @@ import pytest
 
 import gdbheapx
 from gdbheapx import __version__, child_python
+from gdbheapx.addons.views.explore import command as exploring
+from gdbheapx.addons.views.fleet import child
 from gdbheapx.errors import HeapxError
-from gdbheapx.extras.explore import command as exploring
-from gdbheapx.extras.fleet import child
 from gdbheapx.snapshot import take
 from tests.support.hostile import plant
 from tests.support.paths import GDB, GDBINIT, ROOT

@@ -176,7 +176,7 @@ def test_the_first_word_may_be_the_target(tmp_path: Path) -> None:
 
 def test_a_column_has_two_names() -> None:
     """--sort takes the heading that is shown and the name that JSON has; what is neither is answered with the nearest."""
-    from gdbheapx.extras.fleet.documents import Document
+    from gdbheapx.addons.views.fleet.documents import Document
 
     named = command.column_of(lambda: Document)
     assert named("in use") == named("used_bytes") == "used_bytes" and named("largest class") == named("largest") == "largest"

@@ -1,0 +1,1 @@
+"""Add-on for what is tried out: functions that may have allocated blocks, by the program's code."""

@@ -1,0 +1,172 @@
+"""The code of loaded files, taken apart function by function where it is asked for."""
+
+from bisect import bisect_right
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, Follower, Instruction, Pointers, Value
+from gdbheapx.addons.labs.sites.ways import ALLOCATORS
+from gdbheapx.arch import CodeReader
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Code, Module, Target
+from gdbheapx.problems import MISSING_PACKAGE, OUT_OF_MEMORY
+from gdbheapx.units import Size, say
+
+EACH_BYTES = 24
+"""Of memory for each byte of code, at the peak: of gdb with Python, of redis with OpenSSL and dockerd 23, 24 and 8."""
+MOST_FUNCTION_BYTES = 256 << 10
+LEAST_ADDRESS = 4096
+ENDS = ("abort", "exit", "_exit", "__stack_chk_fail", "__cxa_throw", "__cxa_rethrow", "_Unwind_Resume", "__assert_fail", "longjmp")
+GIVE_FIRST = {form % name for form in ("%s", "__%s_chk") for name in ("memcpy", "memmove", "memset", "strcpy", "strncpy", "strcat")}
+"""They return their first argument."""
+MOST_GIVING_BYTES = 32
+THROWS = "_ZSt"
+"""Begin of the runtime's own: `_ZSt20__throw_length_errorPKc`, `_ZSt9terminatev`."""
+
+
+class Object:
+    """One loaded object."""
+
+    def __init__(self, module: Module, code: Code, reader: CodeReader, library: Any, names: Dict[int, str], last: int) -> None:
+        self._first, self._last = max(LEAST_ADDRESS, min((start for start, _ in code.parts), default=0)), last
+        self.module, self.code, self.names, self._reader, self._library = module, code, names, reader, library
+        self.starts = [start for start, _ in code.functions]
+        self._flows: Dict[int, Optional[Flow]] = {}
+        self.branches: Dict[Tuple[Optional[int], Optional[int]], List[int]] = {}
+        """By what they lead to, (function, None) or (None, pointer), where they stand."""
+        self.stubs: Dict[int, str] = {}
+        """Entries of the procedure linkage table, by the name that they lead to."""
+        for branch in (branch for address, data in code.parts for branch in reader.branches(address, data)):
+            self.branches.setdefault((branch.target, branch.slot), []).append(branch.address)
+            name = code.slots.get(branch.slot) if branch.slot is not None and branch.kind == "jump" else None
+            if name is not None:
+                self.stubs.update((begin, name) for begin in reader.stub(branch.address, self.bytes_at(branch.address - 8, 8)))
+        self.loads = [load for address, data in code.parts for load in reader.loads(address, data)]
+        self._pointers = OfFile(self)
+
+    def bytes_at(self, address: int, size_bytes: int) -> bytes:
+        """Of the code; shorter where that ends."""
+        for start, data in self.code.parts:
+            if start <= address < start + len(data):
+                return data[address - start : address - start + size_bytes]
+        return b""
+
+    def has(self, address: int) -> bool:
+        """It is one of this object."""
+        return self._first <= address < self._last
+
+    def name_of(self, target: Optional[int], slot: Optional[int]) -> Optional[str]:
+        """What a call leads to."""
+        if slot is not None:
+            return self.code.slots.get(slot)
+        return None if target is None else self.stubs.get(target) or self.names.get(target)
+
+    def own(self, target: Optional[int], slot: Optional[int]) -> Optional[int]:
+        """Where in this object it leads to."""
+        return target if target is not None and target not in self.stubs else self.code.pointers.get(slot) if slot is not None else None
+
+    def function_at(self, address: int) -> Optional[Tuple[int, int]]:
+        """(begin, end) of what has call frames there."""
+        place = bisect_right(self.starts, address) - 1
+        found = self.code.functions[place] if place >= 0 else None
+        return found if found is not None and found[0] <= address < found[1] else None
+
+    def flow(self, start: int) -> Optional[Flow]:
+        """Of the function that begins there; None where it is no function, or too long."""
+        if start not in self._flows:
+            self._flows[start] = None  # for one that calls itself
+            found = self.function_at(start)
+            is_read = found is not None and found[0] == start and found[1] - start <= MOST_FUNCTION_BYTES
+            self._flows[start] = self._follow(*found) if found is not None and is_read else None
+        return self._flows[start]
+
+    def _follow(self, start: int, end: int) -> Flow:
+        decode = self._reader.decode
+        taken: List[Instruction] = [
+            (address, size, decode(address, size, mnemonic, text))
+            for address, size, mnemonic, text in self._library.disasm_lite(self.bytes_at(start, end - start), start)
+        ]
+        return Follower(self._reader, start, end, self._pointers).follow(taken)
+
+
+class OfFile(Pointers):
+    """What the dynamic linker will write."""
+
+    def __init__(self, of: Object) -> None:
+        self._of = of
+
+    def at(self, address: int) -> Optional[Value]:
+        pointers, slots = self._of.code.pointers, self._of.code.slots
+        if address in slots:  # even of this object: another's may come first
+            return Value(("slot", address), 1, 0)
+        return Value(NUMBER, 0, pointers[address]) if address in pointers else None
+
+    def own(self, address: int) -> Optional[int]:
+        return self._of.code.pointers.get(address)
+
+    def ends(self, target: Optional[int], slot: Optional[int]) -> bool:
+        name = self._of.name_of(target, slot)
+        return name is not None and (name in ENDS or (name.startswith(THROWS) and ("__throw_" in name or "terminate" in name)))
+
+    def gives(self, target: Optional[int], slot: Optional[int]) -> Optional[int]:
+        if self._of.name_of(target, slot) in GIVE_FIRST:
+            return 0
+        own = self._of.own(target, slot)
+        found = self._of.function_at(own) if own is not None else None
+        if own is None or found is None or found[0] != own or found[1] - own > MOST_GIVING_BYTES:
+            return None
+        flow = self._of.flow(own)
+        given = next(iter(flow.returned)) if flow is not None and len(flow.returned) == 1 else None
+        return given.root[1] if given is not None and given.root[0] == "argument" and (given.times, given.plus) == (1, 0) else None
+
+
+class Read(NamedTuple):
+    """What files tell, whatever memory has."""
+
+    objects: Sequence[Object]
+    unread: Sequence[Tuple[str, str]]
+    """As Scan has it."""
+
+
+def read(target: Target, room_bytes: int) -> Read:
+    """The code of all loaded objects; what becomes known of their functions stays here. HeapxError where nothing takes code apart, or that
+    would take more than `room_bytes`: the process may be in the same control group, where the kernel ends one of both."""
+    found: List[Tuple[Module, Code, CodeReader]] = []
+    unread: List[Tuple[str, str]] = []
+    for module in target.modules():
+        code = target.code(module)
+        reader = code.arch.to_read_code() if code is not None else None
+        if code is not None and reader is not None:
+            found.append((module, code, reader))
+        elif not module.name.startswith(("linux-", "[")) and module.name:
+            unread.append((module.file_name, "no file" if code is None else "its machine"))
+        code_bytes = sum(len(data) for _, one, _ in found for _, data in one.parts)
+        if code_bytes * EACH_BYTES > room_bytes:
+            what = "reading %s of code or more takes about %s of memory, and this process may use %s"
+            sizes = Size(code_bytes), Size(code_bytes * EACH_BYTES), Size(max(0, room_bytes))
+            raise HeapxError(say(what, *sizes), "omit --sites, or ask of a core where there is more memory", code=OUT_OF_MEMORY)
+    return Read([_object(target, *one) for one in found], unread)
+
+
+def _object(target: Target, module: Module, code: Code, reader: CodeReader) -> Object:
+    names: Dict[int, str] = {}
+    for function in target.functions(module, exported=True):
+        address = function.start - module.base
+        if function.name in ALLOCATORS or address not in names:
+            names[address] = function.name
+    last = max((end for _, end, _ in target.writable_segments(module)), default=module.base) - module.base
+    return Object(module, code, reader, _library(reader), names, last)
+
+
+def library() -> Any:
+    """What takes code apart. HeapxError where it is not installed."""
+    try:
+        import capstone
+    except ImportError:
+        hint = "install it: pip install 'gdbheapx[sites]'"
+        raise HeapxError("this Python has no capstone, which takes code apart", hint, code=MISSING_PACKAGE) from None
+    return capstone
+
+
+def _library(reader: CodeReader) -> Any:
+    capstone = library()
+    return capstone.Cs(*(getattr(capstone, name) for name in reader.library))

@@ -1,0 +1,36 @@
+"""What commands ask: the functions that may have allocated the blocks of some rows of the census."""
+
+from typing import Optional, Sequence
+
+from gdbheapx.addons.labs.sites.code import Read, library, read
+from gdbheapx.addons.labs.sites.scan import scan
+from gdbheapx.analysis.census.find import CensusRow, LabelSet
+from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.sites.join import Joined, join
+from gdbheapx.errors import HeapxError
+from gdbheapx.hints import again
+from gdbheapx.own_memory import allowed_bytes
+from gdbheapx.problems import NOT_COPIED, NOT_IN_SNAPSHOT
+from gdbheapx.session import Session
+
+
+def ready(session: Session) -> None:
+    """Before a process is stopped for it: HeapxError where there can be no answer."""
+    if not session.target.has_memory:
+        raise HeapxError("a snapshot has no code", "ask the process or its core: %s" % again(), code=NOT_IN_SNAPSHOT)
+    library()
+
+
+def find(session: Session, rows: Sequence[CensusRow], told: Optional[LabelSet], world: World) -> Joined:
+    """All is read of the copy that was made of a process in its stop: it runs on meanwhile. `told`: the labels of its blocks; None where
+    there was no room for them. HeapxError where there is no copy, for code takes longer to read than it may stand still, or no room for
+    code."""
+    target = session.target
+    if target.kind == "live" and not (target.is_kept or target.held_by_caller or getattr(target, "held_by_gdb", True)):
+        what = "there was no room for a copy of the process, and reading its code would pause it for too long"
+        raise HeapxError(what, "allow more memory here, or ask of a core of it (gcore PID)", code=NOT_COPIED)
+    return join(rows, told, world, scan(target, session.budget, world.constant(_code)))
+
+
+def _code(world: World) -> Read:
+    return read(world.target, allowed_bytes() - world.session.copied_bytes)

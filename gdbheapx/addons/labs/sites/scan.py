@@ -1,0 +1,387 @@
+"""Finds calls of malloc in the code of all loaded objects.
+
+Only functions whose bytes may have such a call are taken apart, and the constructors to which they give the new block.
+"""
+
+from bisect import bisect_left
+from typing import Dict, List, NamedTuple, Optional, Set, Tuple
+
+from gdbheapx.addons.labs.sites.code import Object, Read
+from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, Value
+from gdbheapx.addons.labs.sites.flow import Called as FlowCall
+from gdbheapx.addons.labs.sites.ways import ALLOCATORS, LINKS, TYPED, Way
+from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, ITSELF, PUSHED, STRING_BYTES, Scan, Site, Word
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import Target
+
+MOST_LEVELS = 5
+"""Of functions that hand their own argument on to malloc."""
+MOST_CONSTRUCTORS = 3
+"""Of those that call each other for one object."""
+MOST_SIZE_BYTES = 1 << 40
+MOST_TABLE_BYTES = 256
+"""Of a structure with a pointer to malloc."""
+MOST_DATA_BYTES = 64 << 20
+MOST_OFFSET_BYTES = 128
+"""Of a block what is looked at."""
+UNKNOWN = Value(("unknown", 0), 1, 0)
+TYPE_OFFSET = 8
+MOST_WORDS, MOST_GIVEN, MOST_ARGUMENTS = 8, 3, 5
+Stores = Dict[int, Tuple[int, int, Value]]
+"""By offset: (at which address of code, bytes, what)."""
+
+
+class Called(NamedTuple):
+    """A call of a way to malloc in a function, with its size."""
+
+    at: int
+    name: str
+    size: Value
+    way: Way
+    arguments: Tuple[Value, ...]
+
+
+class Scanner:
+    """All objects of one process."""
+
+    def __init__(self, target: Target, budget: Budget, known: Read) -> None:
+        self._target, self._budget = target, budget
+        self._objects, self._unread = known
+        self._ways: Dict[str, Way] = dict(ALLOCATORS)
+        """By name."""
+        self._own_ways: Dict[Tuple[int, int], Way] = {}
+        """By (object, address): functions without a name, too."""
+        self._tried: Dict[Tuple[int, int], List[Called]] = {}
+        """By (object, address): the calls of a function that hands nothing on, as they were known then."""
+        self._into: Dict[Tuple[Object, Optional[int], int, int], Stores] = {}
+        """By (object, function, number, depth): what it stores into what its argument points to."""
+        self._exporters: Dict[str, Tuple[Object, int]] = {}
+        self._pointed: Dict[int, Dict[int, Tuple[str, Way]]] = {}
+        """By object and address: variables that hold the address of a way now (malloc hooks, tables of functions)."""
+
+    def scan(self) -> Scan:
+        """The answer."""
+        self._budget.progress.stage = "reading the code for calls of malloc"
+        for object_ in self._objects:
+            for address, name in object_.names.items():
+                self._exporters.setdefault(name, (object_, address))
+        for _ in range(MOST_LEVELS):
+            self._find_pointers()
+            before = len(self._ways) + len(self._own_ways)
+            for number, object_ in enumerate(self._objects):
+                self._find_wrappers(number, object_)
+            if len(self._ways) + len(self._own_ways) == before:
+                break
+        sites = [site for number, object_ in enumerate(self._objects) for site in self._sites(number, object_)]
+        wrappers = {self._objects[of].module.base + start for (of, start), way in self._own_ways.items() if way.size is not None}
+        return Scan(sites, wrappers | self._named_ways(), self._unread)
+
+    def _check_time(self) -> None:
+        """HeapxError where there is no more: of half the code there may seem to be one candidate where there are many."""
+        if self._budget.expired():
+            raise self._budget.cut("all code was read")
+
+    def _named_ways(self) -> Set[int]:
+        """Where malloc and its like begin."""
+        return {
+            object_.module.base + address
+            for object_ in self._objects
+            for address, name in object_.names.items()
+            if name in ALLOCATORS and ALLOCATORS[name].size is not None
+        }
+
+    def _way(self, number: int, target: Optional[int], slot: Optional[int]) -> Optional[Tuple[str, Way]]:
+        """How what is called is asked for memory."""
+        object_ = self._objects[number]
+        name = object_.name_of(target, slot)
+        own = self._own_ways.get((number, target)) if target is not None else None
+        if slot is not None and slot in self._pointed.get(number, ()):
+            return self._pointed[number][slot]
+        if own is not None:
+            return name or "0x%x" % (target or 0), own
+        return (name, self._ways[name]) if name is not None and name in self._ways else None
+
+    def _find_pointers(self) -> None:
+        """Variables through which malloc is called."""
+        ways = {self._objects[of].module.base + start: ("0x%x" % start, way) for (of, start), way in self._own_ways.items()}
+        for name, way in self._ways.items():
+            if name in self._exporters:
+                of, start = self._exporters[name]
+                ways[of.module.base + start] = (name, way)
+        for number, object_ in enumerate(self._objects):
+            base = object_.module.base
+            found = self._pointed.setdefault(number, {})
+            for begin, end, _ in self._target.writable_segments(object_.module):
+                data = self._target.read_prefix(begin, min(end - begin, MOST_DATA_BYTES))
+                for place, word in enumerate(self._target.words_in(data[: len(data) // 8 * 8])):
+                    if word in ways and begin + 8 * place - base not in object_.code.slots:
+                        found[begin + 8 * place - base] = ways[word]
+
+    def _callers(self, number: int) -> List[int]:
+        """Begins of the functions that may call one of the ways."""
+        object_ = self._objects[number]
+        wanted = {address for address, name in object_.stubs.items() if name in self._ways}
+        wanted |= {address for address, name in object_.names.items() if name in self._ways}
+        wanted |= {address for of, address in self._own_ways if of == number}
+        slots = {slot for slot, name in object_.code.slots.items() if name in self._ways}
+        begins: Set[int] = set()
+        pointed = self._pointed.get(number, {})
+        slots |= pointed.keys()
+        ordered = sorted(pointed)
+        for at, place in object_.loads if pointed else ():
+            read = object_.code.pointers.get(place, place)
+            following = bisect_left(ordered, read)
+            is_near = following < len(ordered) and ordered[following] - read < MOST_TABLE_BYTES
+            found = object_.function_at(at) if is_near else None
+            if found is not None:
+                begins.add(found[0])
+        for leads in (*((target, None) for target in wanted), *((None, slot) for slot in slots)):
+            for address in object_.branches.get(leads, ()):
+                found = object_.function_at(address)
+                if found is not None:
+                    begins.add(found[0])
+        return sorted(begins)
+
+    def _calls(self, number: int, flow: Flow) -> List[Called]:
+        """The calls of ways, with their sizes."""
+        made = []
+        for place, call in enumerate(flow.calls):
+            way = self._way(number, call.target, call.slot)
+            if way is None or (call.is_jump and call.address in self._objects[number].stubs):
+                continue
+            name, how = way
+            size = call.arguments[how.size] if how.size is not None else Value(("unknown", -1 - place), 1, 0)
+            if how.count is not None:
+                count = call.arguments[how.count]
+                if count.root == NUMBER:
+                    size = Value(size.root, size.times * count.plus, size.plus * count.plus)
+                elif size.root == NUMBER:
+                    size = Value(count.root, count.times * size.plus, count.plus * size.plus)
+                else:
+                    size = Value(("unknown", -1 - place), 1, 0)
+            made.append(Called(call.address, name, size._replace(plus=size.plus + how.plus), how, call.arguments))
+        return made
+
+    def _find_wrappers(self, number: int, object_: Object) -> None:
+        for start in self._callers(number):
+            self._check_time()
+            flow = object_.flow(start) if (number, start) not in self._own_ways else None
+            calls = self._calls(number, flow) if flow is not None else []
+            if flow is None or self._tried.get((number, start)) == calls:
+                continue
+            self._tried[number, start] = calls
+            way = self._handed_on(number, flow, calls)
+            if way is not None:
+                self._own_ways[number, start] = way
+                name = object_.names.get(start)
+                exporter = self._exporters.get(name) if name is not None else None
+                if name is not None and exporter == (object_, start):
+                    self._ways.setdefault(name, way)
+
+    def _handed_on(self, number: int, flow: Flow, calls: List[Called]) -> Optional[Way]:
+        """How the function itself is asked, if it gives back what it gets from malloc, and gives its argument to it or stores it there."""
+        for call in calls:
+            roots = flow.alike(call.at)
+            given = [value for value in flow.returned if value.root in roots and value.times == 1]
+            if not given:
+                continue
+            behind = given[0].plus
+            argument = call.size.root[1] if call.size.root[0] == "argument" and call.size.times == 1 else None
+            stored, _ = self._stores(self._objects[number], flow, call, MOST_CONSTRUCTORS)
+            if any(
+                size == 8 and (self._address(self._objects[number], value) is not None or self._is_inner(roots, offset, value))
+                for offset, (_, size, value) in stored.items()
+            ):
+                return None  # it makes one class's objects, whatever their size: it is a site
+            words = tuple(
+                (offset - behind, size, value.root[1])
+                for offset, (_, size, value) in sorted(stored.items())
+                if value.root[0] == "argument" and (value.times, value.plus, size) == (1, 0, 8)
+            )
+            if argument is not None or words:
+                plus = call.size.plus if argument is not None else 0
+                return Way(argument, None, plus, call.way.shift + behind, call.way.floats, words[:MOST_WORDS])
+        return None
+
+    def _sites(self, number: int, object_: Object) -> List[Site]:
+        made = []
+        for start in self._callers(number):
+            self._check_time()
+            flow = object_.flow(start)
+            own = self._own_ways.get((number, start))
+            if flow is None or (own is not None and own.size is not None) or object_.names.get(start) in ALLOCATORS:
+                continue
+            given = self._given_types(object_, start, flow)
+            for call in self._calls(number, flow):
+                words = self._words(object_, flow, call)
+                loose = self._types(object_, flow) - {word.value for word in words}
+                is_known = call.size.root == NUMBER and 0 < call.size.plus < MOST_SIZE_BYTES
+                base = object_.module.base
+                made.append(
+                    Site(
+                        module=object_.module,
+                        start=base + start,
+                        function=self._target.source_name(object_.names.get(start)),
+                        address=base + call.at,
+                        size_bytes=call.size.plus if is_known else None,
+                        link=self._link(object_, flow, call),
+                        floats=call.way.floats,
+                        words=words,
+                        loose=sorted(loose | self._chosen(object_, flow, call) | given),
+                    )
+                )
+        return made
+
+    def _types(self, object_: Object, flow: Flow) -> Set[int]:
+        """Addresses that are stored where an object of Python has its type, into what may be a block or not."""
+        found = {self._address(object_, value) for place, value, _, size in flow.stores if size == 8 and place.plus == TYPE_OFFSET}
+        return {address for address in found if address is not None}
+
+    def _given_types(self, object_: Object, start: int, flow: Flow) -> Set[int]:
+        """Addresses that other functions of a file with objects of Python give it, and that it stores where an object has its type."""
+        makes = not TYPED.isdisjoint(object_.code.slots.values()) or not TYPED.isdisjoint(object_.names.values())
+        places = {
+            value.root[1]
+            for place, value, _, size in flow.stores
+            if makes and size == 8 and place.plus == TYPE_OFFSET and value.root[0] == "argument" and (value.times, value.plus) == (1, 0)
+        }
+        callers = {object_.function_at(address) for address in object_.branches.get((start, None), ())} if places else set()
+        found: Set[int] = set()
+        for caller in callers:
+            calls = object_.flow(caller[0]) if caller is not None else None
+            for call in calls.calls if calls is not None else ():
+                if call.target == start:
+                    found.update(self._address(object_, call.arguments[place]) or 0 for place in places)
+        return found - {0}
+
+    def _chosen(self, object_: Object, flow: Flow, call: Called) -> Set[int]:
+        """The types of which one is asked for: which, depends."""
+        given = [call.arguments[argument] for _, _, argument in call.way.words if call.way.floats]
+        numbers = {number for value in given if value.root[0] == "either" for number in flow.merged.numbers[value.root[1]]}
+        return {object_.module.base + number for number in numbers if object_.has(number)}
+
+    def _link(self, object_: Object, flow: Flow, call: Called) -> Optional[str]:
+        """What the block becomes a node of."""
+        blocks = {Value(root, 1, 0) for root in flow.alike(call.at)}
+        for later in flow.calls:
+            kind, number = LINKS.get(object_.name_of(later.target, later.slot) or "", (None, None))
+            if kind is not None and (number is None or later.arguments[number] in blocks):
+                return kind
+            place = next((at for at in range(1, MOST_ARGUMENTS) if later.arguments[at] in blocks), None)
+            inner = object_.own(later.target, later.slot) if kind is None and place is not None else None
+            linking = object_.flow(inner) if inner is not None else None
+            for called in linking.calls if linking is not None else ():
+                kind, number = LINKS.get(object_.name_of(called.target, called.slot) or "", (None, None))
+                if kind is not None and (number is None or called.arguments[number] == Value(("argument", place or 0), 1, 0)):
+                    return kind
+        return None
+
+    @staticmethod
+    def _is_inner(roots: Set[Tuple[str, int]], offset: int, value: Value) -> bool:
+        """A pointer to the block itself, no std::string's."""
+        return value.root in roots and value.times == 1 and value.plus != offset + STRING_BYTES
+
+    @staticmethod
+    def _links(flow: Flow, roots: Set[Tuple[str, int]], shift: int) -> List[Word]:
+        """Of a block that becomes the first of a list where its link to the next is; of one that points to its own begin from a place that
+        is not known, that place and what stands beside it."""
+        made = []
+        first = {
+            place for place, value, _, size in flow.stores if size == 8 and value.root in roots and (value.times, value.plus) == (1, 0)
+        }
+        for place, value, _, size in flow.stores:
+            if size != 8 or place.times != 1 or value.times != 1:
+                continue
+            before = flow.loaded.get(value.root)
+            if place.root in roots and before in first and before.root not in roots and value.plus == 0:
+                made.append(Word(place.plus + shift, PUSHED, shift))
+            elif flow.inside.get(place.root) in roots:
+                if value.root in roots:
+                    made.append(Word(place.plus, BEGIN, value.plus + shift))
+                elif value.root == place.root:
+                    made.append(Word(place.plus, BEYOND, value.plus))
+        return made
+
+    def _words(self, object_: Object, flow: Flow, call: Called) -> List[Word]:
+        """What the function, or another for it, stores into the block."""
+        roots = flow.alike(call.at)
+        made = self._links(flow, roots, call.way.shift)
+        stored, others = self._stores(object_, flow, call, MOST_CONSTRUCTORS)
+        for offset, value in others:
+            address = self._address(object_, value)
+            if address is not None and 0 <= offset + call.way.shift < MOST_OFFSET_BYTES:
+                made.append(Word(offset + call.way.shift, ADDRESS, address))
+        for offset, (_, size, value) in sorted(stored.items()):
+            if not 0 <= offset + call.way.shift < MOST_OFFSET_BYTES:
+                continue
+            address = self._address(object_, value) if size == 8 else None
+            if value.root in roots and value.times == 1 and size == 8:
+                made.append(Word(offset + call.way.shift, ITSELF, value.plus + call.way.shift))
+            elif address is not None:
+                made.append(Word(offset + call.way.shift, ADDRESS, address))
+        return made
+
+    def _stores(self, object_: Object, flow: Flow, call: Called, depth: int) -> Tuple[Stores, List[Tuple[int, Value]]]:
+        """Of one call, in values of the function that has it; and what else may have been stored last."""
+        others: List[Tuple[int, Value]] = []
+        found: Stores = {offset: (call.at, size, call.arguments[given]) for offset, size, given in call.way.words}
+        self._follow_stores(object_, flow, flow.alike(call.at), depth, found, others)
+        return found, others
+
+    def _follow_stores(
+        self, object_: Object, flow: Flow, roots: Set[Tuple[str, int]], depth: int, found: Stores, others: List[Tuple[int, Value]]
+    ) -> None:
+        """By offset what was stored there last into what one of the roots points to: a constructor writes what bases have first. `others`:
+        what was stored there before, if other code may have stored the last: that which takes the object apart again."""
+        for place, value, at, size in flow.stores:
+            if place.root in roots and place.times == 1 and (place.plus not in found or found[place.plus][0] <= at):
+                before = found.get(place.plus)
+                if before is not None and not flow.is_straight(before[0], at):
+                    others.append((place.plus, before[2]))
+                found[place.plus] = (at, size, value)
+        for call in flow.calls if depth > 0 else ():
+            for number, given in enumerate(call.arguments[:MOST_GIVEN]):
+                if given.root in roots and given.times == 1:
+                    for offset, (size, value) in self._constructed(object_, call, number, depth - 1).items():
+                        behind = given.plus + offset
+                        if behind not in found or found[behind][0] <= call.address:
+                            found[behind] = (call.address, size, value)
+
+    def _constructed(self, object_: Object, call: FlowCall, number: int, depth: int) -> Dict[int, Tuple[int, Value]]:
+        """What a function stores into what its argument points to, in values of its caller; of another file only what was given to it."""
+        name = object_.name_of(call.target, call.slot)
+        own = object_.own(call.target, call.slot)
+        of, start = (object_, own) if own is not None else self._exporters.get(name or "", (object_, None))
+        key = (of, start, number, depth)
+        if key not in self._into:
+            flow = of.flow(start) if start is not None else None
+            found = self._into[key] = {}
+            if flow is not None:
+                self._follow_stores(of, flow, {("argument", number)}, depth, found, [])
+        made = {}
+        for offset, (_, size, value) in self._into[key].items():
+            if value.root[0] == "argument" and value.root[1] < len(call.arguments) and value.times == 1:
+                given = call.arguments[value.root[1]]
+                made[offset] = (size, given._replace(plus=given.plus + value.plus))
+            elif value.root == NUMBER and of is object_:
+                made[offset] = (size, value)
+            elif value.root[0] in ("slot", "number"):
+                address = self._address(of, value)
+                made[offset] = (size, UNKNOWN if address is None else Value(NUMBER, 0, address - object_.module.base))
+            else:
+                made[offset] = (size, UNKNOWN)
+        return made
+
+    def _address(self, object_: Object, value: Value) -> Optional[int]:
+        """In memory, of a constant that may be an address."""
+        if value.root == NUMBER and object_.has(value.plus):
+            return object_.module.base + value.plus
+        if value.root[0] == "slot" and value.times == 1:
+            symbol = self._target.dynamic_symbol(object_.code.slots[value.root[1]])
+            return symbol.address + value.plus if symbol is not None else None
+        return None
+
+
+def scan(target: Target, budget: Budget, known: Read) -> Scan:
+    """Of a process or core. `known`: what its files tell."""
+    return Scanner(target, budget, known).scan()

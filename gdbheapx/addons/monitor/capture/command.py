@@ -1,0 +1,267 @@
+"""`capture`, in the shell: one snapshot by a child within its limits, the core handed on unchanged, and a line of log for the decision.
+
+Whatever goes wrong with the snapshot, the core goes on to the program it is meant for: that comes last, and always.
+"""
+
+import json
+import os
+import resource
+import shlex
+import signal
+import socket
+import struct
+import sys
+import time
+from typing import Any, Callable, List, NamedTuple, Sequence
+
+from gdbheapx import runner, worker
+from gdbheapx.addons.monitor.capture import turn as turns
+from gdbheapx.addons.monitor.capture.decision import (
+    BUSY,
+    FAILED,
+    NO_ROOM,
+    PARTIAL,
+    REFUSED,
+    TAKEN,
+    TOO_SLOW,
+    Decision,
+    begin_decision,
+    finish,
+    log,
+    read_status,
+    release,
+    tell,
+)
+from gdbheapx.addons.monitor.capture.folder import SHARE, Folder
+from gdbheapx.child_python import find_program
+from gdbheapx.errors import HeapxError, Interrupted, UsageError, said
+from gdbheapx.hints import run
+from gdbheapx.invocation import DUMPED, Invocation, Shell, understand
+from gdbheapx.own_memory import goes_first
+from gdbheapx.problems import NO_ANSWER, PROCESS_ENDED, Code, Severity
+
+PATTERN = "/proc/sys/kernel/core_pattern"
+MOST_PATTERN = 127
+"""Of so many bytes core_pattern takes (core(5))."""
+PROGRAM = "/usr/bin/gdbheapx"
+MODES = "/proc/sys/kernel/core_modes"
+"""What core_pattern may name, one a line (Linux 6.17)."""
+PART_OF_TIME = 0.8
+"""Of the time that there is the walk gets so much: what is there by then is written."""
+GRACE_S = 1.0
+"""So long after its time the child that takes the snapshot is waited for."""
+
+
+class Dumps(NamedTuple):
+    """How crashes are read: functions of inferior.live."""
+
+    read_head: Callable[[int, int, float], Any]
+    """dumped.read_head"""
+    accept: Callable[[socket.socket, float], Any]
+    """crashed.accept"""
+    not_filled: Callable[[Sequence[str]], List[str]]
+    """crashed.not_filled"""
+
+
+def make(invocation: Invocation, shell: Shell, dumps: Dumps) -> int:
+    """Capture; the exit code."""
+    options = invocation.options
+    try:
+        if options.listen is not None:
+            unknown = dumps.not_filled(options.pass_to or ())
+            if unknown:
+                raise UsageError("capture --listen cannot fill in %%%s" % ", %".join(unknown), "leave it out of --pass-to")
+        if options.show_pattern:
+            return shell.say(pattern_text(options))
+        if options.listen is not None:
+            return listen(invocation, shell, dumps)
+        if options.pid is None:
+            raise UsageError("capture requires the process id that the kernel gives (%P)", "see " + run("capture --show-pattern"))
+        if os.isatty(0):
+            raise UsageError("capture reads the core that the kernel writes to standard input", "see " + run("capture --show-pattern"))
+        return handle(invocation, shell, dumps)
+    except HeapxError as error:
+        return shell.failed(error, False)
+
+
+def listen(invocation: Invocation, shell: Shell, dumps: Dumps) -> int:
+    """Handle what comes through the socket, until this process is told to end."""
+    from gdbheapx.addons.monitor.capture import listener
+
+    options = invocation.options
+    if options.pid is not None:
+        raise UsageError("capture: a process id and --listen cannot be combined", "the kernel says by the socket which process it is")
+
+    def one(connection: socket.socket) -> None:
+        unix_s = time.time()
+        try:
+            crashed = dumps.accept(connection, time.monotonic() + options.max_seconds)
+        except HeapxError as error:
+            pid = struct.unpack("=3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            outcome = FAILED if error.code == PROCESS_ENDED else REFUSED
+            tell(Decision(unix_s, pid, None, None, None, outcome, error.line()), options.log)
+            return
+        os.dup2(connection.fileno(), 0)
+        connection.close()
+        handle(invocation.asking(pid=crashed.pid), shell, dumps, crashed)
+
+    def failed(error: HeapxError) -> None:
+        log(json.dumps({"kind": "capture-error", "why": error.line()}), options.log)
+
+    begun = "listening at %s; for the line for core_pattern add --show-pattern\n" % options.listen
+    listener.serve(options.listen, one, failed, lambda: shell.say(begun))
+    return runner.WHOLE
+
+
+def handle(invocation: Invocation, shell: Shell, dumps: Dumps, crashed: Any = None) -> int:
+    """One crash, whose core comes through standard input. `crashed`: what the kernel says of it where no line of core_pattern does."""
+    options, began, turn = invocation.options, time.monotonic(), turns.held
+    status = read_status(options.pid)
+    decision = begin_decision(options.pid, status)
+    first, signal_number = bytearray(), 0
+    try:
+        if turn is None:
+            turns.limit_memory()
+            turn = turns.take(options.to, status, options.max_seconds)
+        began = turn.began_s
+        head = dumps.read_head(options.pid, 0, turn.until_s)
+        first, signal_number = head.data, head.signal
+        decision = decision._replace(program=head.name, threads=head.threads, memory_bytes=head.memory_bytes)
+        if head.error is not None:
+            raise head.error
+        decision = take(invocation, shell, head, decision, turn)
+    except turns.NoTurn as error:
+        decision = decision._replace(outcome=BUSY, why=error.line())
+    except HeapxError as error:
+        is_late = turn is not None and time.monotonic() >= turn.until_s
+        decision = decision._replace(outcome=TOO_SLOW if is_late else decision.outcome, why=error.line())
+    except KeyboardInterrupt as error:  # the machine shuts down, say
+        decision = decision._replace(why=Interrupted(error.args[0] if error.args else "Ctrl-C").line())
+    except Exception as error:
+        decision = decision._replace(why=runner.internal(error, "gdbheapx capture").line())
+    finally:
+        if turn is not None:
+            turn.free()
+    decision = decision._replace(took_ms=round(1000 * (time.monotonic() - began), 1))
+    words = options.pass_to or ()
+    if crashed is not None and words:
+        if not first:  # it had no turn, and %s is in the notes
+            head = dumps.read_head(options.pid, 0, time.monotonic() + options.max_seconds)
+            first, signal_number = head.data, head.signal
+        words = crashed.fill(words, signal_number, decision.unix_s)
+    return finish(decision, words, first, options.log)
+
+
+def take(invocation: Invocation, shell: Shell, head: Any, decision: Decision, turn: turns.Turn) -> Decision:
+    """The snapshot, if there is time and room for it."""
+    options, folder = invocation.options, Folder(turn.path, turn.folder)
+    name = folder.name(decision.pid, turn.uid, decision.program, decision.unix_s)
+    removed = folder.prune(options.keep, options.keep_bytes, name)
+    room_bytes, needed_bytes = folder.room_bytes(), (head.memory_bytes or 0) // SHARE
+    if room_bytes <= needed_bytes:
+        why = "the folder has room for %d bytes; as many as %d may be needed" % (room_bytes, needed_bytes)
+        return decision._replace(outcome=NO_ROOM, why=why, removed=removed)
+    decision = look(invocation, shell, head, decision, Limits(turn.until_s, options.max_memory, room_bytes), folder, name)
+    return decision._replace(removed=[*removed, *folder.prune(options.keep, options.keep_bytes)])
+
+
+class Limits(NamedTuple):
+    """Of the child that takes the snapshot: the kernel keeps them."""
+
+    until: float
+    memory_bytes: int
+    file_bytes: int
+
+    def set(self) -> None:
+        """For this process, which ends by SIGALRM when its time is up."""
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, max(self.until - time.monotonic(), 0.001))
+        values = ((resource.RLIMIT_DATA, self.memory_bytes), (resource.RLIMIT_FSIZE, self.file_bytes), (resource.RLIMIT_CORE, 0))
+        for limit, value in values:
+            hard = resource.getrlimit(limit)[1]
+            soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(limit, (soft, hard))
+        goes_first()
+
+
+def look(
+    invocation: Invocation, shell: Shell, head: Any, decision: Decision, limits: Limits, folder: Folder, name: str
+) -> Decision:
+    """Return the decision after a child took the snapshot. One that does not end, as a read may hang, is left alone: it holds nothing that
+    others wait for."""
+    left_s = limits.until - time.monotonic()
+    words = ["snapshot", name, "--json", "--max-seconds", "%.3f" % max(PART_OF_TIME * left_s, 0.001)]
+    words += ["--no-names"] * invocation.options.no_names + ["--read-swap"] * invocation.options.read_swap
+    asked = invocation.asked._replace(pid=decision.pid, core=None, snapshot=None)
+
+    def limited(snapshot: Invocation) -> int:
+        release()  # or the kernel goes on writing into it, and keeps the process
+        limits.set()
+        os.fchdir(folder.descriptor)  # what lies at the path by now does not matter
+        os.environ[DUMPED] = str(head.descriptor)
+        return shell.look(snapshot)
+
+    try:
+        code, text = worker.look(understand(asked, words), limited, limits.until + GRACE_S)
+    except Interrupted as error:
+        if time.monotonic() < limits.until:
+            return decision._replace(why=error.line())
+        return decision._replace(outcome=TOO_SLOW, why="there was no snapshot within %g s" % invocation.options.max_seconds)
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = {}
+    if code not in (runner.WHOLE, runner.PARTIAL):
+        failure = said(document) or HeapxError("the snapshot ended with %d" % code, code=NO_ANSWER)
+        return decision._replace(why=failure.line())
+    size_bytes = (document.get("data") or {}).get("file_bytes")
+    decision = decision._replace(outcome=TAKEN, path=os.path.join(folder.path, name), size_bytes=size_bytes)
+    return decision._replace(outcome=PARTIAL, why=lacking(document)) if code == runner.PARTIAL else decision
+
+
+def lacking(document: Any) -> str:
+    """Why a snapshot is partial: first of all that there was no time; what only belongs to the answer, where nothing else is said."""
+    natures = [(Code.of(one["code"]).nature, one["what"]) for one in document.get("problems") or ()]
+    natures.sort(key=lambda one: (one[0] == Severity.NOTE, one[0] != Severity.TIME))
+    return natures[0][1] if natures else "the snapshot does not say why"
+
+
+def pattern_text(options: Any) -> str:
+    """The line for core_pattern, and how it is set."""
+    program = os.path.abspath(sys.argv[0]) if os.path.basename(sys.argv[0]) == "gdbheapx" else find_program("gdbheapx") or PROGRAM
+    try:
+        with open(PATTERN) as file:
+            now = file.read().rstrip("\n")
+    except OSError:
+        now = ""
+    words: List[str] = [program, "capture", *(["%P"] if options.listen is None else ["--listen", options.listen])]
+    words += ["--to", os.path.abspath(options.to)] if options.to != turns.DEFAULT_FOLDER else []
+    before = now[1:].split() if now.startswith("|") else []
+    is_ours = "capture" in before[1:2]
+    passed = options.pass_to or ([] if is_ours else before)
+    words += ["--pass-to", *passed] if passed else []
+    pattern = "|" + " ".join(words) if options.listen is None else "@@" + options.listen
+    lines = ["sysctl -w 'kernel.core_pattern=%s'" % pattern, "# now: %s" % now]
+    if options.listen is None:
+        lines.insert(1, "sysctl -w kernel.core_pipe_limit=%d" % turns.PLACES)
+    if len(os.fsencode(pattern)) > MOST_PATTERN:
+        long = "# too long: the kernel keeps %d bytes of %d; put the command into a script"
+        lines.insert(0, long % (MOST_PATTERN, len(os.fsencode(pattern))))
+    if options.listen is not None:
+        lines.insert(0, "# the server comes first: %s" % shlex.join(words))
+        lines += [] if has_sockets() else ["# %s names no sockets: they require Linux 6.17" % MODES]
+    elif has_sockets():
+        lines.append("# to have a server that the kernel connects to instead: add --listen SOCKET, such as /run/gdbheapx.sock")
+    if now and not before and not passed:
+        lines.append("# no core file is written then: to have both, name a program that writes one with --pass-to")
+    return "\n".join(lines) + "\n"
+
+
+def has_sockets() -> bool:
+    """core_pattern may name a socket."""
+    try:
+        with open(MODES) as file:
+            return "socket" in file.read().split()
+    except OSError:
+        return False
+

@@ -1,0 +1,149 @@
+"""The server of `capture --listen`: core_pattern names its socket, the kernel connects for each crash, and a child handles it.
+
+A child is all that a crash can harm. What the kernel makes sure of for a handler that it starts is done here: the server and its children
+leave no core themselves (the kernel would wait for the server, which waits for the kernel), nor does what they start.
+"""
+
+import ctypes
+import os
+import resource
+import socket
+import socketserver
+import stat
+import sys
+from typing import Any, Callable, Optional
+
+from gdbheapx import runner
+from gdbheapx.addons.monitor.capture.turn import PLACES, open_folder
+from gdbheapx.errors import HeapxError
+from gdbheapx.problems import CANNOT_LISTEN
+
+REAP_S = 5.0
+"""So often children that have ended are collected while nothing crashes."""
+QUEUE = 4096
+"""How many crashes may wait to be handled; net.core.somaxconn may allow fewer."""
+MOST_PATH_BYTES = 107
+PR_SET_DUMPABLE = 4
+PASSED = 3
+"""The first descriptor that systemd passes (sd_listen_fds(3))."""
+ANOTHER = "choose another with --listen SOCKET, such as /run/gdbheapx.sock"
+Handle = Callable[[socket.socket], None]
+Failed = Callable[[HeapxError], None]
+
+
+class Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
+    """Listens from the moment it is made; the socket is there for as long as it is, or is systemd's."""
+
+    max_children = PLACES
+    request_queue_size = QUEUE
+
+    def __init__(self, path: str, handle: Handle, failed: Failed) -> None:
+        """HeapxError where it cannot listen there."""
+        check(path)
+        super().__init__(path, socketserver.BaseRequestHandler, bind_and_activate=False)
+        self._handle, self._failed = handle, failed
+        passed = passed_socket(path)
+        self._own: Optional[str] = path if passed is None else None
+        if passed is not None:
+            self.socket.close()
+            self.socket = passed
+            return
+        try:
+            self.server_bind()
+            self.server_activate()
+        except OSError as error:
+            self.socket.close()
+            raise cannot(path, error.strerror or str(error))
+
+    def server_bind(self) -> None:
+        """A socket that only we, and the kernel, may connect to; in the place of one that nobody listens at any more."""
+        path = str(self.server_address)
+        before = os.umask(0o177)
+        try:
+            if is_left(path):
+                os.unlink(path)
+            super().server_bind()
+        finally:
+            os.umask(before)
+
+    def server_close(self) -> None:
+        """From now on the kernel drops cores; crashes that are being handled are handled to their end."""
+        if self._own is not None:
+            try:
+                os.unlink(self._own)
+            except OSError:
+                pass
+            self._own = None
+        super().server_close()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """In the child: without the socket, or the kernel would go on connecting to it when the server has ended."""
+        self.socket.close()
+        self._handle(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """One line."""
+        error = sys.exc_info()[1]
+        if error is not None:
+            self._failed(runner.internal(error, "gdbheapx capture"))
+
+
+def serve(path: str, handle: Handle, failed: Failed, begun: Callable[[], object]) -> None:
+    """Until it is told to end: `handle` gets each connection, in a child."""
+    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
+    except (OSError, ValueError) as error:
+        hint = "start it without a limit on core files (LimitCORE=)"
+        raise HeapxError("cannot set RLIMIT_CORE to 1: %s" % error, hint, code=CANNOT_LISTEN)
+    with Server(path, handle, failed) as server:
+        begun()
+        try:
+            server.serve_forever(REAP_S)
+        except KeyboardInterrupt:
+            pass
+
+
+def check(path: str) -> None:
+    """HeapxError where core_pattern could not name this path, or others could put their socket there."""
+    folder, name = os.path.split(path)
+    if not name or os.path.realpath(folder) != folder or " " in path or len(os.fsencode(path)) > MOST_PATH_BYTES:
+        raise cannot(path, "core_pattern takes an absolute path of %d bytes without links, spaces and `..`" % MOST_PATH_BYTES)
+    try:
+        os.close(open_folder(folder, ANOTHER))
+    except OSError as error:
+        raise cannot(path, error.strerror or str(error))
+
+
+def cannot(path: str, why: str) -> HeapxError:
+    """The error."""
+    return HeapxError("cannot listen at %s: %s" % (path, why), ANOTHER, code=CANNOT_LISTEN)
+
+
+def is_left(path: str) -> bool:
+    """A socket is there, of a server that has ended."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
+            trial.connect(path)
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def passed_socket(path: str) -> Optional[socket.socket]:
+    """The one that systemd listens at for us. HeapxError if it is another than what was asked for."""
+    pid, count = os.environ.pop("LISTEN_PID", None), os.environ.pop("LISTEN_FDS", None)
+    if pid != str(os.getpid()) or count != "1":
+        return None
+    os.set_inheritable(PASSED, False)
+    try:
+        passed = socket.socket(fileno=PASSED)
+    except OSError as error:
+        raise cannot(path, "descriptor %d of systemd: %s" % (PASSED, error.strerror))
+    if passed.getsockname() != path:
+        raise cannot(path, "systemd listens at %s" % (passed.getsockname(),))
+    return passed

@@ -1,0 +1,210 @@
+"""Steps at which memory was returned to the OS (a trim, a purge), and what of it came back, when.
+
+RSS also falls when a program frees memory that the allocator returns at once, when it unmaps memory of its own, and when pages go to swap.
+None of these is such a step: in the first the memory in use falls with it, in the second more address space goes than the allocators gave
+up, in the third swap rises. Nor can an allocator return more than it kept. What is gone and fits none of these, because what is in use was
+not known then, is counted as undecided.
+"""
+
+from collections import deque
+from typing import Deque, List, NamedTuple, Optional
+
+from gdbheapx.addons.monitor.watch.samples import Sample, least_step
+
+MOST_KEPT = 64
+"""Steps that are kept; of older ones only their number and sums."""
+PAYS_PERCENT, NOT_PERCENT = 75, 25
+"""A timer pays if so much stays returned; it does not if no more than so much does."""
+LEAST_OBSERVED_S = 30.0
+"""After a step, before anything is said about it."""
+
+
+class Step:
+    """Memory that was returned, and what became of it."""
+
+    def __init__(self, before: Sample, after: Sample, bytes_: int) -> None:
+        self.unix_s, self.at_s = after.unix_s, after.elapsed_s
+        self.rss_before_bytes = before.counters.resident_bytes
+        self.rss_after_bytes = after.counters.resident_bytes
+        self.returned_bytes = bytes_
+        self.low_bytes = after.counters.anonymous_bytes
+        self.used_bytes = after.used_bytes
+        """In use just after it."""
+        self.back_bytes = 0
+        """The most that was back at any time."""
+        self.back_used_bytes: Optional[int] = None
+        """The part of it by which the memory in use had grown; None where that is not known."""
+        self.half_s: Optional[float] = None
+        """When half of it was back, in seconds after the step; None: never so far."""
+        self.most_s: Optional[float] = None
+        """The same for nine tenths."""
+        self.observed_s = 0.0
+
+    def grow(self, after: Sample, bytes_: int) -> None:
+        """The step went on: one that takes longer than the time between two samples."""
+        self.returned_bytes += bytes_
+        self.low_bytes, self.used_bytes = after.counters.anonymous_bytes, after.used_bytes
+        self.at_s, self.rss_after_bytes = after.elapsed_s, after.counters.resident_bytes
+
+    def follow(self, sample: Sample) -> None:
+        """What is back by now."""
+        self.observed_s = sample.elapsed_s - self.at_s
+        back = min(max(0, sample.counters.anonymous_bytes - self.low_bytes), self.returned_bytes)
+        self.back_bytes = max(self.back_bytes, back)
+        if back * 20 >= self.back_bytes * 19 and sample.used_bytes is not None and self.used_bytes is not None:
+            self.back_used_bytes = min(max(0, sample.used_bytes - self.used_bytes), back)
+        if self.half_s is None and 2 * back >= self.returned_bytes:
+            self.half_s = self.observed_s
+        if self.most_s is None and 10 * back >= 9 * self.returned_bytes:
+            self.most_s = self.observed_s
+
+
+class Worth(NamedTuple):
+    """Whether returning memory by a timer pays, by all steps that were observed for long enough."""
+
+    code: str
+    """`pays`, `pays-partly`, `does-not-pay`, `too-early`."""
+    steps: int
+    returned_bytes: int
+    stayed_bytes: int
+    half_s: Optional[float]
+    """The median time until half was back, of the steps where that happened."""
+    observed_s: float
+    """The shortest time that a step was followed."""
+
+
+class Steps:
+    """All steps of one watch."""
+
+    def __init__(self) -> None:
+        self.kept: Deque[Step] = deque(maxlen=MOST_KEPT)
+        self.count = 0
+        self._before: Optional[Sample] = None
+        self._used_bytes: Optional[int] = None
+        """In use as it was last known."""
+        self._open: Optional[Step] = None
+        """A step of which it is not known yet whether the program itself freed what is gone: what is in use was not known then."""
+        self._open_used_bytes = 0
+        """What may have been in use before it."""
+        self._held_bytes: Optional[int] = None
+        """Held by allocators when it was last known what is in use: what they got since may be in use, too."""
+        self._open_held_bytes: Optional[int] = None
+        """Held just after the open step."""
+        self._kept_bytes: Optional[int] = None
+        """Kept by allocators as it was last known, with what was freed since; else all that they held."""
+        self._falling: Optional[Step] = None
+        """The step that the last sample was part of."""
+        self._undecided_bytes = 0
+
+    @property
+    def undecided_bytes(self) -> int:
+        """What went away, and it is not known whether the program freed it."""
+        return self._undecided_bytes + (self._open.returned_bytes if self._open is not None else 0)
+
+    def add(self, sample: Sample) -> Optional[Step]:
+        """One more sample. Gives a step once it is known to be one."""
+        before, self._before = self._before, sample
+        settled = self._settle(sample)
+        fell = _fell(before, sample) if before is not None else 0
+        if fell and before is not None:
+            settled = self._fall(before, sample, fell) or settled
+        else:
+            self._falling = None
+            for step in (self._open, self.kept[-1] if self.kept else None):
+                if step is not None:
+                    step.follow(sample)
+        if sample.used_bytes is not None:
+            self._used_bytes, self._held_bytes = sample.used_bytes, sample.held_bytes
+        known = sample.kept_bytes if sample.kept_bytes is not None else sample.held_bytes
+        self._kept_bytes = known if known is not None else self._kept_bytes
+        return settled
+
+    def _settle(self, sample: Sample) -> Optional[Step]:
+        """Decides the open step, now that it is known what is in use."""
+        step = self._open
+        if step is None or sample.used_bytes is None:
+            return None
+        self._open = None
+        used = max(0, sample.used_bytes - _rise(self._open_held_bytes, sample.held_bytes))  # the program may have taken more since
+        if 2 * (self._open_used_bytes - used) >= step.returned_bytes:
+            return None
+        step.used_bytes = sample.used_bytes
+        return self._keep(step)
+
+    def _fall(self, before: Sample, sample: Sample, fell: int) -> Optional[Step]:
+        """Memory went away: as a step that goes on, a new one, or one that stays open."""
+        used, now = self._used_bytes, sample.used_bytes
+        if used is not None:
+            used += _rise(self._held_bytes, before.held_bytes)
+        if used is not None and now is not None and 2 * (used - now) >= fell:
+            self._falling = None  # the program itself freed it
+            return None
+        if 2 * _unmapped(before, sample) >= fell or not self._was_kept(fell, used, now):
+            self._falling = None  # it was no allocator's
+            return None
+        if self._falling is not None:
+            self._falling.grow(sample, fell)
+            return None
+        step = self._falling = Step(before, sample, fell)
+        if used is not None and now is None:
+            if self._open is not None:  # what was in use between the two is not known either
+                self._undecided_bytes += self._open.returned_bytes
+            self._open, self._open_used_bytes, self._open_held_bytes = step, used, sample.held_bytes
+            return None
+        if used is None and _returnable_fell(before, sample) * 4 < fell:
+            self._undecided_bytes += fell
+            self._falling = None
+            return None
+        return self._keep(step)
+
+    def _was_kept(self, fell: int, used: Optional[int], now: Optional[int]) -> bool:
+        """At least half of it may have been kept by allocators before: what they were last known to keep, and what was freed since."""
+        freed = max(0, used - now) if used is not None and now is not None else 0
+        return self._kept_bytes is None or 2 * (self._kept_bytes + freed) >= fell
+
+    def _keep(self, step: Step) -> Step:
+        self.kept.append(step)
+        self.count += 1
+        return step
+
+    def worth(self) -> Optional[Worth]:
+        """What to think of a timer; None where nothing was returned."""
+        if not self.kept:
+            return None
+        known: List[Step] = [step for step in self.kept if step.observed_s >= LEAST_OBSERVED_S or step.most_s is not None]
+        returned = sum(step.returned_bytes for step in known or self.kept)
+        stayed = sum(step.returned_bytes - step.back_bytes for step in known or self.kept)
+        halves = sorted(step.half_s for step in known if step.half_s is not None)
+        percent = 100 * stayed / returned if returned else 0.0
+        code = "pays" if percent >= PAYS_PERCENT else "does-not-pay" if percent <= NOT_PERCENT else "pays-partly"
+        observed = min(step.observed_s for step in known or self.kept)
+        half = halves[len(halves) // 2] if halves else None
+        return Worth(code if known else "too-early", len(known or self.kept), returned, stayed, half, observed)
+
+
+def _rise(before_bytes: Optional[int], after_bytes: Optional[int]) -> int:
+    """How much more it is; 0 where that is not known."""
+    return max(0, after_bytes - before_bytes) if before_bytes is not None and after_bytes is not None else 0
+
+
+def _fell(before: Sample, after: Sample) -> int:
+    """Bytes of anonymous memory that went away between the two, and not to swap; 0 where that is too little."""
+    swapped = (after.counters.swapped_bytes or 0) - (before.counters.swapped_bytes or 0)
+    fell = before.counters.anonymous_bytes - after.counters.anonymous_bytes - max(0, swapped)
+    return fell if fell >= least_step(before.counters.anonymous_bytes) else 0
+
+
+def _unmapped(before: Sample, after: Sample) -> int:
+    """Address space that went, beyond what allocators gave up; 0 where that is not known."""
+    was, now = before.counters.virtual_bytes, after.counters.virtual_bytes
+    if was is None or now is None:
+        return 0
+    held = (before.held_bytes or 0) - (after.held_bytes or 0) if None not in (before.held_bytes, after.held_bytes) else 0
+    return max(0, was - now - max(0, held))
+
+
+def _returnable_fell(before: Sample, after: Sample) -> int:
+    """By how much what can be returned became less; 0 where that is not known."""
+    if before.returnable_bytes is None or after.returnable_bytes is None:
+        return 0
+    return before.returnable_bytes - after.returnable_bytes

@@ -1,0 +1,268 @@
+"""Takes samples of a process: without stopping it, or with a stop and a whole walk for each (--exact)."""
+
+import gc
+import time
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence
+
+from gdbheapx.allocators.metering import Figure, Meter, Reading, nothing
+from gdbheapx.budget import Budget
+from gdbheapx.errors import HeapxError, StopOver
+from gdbheapx.hints import ask
+from gdbheapx.inferior.base import InContainer, ProcessCounters, ProcessPages
+from gdbheapx.model import AllocatorInfo
+from gdbheapx.problems import NO_COUNTERS, NOT_LIVE
+from gdbheapx.session import Session
+
+if TYPE_CHECKING:
+    from gdbheapx.addons.monitor.watch.pools import PoolMeter
+
+PAGES_EVERY_S = 30.0
+"""At most so often the kernel is asked to count pages: that holds a lock which the process needs for mmap and page faults."""
+WALK_SECONDS = 2.0
+"""No estimate takes longer."""
+REST, SHORT_REST = 50, 5
+"""So many times as long as an estimate took passes before the next: watching costs at most 2 % of one processor for it. The second where
+memory went away meanwhile: what is in use tells whether it was freed or returned."""
+LEAST_STEP_BYTES, LEAST_STEP_PERCENT = 1 << 20, 2
+"""Memory that went away is worth a look if it is at least so large, and so much of the anonymous memory."""
+TIDY_EVERY = 32
+"""Exact samples after which what the others left is collected."""
+STOPS = 4
+"""How often the process is stopped for one exact sample while a thread is in the middle of a change."""
+
+
+class Watched(NamedTuple):
+    """One allocator that is watched."""
+
+    info: AllocatorInfo
+    figures: Sequence[Figure]
+    returns_by: Optional[str]
+    """The command that says what it would return to the OS."""
+
+
+class Sample(NamedTuple):
+    """One moment."""
+
+    unix_s: float
+    elapsed_s: float
+    """Since the first."""
+    counters: ProcessCounters
+    pages: Optional[ProcessPages]
+    """Only now and then."""
+    readings: Sequence[Reading]
+    """One for each allocator that is watched."""
+    stopped_ms: Optional[float]
+    """How long the process stood still for it; None: it ran."""
+    pools: Optional[Mapping[str, int]] = None
+    """What runtimes have in RAM beside the allocators, by name; only now and then."""
+
+    @property
+    def used_bytes(self) -> Optional[int]:
+        """In use in all allocators."""
+        return total([reading.used_bytes for reading in self.readings])
+
+    @property
+    def kept_bytes(self) -> Optional[int]:
+        """Freed and kept by all allocators."""
+        return total([reading.kept_bytes for reading in self.readings])
+
+    @property
+    def held_bytes(self) -> Optional[int]:
+        """Both together, also where it is not known which is which."""
+        return total([reading.held_bytes for reading in self.readings])
+
+    @property
+    def returnable_bytes(self) -> Optional[int]:
+        """What falls when memory is returned."""
+        return total([reading.returnable_bytes for reading in self.readings])
+
+
+class Watching(Protocol):
+    """What is watched, and how: by a sampler, or as a file of its samples has it."""
+
+    @property
+    def name(self) -> str:
+        """What the program calls itself."""
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+
+    @property
+    def is_exact(self) -> bool:
+        """It stands still for each sample."""
+
+    @property
+    def watched(self) -> Sequence[Watched]:
+        """Its allocators, in the order of each sample's readings."""
+
+
+def total(parts: Sequence[Optional[int]]) -> Optional[int]:
+    """Their sum; None if there is none, or one is unknown."""
+    return None if None in parts or not parts else sum(part or 0 for part in parts)
+
+
+class Sampler:
+    """Everything that stays the same between two samples is looked up when it is made."""
+
+    def __init__(self, session: Session, is_exact: bool, pool_meter: "Optional[PoolMeter]" = None) -> None:
+        self.session, self.is_exact, self._pool_meter = session, is_exact, pool_meter
+        target = session.target
+        counting = target.counters()
+        if counting is None or target.pid is None:
+            raise HeapxError("watch needs a process that runs on this machine", "name it: gdbheapx -p PID watch", code=NOT_LIVE)
+        self.pid: int = target.pid
+        self._counting = counting
+        self.name = counting.name() or "?"
+        session.heaps.may_be_none = True
+        heaps = [heap for heap in session.heaps.all() if "meter" in heap.capabilities]
+        for heap in session.heaps.all():
+            if heap not in heaps:
+                what = "%s has no counters that can be read while the process runs: its memory is in none of these figures"
+                session.problem(
+                    NO_COUNTERS, None, what % heap.info.id, "at one moment: " + ask("arenas"), heap.info.owns_malloc is not False
+                )
+        self._meters: List[Meter] = [heap.capabilities["meter"]() for heap in heaps]
+        self.watched = [Watched(meter.info, meter.figures, session.heaps.dry_run(heap)) for meter, heap in zip(self._meters, heaps)]
+        self._began: Optional[float] = None
+        self._pages_at = self._walk_at = self._pools_at = float("-inf")
+        self._cost_s = self._pools_cost_s = 0.0
+        self._anonymous: Optional[int] = None
+        """Of the sample before."""
+        self._stops = 0
+        self._has_stopped = False
+        """It could be stopped once: that it cannot be now will pass."""
+        if is_exact:
+            self._warm()
+
+    def container(self) -> InContainer:
+        """Where the process runs now."""
+        return self._counting.container()
+
+    def sample(self) -> Optional[Sample]:
+        """The process now; None if it has ended, also while it was sampled."""
+        stopped_ms: Optional[float] = None
+        now, unix = time.monotonic(), round(time.time(), 3)  # as files have it: what is made of one is equal
+        self._began = now if self._began is None else self._began
+        counters = self._counting.read()
+        if counters is None:
+            return None
+        pages = None
+        if now - self._pages_at >= PAGES_EVERY_S:
+            pages, self._pages_at = self._counting.pages(), now
+        if self.is_exact:
+            readings = self._stopped()
+            stopped_ms = self.session.target.stopped_ms
+        else:
+            readings = self._running(now, is_step(self._anonymous, counters))
+        self._anonymous = counters.anonymous_bytes
+        pools = self._pools()
+        after = self._counting.read()
+        if self.session.target.has_ended() or after is None:
+            return None
+        if not self.is_exact and (is_step(counters.anonymous_bytes, after) or is_step(after.anonymous_bytes, counters)):
+            readings = [reading._replace(used_bytes=None, kept_bytes=None) for reading in readings]  # they may be of either moment
+        return Sample(unix, round(now - self._began, 3), counters, pages, readings, stopped_ms, pools)
+
+    @property
+    def runs_another_program(self) -> bool:
+        """There is such a process, but not the memory that was looked at: it called execve."""
+        return self._counting.read() is not None and self.session.target.has_ended()
+
+    def _pools(self) -> Optional[Mapping[str, int]]:
+        """Counted by the kernel mapping by mapping, so as rarely as walks are made."""
+        now = time.monotonic()
+        if self._pool_meter is None or now - self._pools_at < self._pools_cost_s * REST:
+            return None
+        self._pools_at = now
+        try:
+            return self._pool_meter.read()
+        except (HeapxError, OSError):  # it ends
+            return None
+        finally:
+            self._pools_cost_s = time.monotonic() - now
+
+    def _running(self, now: float, is_hurried: bool) -> List[Reading]:
+        """From counters, while it runs."""
+        walks = now - self._walk_at >= self._cost_s * (SHORT_REST if is_hurried else REST)
+        began = time.monotonic()
+        readings = [_read(meter, WALK_SECONDS if walks else 0.0) for meter in self._meters]
+        if walks:
+            self._walk_at, self._cost_s = now, time.monotonic() - began
+        return readings
+
+    def _stopped(self) -> List[Reading]:
+        """From walks, while it stands still; all unknown where a thread was in the middle of a change each time."""
+        target = self.session.target
+        target.stopped_ms = None
+        self._stops += 1
+        if self._stops % TIDY_EVERY == 0:
+            gc.collect()  # sessions that are done with go in circles
+        for _ in range(STOPS):
+            try:
+                session = self.session.again()
+            except HeapxError:
+                if not self._has_stopped and not target.has_ended():
+                    raise
+                continue
+            session.heaps.may_be_none = True
+            readings = self._one_stop(session)
+            if readings is not None and not session.partial:
+                return [readings.get(watched.info.id, nothing(watched.figures)) for watched in self.watched]
+            if target.has_ended() or (readings is not None and session.budget.is_stop_over):
+                break
+        return [nothing(watched.figures) for watched in self.watched]
+
+    def _one_stop(self, session: Session) -> Optional[Dict[str, Reading]]:
+        """By allocator; None if it loaded or unloaded an object before it stood still."""
+        target: Any = session.target
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            if not target.stop():
+                return None
+            self._has_stopped = True
+            session.budget = Budget(None, target.still)
+            session.discovery.confirm()
+            return {
+                heap.info.id: heap.capabilities["exact-reading"]() for heap in session.heaps.all() if "exact-reading" in heap.capabilities
+            }
+        except StopOver:
+            session.partial = True
+            return {}
+        except HeapxError:  # a debugger holds it now, or it ended
+            if not self._has_stopped and not target.has_ended():
+                raise
+            return None
+        finally:
+            target.let_go()
+            if collects:
+                gc.enable()
+
+    def _warm(self) -> None:
+        """Import and look up what a stop needs before the first one: the same without a stop, with no time for any walk."""
+        session = self.session.rehearsal()
+        session.heaps.may_be_none = True
+        try:
+            for heap in session.heaps.all():
+                heap.capabilities["exact-reading"]()
+        except Exception:  # whatever is wrong shows again when it counts
+            pass
+
+
+def is_step(before_bytes: Optional[int], now: ProcessCounters) -> bool:
+    """So much memory went away since that it may have been returned to the OS."""
+    return before_bytes is not None and before_bytes - now.anonymous_bytes >= least_step(before_bytes)
+
+
+def least_step(anonymous_bytes: int) -> int:
+    """How much of this must go away to be worth a look."""
+    return max(LEAST_STEP_BYTES, anonymous_bytes * LEAST_STEP_PERCENT // 100)
+
+
+def _read(meter: Meter, walk_seconds: float) -> Reading:
+    """What the meter says; nothing where memory went away under it."""
+    try:
+        return meter.read(walk_seconds)
+    except (HeapxError, KeyError, ValueError, IndexError):
+        return nothing(meter.figures)

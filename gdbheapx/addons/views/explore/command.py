@@ -1,0 +1,99 @@
+"""`explore`, in the shell: one look is loaded, then the terminal shows it."""
+
+import os
+from typing import Any, Callable, List, Optional
+
+from gdbheapx import api, child_python, runner
+from gdbheapx.addons.views.explore.view import Shown, View
+from gdbheapx.command import Answer, Options
+from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.hints import ask, run
+from gdbheapx.invocation import Invocation, Shell
+from gdbheapx.problems import MISSING_PACKAGE, NO_TARGET, SHELL_ONLY
+from gdbheapx.session import Session
+from gdbheapx.snapshot import take
+from gdbheapx.stops import Reads
+
+INSTALL = "pip install 'gdbheapx[explore]', or textual"
+
+
+def make(invocation: Invocation, shell: Shell) -> int:
+    """Explore; the exit code."""
+    try:
+        return _explore(invocation, shell)
+    except HeapxError as error:
+        return shell.failed(error, False)
+    except MemoryError:
+        return shell.failed(runner.out_of_memory(), False)
+
+
+def _explore(invocation: Invocation, shell: Shell) -> int:
+    asked, options = invocation.asked, invocation.options
+    if asked.pid is not None:
+        hint = "take a snapshot, and explore that: %s, then %s" % (ask("snapshot now.snap"), run("explore now.snap"))
+        raise UsageError("explore reads files only: it would pause a process for too long", hint)
+    path = options.file or asked.core or asked.snapshot
+    if path is None:
+        raise UsageError("explore requires a core or a snapshot", "name one: gdbheapx explore FILE", code=NO_TARGET)
+    if not (os.isatty(0) and os.isatty(1)):
+        raise HeapxError("explore requires a terminal", "in scripts: %s" % ask("report --json"), code=SHELL_ONLY)
+    try:
+        from gdbheapx.addons.views.explore.app import Explorer
+    except ImportError as error:
+        why = " ".join(str(error).split())
+        raise HeapxError("explore requires Textual, which cannot be imported (%s)" % why, INSTALL, code=MISSING_PACKAGE)
+    with opened(path, asked) as heap:
+        view = loaded(heap)
+        older = options.against
+        difference: Optional[Callable[[], Shown]] = None
+        if older is not None:
+            opened(older, asked).close()  # what is no file of ours is told now
+            difference = lambda: changes(older, heap, asked)  # noqa: E731
+        about = "%s   1-7 tabs, Enter opens, Escape goes back, ? keys, q ends" % path
+        Explorer(view, about, lambda sql: rows(heap, sql), difference, lambda page: written(path, page)).run()
+    return runner.WHOLE
+
+
+def opened(path: str, asked: Any) -> api.Heap:
+    """A snapshot or a core."""
+    if take.form(path) == take.SNAPSHOT:
+        return api.open(snapshot=path)
+    names = {"exe": asked.exe, "sysroot": asked.sysroot, "debug_dirs": asked.debug_dirs, "symbols": asked.symbols}
+    return api.open(core=path, debug_info=not asked.no_debug_info, **names)
+
+
+def loaded(heap: api.Heap) -> View:
+    """The look that everything is made of. HeapxError where there is no room for it."""
+
+    def run(session: Session, options: Options) -> Answer:
+        view = View(session)
+        return Answer(lambda: view, lambda style: [], read=True)
+
+    view: View = heap.look("explore", Reads.CENSUS, run).data
+    return view
+
+
+def rows(heap: api.Heap, sql: str) -> Shown:
+    """What SQL gives."""
+    found = heap.query(sql).data
+    return Shown(list(found.types), [list(row.values()) for row in found.rows])
+
+
+def changes(older: str, heap: api.Heap, asked: Any) -> Shown:
+    """What grew since an older one: parts, classes, owners."""
+    with opened(older, asked) as before:
+        found = before.diff(heap).data
+    shown: List[List[Any]] = []
+    for kind in ("states", "classes", "owners", "held", "leaks"):
+        for row in getattr(found, kind) or ():
+            shown.append([row.diff_bytes, row.old_bytes, row.new_bytes, kind, row.what])
+    shown.sort(key=lambda row: -abs(row[0] or 0))
+    return Shown(("grown bytes", "old bytes", "new bytes", "kind", "what"), shown)
+
+
+def written(path: str, page: str) -> str:
+    """The page of `report --html`, by a process of its own; what became of it."""
+    target = "--snapshot" if take.form(path) == take.SNAPSHOT else "--core"
+    done = child_python.run([target, path, "report", "--html=" + page], capture_output=True, text=True)
+    told: str = done.stdout if done.returncode == 0 else done.stderr
+    return told.strip()[-300:]

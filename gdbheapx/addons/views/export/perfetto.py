@@ -1,0 +1,258 @@
+"""The graph of blocks as a trace with a heap graph, in packets of bounded size (heap_graph.proto of https://perfetto.dev).
+
+An object is each block by itself, or, where these are too many, all with the same owners.
+
+Field numbers: Trace packet 1; TracePacket process_tree 2, timestamp 8, trusted_packet_sequence_id 10, heap_graph 56; ProcessTree
+processes 1; Process pid 1, cmdline 3; HeapGraph pid 1, objects 2, field_names 4, continued 5, index 6, roots 7, location_names 8, types 9;
+HeapGraphObject id 1, type_id 2, self_size 3, reference_field_id 4, reference_object_id 5, id_delta 7; HeapGraphType id 1,
+location_id 2, class_name 3, kind 7; HeapGraphRoot object_ids 1, root_type 2; InternedString iid 1, str 2.
+"""
+
+from array import array
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import problems
+from gdbheapx.addons.views.export.pprof import MASK, Message, varint
+from gdbheapx.analysis.census import find, owned
+from gdbheapx.analysis.census.owned import Frame, Stack
+from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget, regions
+from gdbheapx.hints import ask
+from gdbheapx.kernel.blocks.graph import EXACT_SLOT, NO_SLOT
+from gdbheapx.report.csv_rows import clean
+from gdbheapx.session import Session
+from gdbheapx.units import number, plural
+
+MOST_OBJECTS = 2_000_000
+"""A viewer keeps all of them in memory, and in tables."""
+CHECK_EVERY = 1 << 14
+UNNAMED = 1 << 62
+"""Numbers of objects that have no address begin here."""
+MAPPING, VARIABLE = "mapping", "variable"
+PACKET_BYTES = 256 << 10
+"""About so many: one more object goes into a packet that is smaller."""
+SEQUENCE, MOMENT = 1, 1
+KIND_NORMAL = 1
+UNKNOWN, NATIVE_STACK, STICKY_CLASS, THREAD_BLOCK = 0, 4, 5, 6
+ROOTS = {
+    regions.DATA: STICKY_CLASS,
+    regions.THREAD_LOCAL: THREAD_BLOCK,
+    regions.STACK: NATIVE_STACK,
+    regions.REGISTERS: NATIVE_STACK,
+    VARIABLE: UNKNOWN,
+}
+"""HeapGraphRoot.Type by what holds: global variables stand for statics of classes."""
+FOURTEEN = [bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in range(1 << 14)]
+"""Two bytes of a varint that goes on."""
+
+
+class Type(NamedTuple):
+    """What an object is."""
+
+    name: str
+    module: str
+
+
+class Object(NamedTuple):
+    """A node of the graph."""
+
+    id: int
+    """Its address, where it has one."""
+    type: Type
+    size_bytes: int
+    references: Sequence[Tuple[str, int]]
+    """(field, id of the object that it points to)."""
+    root: Optional[str] = None
+    """Of a root: DATA, THREAD_LOCAL, STACK or REGISTERS of reach/regions.py, or VARIABLE for what is gathered below one."""
+
+
+def find_objects(session: Session, is_gathered: bool) -> Iterator[Object]:
+    """All of them, one by one. The process runs on when this has begun. `is_gathered`: by owners, whatever their number."""
+    if not is_gathered:
+        memory_budget.check(session)
+        session.without_keys = True
+        told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
+        tallied = dominance.tally(session, told.reach, told.called, told.paths)
+        count = tallied.graph.nodes
+        if count <= MOST_OBJECTS:
+            return single(session, told, tallied)
+        what = "%s objects are more than a viewer shows (%s): those with the same owners are one" % (number(count), number(MOST_OBJECTS))
+        session.problem(problems.OBJECTS_GATHERED, None, what, "a part of them: %s" % ask("owners --of ADDR"), partial=False)
+        return gathered(owned.stacks_of(session, told, tallied))
+    return gathered(owned.find_stacks(session))
+
+
+def single(session: Session, told: find.LabelSet, tallied: dominance.Tallied) -> Iterator[Object]:
+    """Every node of the graph: blocks, mappings, and roots by variable."""
+    reach, graph, word = told.reach, tallied.graph, told.reach.word_bytes
+    blocks = reach.numbers.blocks
+    addresses, sizes = graph.columns(array("I", range(blocks)))
+    names = [None if name is None else Type(name.name, name.module) for name in told.names]
+    ids: Sequence[int] = addresses
+    others: List[int] = []
+    taken = set()
+    for node in range(blocks, graph.nodes):
+        address = tallied.address(node)
+        is_free = address is not None and int(address) not in taken
+        others.append(int(address) if is_free and address is not None else UNNAMED + node)
+        taken.add(others[-1])
+    fields: Dict[int, str] = {}
+
+    def field(slot: int) -> str:
+        return fields.setdefault(slot, "+0x%x" % (slot * word) if slot != NO_SLOT else "?")
+
+    session.budget.progress.stage = "writing objects"
+    by_size: Dict[int, Type] = {}
+    for node, edges in enumerate(graph.each_edges(0, blocks)):
+        if not node % CHECK_EVERY:
+            heap_graph.check_time(session)
+        label = told.labels[node]
+        type_ = names[label - 1] if label else None
+        if type_ is None:
+            size = sizes[node]
+            type_ = by_size.get(size)
+            if type_ is None:
+                type_ = by_size[size] = Type("%d bytes" % size, "")
+        references = [
+            (fields.get(slot) or field(slot), ids[target] if target < blocks else others[target - blocks]) for target, slot in edges
+        ]
+        yield Object(addresses[node], type_, sizes[node], references)
+    for node in range(blocks, graph.nodes):
+        yield _outside(tallied, node, ids, others, blocks, word)
+
+
+def _outside(tallied: dominance.Tallied, node: int, ids: Sequence[int], others: Sequence[int], blocks: int, word: int) -> Object:
+    """A mapping, or a root."""
+    reach = tallied.reach
+    kind, module, first = None, "", 0
+    if node >= reach.roots_from:
+        part = tallied.parts[node - reach.roots_from]
+        kind = part.root.kind
+        if part.root.module is not None:
+            module = part.root.module.shown_name
+        if part.slot != NO_SLOT:
+            variable = None
+            if kind == regions.DATA and part.root.module is not None:
+                variable = tallied.names.variable(part.root.module, part.root.start + part.slot * word)
+            first = variable.start - part.root.start if variable is not None else part.slot * word
+    references = []
+    for edge in tallied.graph.edges(node):
+        is_known = edge.slot < EXACT_SLOT
+        name = "+0x%x" % (edge.slot * word - first) if is_known else "stack pointer" if edge.slot < NO_SLOT else "?"
+        references.append((name, ids[edge.node] if edge.node < blocks else others[edge.node - blocks]))
+    return Object(others[node - blocks], Type(tallied.name(node), module), 0, references, kind)
+
+
+def gathered(stacks: Sequence[Stack]) -> Iterator[Object]:
+    """An object for each frame below its own owners: what it has, and what it owns."""
+    below: Dict[Tuple[Frame, ...], List[Tuple[Frame, ...]]] = {}
+    own: Dict[Tuple[Frame, ...], Stack] = {}
+    for stack in stacks:
+        own[stack.frames] = stack
+        for depth in range(1, len(stack.frames) + 1):
+            frames = stack.frames[:depth]
+            if frames in below:
+                continue
+            below[frames] = []
+            if depth > 1:
+                below[frames[:-1]].append(frames)
+    numbers = {frames: number for number, frames in enumerate(below, 1)}
+    nothing: Any = Stack((), 0, 0)
+    for frames, children in below.items():
+        mine = own.get(frames, nothing)
+        name = frames[-1].name if mine.blocks < 2 else "%s (%s)" % (frames[-1].name, plural(mine.blocks, "block"))
+        references = [("owns", numbers[child]) for child in children]
+        yield Object(numbers[frames], Type(name, frames[-1].module), mine.bytes, references, VARIABLE if len(frames) == 1 else None)
+
+
+def long_varint(number: int) -> bytes:
+    """The same as varint(), faster for an address."""
+    if number < 1 << 42:
+        return varint(number)
+    return FOURTEEN[number & 0x3FFF] + FOURTEEN[number >> 14 & 0x3FFF] + FOURTEEN[number >> 28 & 0x3FFF] + varint(number >> 42)
+
+
+class Writer:
+    """Packets as they come together."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._index, self._last_id = pid, 0, 0
+        self._field_bytes: Dict[str, bytes] = {}
+        self._places: Dict[str, int] = {}
+        self._types: Dict[Type, bytes] = {}
+        self._roots: Dict[int, List[int]] = {}
+        self._graph = Message()
+        self._open = bytearray()
+
+    def _string(self, number: int, text: str) -> Message:
+        return Message().number(1, number).data(2, clean(text).encode("utf-8"))
+
+    def _field(self, name: str) -> bytes:
+        data = self._field_bytes.get(name)
+        if data is None:
+            number = len(self._field_bytes) + 1
+            data = self._field_bytes[name] = varint(number)
+            self._graph.message(4, self._string(number, name))
+        return data
+
+    def _type(self, type_: Type) -> bytes:
+        data = self._types.get(type_)
+        if data is None:
+            number = len(self._types) + 1
+            data = self._types[type_] = varint(number)
+            made = Message().number(1, number)
+            if type_.module:
+                place = self._places.get(type_.module)
+                if place is None:
+                    place = self._places[type_.module] = len(self._places) + 1
+                    self._graph.message(8, self._string(place, type_.module))
+                made.number(2, place)
+            self._graph.message(9, made.data(3, clean(type_.name or "?").encode("utf-8")).number(7, KIND_NORMAL))
+        return data
+
+    def add(self, object_: Object) -> Optional[bytes]:
+        """Take in an object; a packet, where one is full."""
+        away = object_.id - self._last_id & MASK
+        known = b"\x08" + long_varint(object_.id) if object_.id < self._last_id or not self._last_id else b"\x38" + varint(away)
+        self._last_id = object_.id
+        parts = [known, b"\x10", self._type(object_.type)]
+        if object_.size_bytes:
+            parts += (b"\x18", varint(object_.size_bytes))
+        if object_.references:
+            fields = b"".join([self._field(name) for name, _ in object_.references])
+            targets = b"".join([long_varint(target) for _, target in object_.references])
+            parts += (b"\x22", varint(len(fields)), fields, b"\x2a", varint(len(targets)), targets)
+        made = b"".join(parts)
+        self._open += b"\x12" + varint(len(made)) + made
+        if object_.root is not None:
+            self._roots.setdefault(ROOTS[object_.root], []).append(object_.id)
+        return self._packet(True) if len(self._open) > PACKET_BYTES else None
+
+    def end(self) -> bytes:
+        """The last packet, with the roots."""
+        for kind, ids in sorted(self._roots.items()):
+            self._graph.message(7, Message().numbers(1, ids).number(2, kind))
+        return self._packet(False)
+
+    def _packet(self, goes_on: bool) -> bytes:
+        graph = Message().number(1, self._pid).number(5, int(goes_on)).number(6, self._index).encoded()
+        graph += self._graph.encoded() + bytes(self._open)
+        self._index, self._last_id = self._index + 1, 0
+        self._graph, self._open = Message(), bytearray()
+        return packet(Message().data(56, graph))
+
+
+def packet(content: Message) -> bytes:
+    """As it stands in a trace."""
+    return Message().message(1, content.number(8, MOMENT).number(10, SEQUENCE)).encoded()
+
+
+def pieces(objects: Iterable[Object], pid: int, command: str) -> Iterator[bytes]:
+    """The trace: the process's name, then the graph."""
+    process = Message().number(1, pid).data(3, clean(command).encode("utf-8"))
+    yield packet(Message().message(2, Message().message(1, process)))
+    writer = Writer(pid)
+    for object_ in objects:
+        full = writer.add(object_)
+        if full is not None:
+            yield full
+    yield writer.end()

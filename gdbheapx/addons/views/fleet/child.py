@@ -1,0 +1,98 @@
+"""One look at one core by a program of its own, wherever it runs: its exit code, what it wrote and what it said."""
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from typing import IO, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import child_python
+from gdbheapx.addons.views.fleet import documents
+from gdbheapx.snapshot import store
+
+POLL_SECONDS = 0.02
+GRACE_SECONDS = 30.0
+"""What a look may take beyond twice its limit before it is ended: opening a core is not part of the limit."""
+MOST_ERROR = 8192
+State = Optional[Tuple[int, Optional[int]]]
+"""Size and time of a core; None where it cannot be seen. Of what lies at a URL the time may be unknown."""
+
+
+class Child(NamedTuple):
+    """A look that runs."""
+
+    process: "subprocess.Popen[bytes]"
+    out: IO[bytes]
+    err: IO[bytes]
+    began: float
+
+
+class Ended(NamedTuple):
+    """What it left."""
+
+    code: int
+    content: bytes
+    said: str
+    """The last line on standard error."""
+
+
+def state(path: str) -> State:
+    """The core as it is now."""
+    if store.is_url(path):
+        return store.state(path)
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+def command(max_seconds: Optional[float]) -> List[str]:
+    """The command of a look."""
+    return ["report", "--json", "--no-deep", *(["--max-seconds", "%g" % max_seconds] if max_seconds is not None else [])]
+
+
+def limit(max_seconds: Optional[float]) -> Optional[float]:
+    """When a look is ended, in seconds."""
+    return None if max_seconds is None else 2 * max_seconds + GRACE_SECONDS
+
+
+def begin(words: Sequence[str], core: str, asks: Sequence[str]) -> Child:
+    """Start the look; `words` are options of the program, `asks` the command. The program itself tells a snapshot from a core."""
+    out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+    process = child_python.start([*words, core, *asks], stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+    return Child(process, out, err, time.monotonic())
+
+
+def has_ended(child: Child, seconds: Optional[float]) -> bool:
+    """Whether it is over; beyond its limit it is ended."""
+    if child.process.poll() is None and seconds is not None and time.monotonic() - child.began > seconds:
+        _kill(child)
+    return child.process.poll() is not None
+
+
+def taken(child: Child) -> Ended:
+    """What a look that is over has left; its files are closed."""
+    child.out.seek(0)
+    content = child.out.read(documents.MOST_BYTES + 1)
+    child.err.seek(max(0, os.fstat(child.err.fileno()).st_size - MOST_ERROR))
+    said = child.err.read().decode("utf-8", "replace").strip().split("\n")[-1].replace("gdbheapx: ", "", 1)
+    end(child)
+    return Ended(child.process.returncode, content, said)
+
+
+def end(child: Child) -> None:
+    """End it, whether it is over or not."""
+    _kill(child)
+    child.out.close()
+    child.err.close()
+
+
+def _kill(child: Child) -> None:
+    """With the gdb that it may have started."""
+    try:
+        os.killpg(child.process.pid, signal.SIGKILL)
+    except OSError:
+        pass  # it has ended
+    child.process.wait()

@@ -1,0 +1,227 @@
+"""Looks at cores as tasks of a Dask cluster: it schedules them, runs a lost worker's again, and gives up on one that kills its workers.
+
+A task runs the same program as a local look, on the worker's machine, and returns what it wrote: documents come back to the caller, so that
+workers need read the cores alone and one place decides what is whole. Nothing else imports distributed.
+"""
+
+import asyncio
+import concurrent.futures
+import ipaddress
+import logging
+import os
+import queue
+import time
+import uuid
+import warnings
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+
+from gdbheapx import __version__
+from gdbheapx.addons.views.fleet import child
+from gdbheapx.budget import Budget, to_standard_error
+from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.invocation import GlobalOptions
+from gdbheapx.problems import MISSING_PACKAGE, NO_SCHEDULER
+from gdbheapx.snapshot import store
+
+RETRIES = 2
+"""How often a task is tried anew that raised: a look that failed is an answer, so this is a worker's disk or memory."""
+CONNECT_SECONDS = 10
+WORKER_SECONDS = 10.0
+"""How long a cluster may be without a worker before that is said."""
+RESULT_SECONDS = 5
+POLL_SECONDS = 0.2
+TASK_POLL_SECONDS = 0.05
+RUNNING = "running"
+CANCELLED = (asyncio.CancelledError, concurrent.futures.CancelledError)
+ENCRYPTED = ("tls", "wss")
+
+
+def looks(
+    address: str, cores: Mapping[str, Tuple[str, child.State]], asked: GlobalOptions, max_seconds: Optional[float], budget: Budget
+) -> Iterator[Tuple[str, child.Ended]]:
+    """Look at the cores, by name; (name, what the look left) as they end. Ctrl-C cancels the others."""
+    distributed = _library()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of other releases on workers: what follows from that is a row
+        client = _client(distributed, address)
+        try:
+            yield from _looks(distributed, client, address, cores, asked, max_seconds, budget)
+        finally:
+            try:
+                client.close(timeout=CONNECT_SECONDS)  # lets go of its tasks: the scheduler cancels them
+            except Exception:  # the scheduler is lost, which was said
+                pass
+
+
+def _looks(
+    distributed: Any,
+    client: Any,
+    address: str,
+    cores: Mapping[str, Tuple[str, child.State]],
+    asked: GlobalOptions,
+    max_seconds: Optional[float],
+    budget: Budget,
+) -> Iterator[Tuple[str, child.Ended]]:
+    words, asks = seen_from_anywhere(asked), child.command(max_seconds)
+    run = uuid.uuid4().hex[:8]
+    ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    waiting: Dict[str, str] = {}
+    futures: Dict[str, Any] = {}
+    for name, (path, state) in cores.items():
+        given = (__version__, path, state, words, asks, child.limit(max_seconds))
+        future = client.submit(task, *given, key="gdbheapx-%s-%s" % (run, name), pure=False, retries=RETRIES)
+        waiting[future.key], futures[future.key] = name, future
+        future.add_done_callback(ended.put)
+    alone_since, said = time.monotonic(), False
+    told: Set[str] = set()
+    try:
+        while waiting and not budget.interrupted:
+            if client.status != RUNNING:
+                raise _lost(address)
+            if client.scheduler_info()["workers"]:
+                alone_since, said = time.monotonic(), False
+            elif not said and time.monotonic() - alone_since > WORKER_SECONDS:
+                said = True
+                to_standard_error("the cluster has no worker: waiting for one, Ctrl-C stops")
+            budget.progress.tick()
+            try:
+                future = ended.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                continue
+            try:
+                worker, left = future.result(timeout=RESULT_SECONDS)
+            except (TimeoutError, asyncio.TimeoutError, concurrent.futures.TimeoutError):
+                ended.put(future)  # its worker was lost with the result: it is computed again
+                continue
+            except CANCELLED:
+                if client.status != RUNNING:
+                    raise _lost(address)
+                worker, left = "", failed("somebody cancelled its task; run the same line again")
+            except Exception as error:
+                if client.status != RUNNING:
+                    raise _lost(address)
+                worker, left = "", failed(reason(error))
+            if worker and left.said.startswith(OTHER) and worker not in told:
+                told.add(worker)
+                to_standard_error(left.said)
+            name = waiting.pop(future.key)
+            del futures[future.key]  # the scheduler may forget it
+            yield name, left
+    finally:
+        if waiting and client.status == RUNNING:
+            try:
+                client.cancel(list(futures.values()))
+            except Exception:  # the scheduler is lost in this moment
+                pass
+
+
+OTHER = "another gdbheapx on worker "
+
+
+def task(
+    version: str, path: str, state: child.State, words: Sequence[str], asks: Sequence[str], seconds: Optional[float]
+) -> Tuple[str, child.Ended]:
+    """Run on a worker: (its address, what the look left)."""
+    import distributed
+
+    worker = distributed.get_worker()
+    where, key = str(worker.address), str(worker.get_current_task())
+    if __version__ != version:
+        same = "%s%s: %s, here %s; install the same there, then run the same line again"
+        return where, failed(same % (OTHER, where, __version__, version))
+    seen = state if store.is_url(path) else child.state(path)  # a look at a URL says itself what is wrong
+    if state is not None and seen is None:
+        return where, failed("worker %s does not see this path; mount the same folder there, then run the same line again" % where)
+    if state is not None and seen != state:
+        return where, failed("worker %s sees another file at this path; mount the same folder there, then run the same line again" % where)
+    look = child.begin(words, path, asks)
+    try:
+        while not child.has_ended(look, seconds):
+            if _is_cancelled(worker, key):
+                return where, failed("it was cancelled")
+            time.sleep(TASK_POLL_SECONDS)
+        return where, child.taken(look)
+    finally:
+        if not look.out.closed:
+            child.end(look)
+
+
+def _is_cancelled(worker: Any, key: str) -> bool:
+    """Nobody wants its result any more. A release of distributed that does not say so lets the look end by itself."""
+    tasks = getattr(getattr(worker, "state", None), "tasks", None)
+    if tasks is None:
+        return False
+    known = tasks.get(key)
+    return known is None or getattr(known, "state", None) == "cancelled"
+
+
+def failed(why: str) -> child.Ended:
+    """A look without an answer."""
+    return child.Ended(1, b"", why)
+
+
+def reason(error: BaseException) -> str:
+    """Why a task has no result, in one line."""
+    kind = type(error).__name__
+    what = " ".join(str(error).split())[:300]
+    if kind == "KilledWorker":
+        return "every worker that looked at it was killed or crashed (KilledWorker); run the same line again, with more memory for workers"
+    if isinstance(error, ImportError):
+        return "a worker cannot import gdbheapx %s (%s); install it there, then run the same line again" % (__version__, what)
+    return "its task failed on the cluster (%s: %s)" % (kind, what)
+
+
+def seen_from_anywhere(asked: GlobalOptions) -> List[str]:
+    """The global options, with whole paths: a worker has a working folder of its own."""
+    return asked._replace(
+        exe=asked.exe and os.path.abspath(asked.exe),
+        gdb=os.path.abspath(asked.gdb) if asked.gdb and "/" in asked.gdb else asked.gdb,
+        sysroot=asked.sysroot and os.path.abspath(asked.sysroot),
+        debug_dirs=[os.path.abspath(directory) for directory in asked.debug_dirs],
+        symbols=[os.path.abspath(symbol) for symbol in asked.symbols],
+    ).words()
+
+
+def is_open(address: str) -> bool:
+    """Anybody on the network between could read and change what goes to it: not encrypted, and beyond this machine."""
+    scheme, _, rest = address.rpartition("://")
+    if scheme in ENCRYPTED or scheme == "inproc":
+        return False
+    host = rest.split("/")[0].rpartition(":")[0].strip("[]")
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost"
+
+
+def _library() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise HeapxError(
+            "--dask requires distributed, which is not installed",
+            "install it: pip install 'gdbheapx[dask]' (Debian: apt-get install python3-distributed), or omit --dask",
+            code=MISSING_PACKAGE,
+        ) from None
+    logging.disable(logging.CRITICAL)  # it logs tracebacks; what a user needs to know is one line, said here
+    return distributed
+
+
+def _client(distributed: Any, address: str) -> Any:
+    if ":" not in address.rpartition("://")[2]:
+        raise UsageError("fleet: %s is not the address of a scheduler" % address, "give one like tcp://HOST:8786 or tls://HOST:8786")
+    if is_open(address):
+        to_standard_error("%s is not encrypted: use it on a trusted network only, or a scheduler at tls://" % address)
+    try:
+        return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except Exception as error:  # of many kinds: the address, the network, certificates
+        what = " ".join(str(error).split())[:200] or type(error).__name__
+        certificates = " with the same certificates in Dask's settings here (docs/how-to/fleet.md)" if address.startswith(ENCRYPTED) else ""
+        hint = "start one with `dask scheduler`%s, or omit --dask" % certificates
+        raise HeapxError("no scheduler answers at %s: %s" % (address, what), hint, code=NO_SCHEDULER) from None
+
+
+def _lost(address: str) -> HeapxError:
+    return HeapxError(
+        "lost the scheduler at %s" % address, "documents so far are kept; start it, then run the same line again", code=NO_SCHEDULER
+    )

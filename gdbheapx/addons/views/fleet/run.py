@@ -1,0 +1,275 @@
+"""A look at each of many cores, by a program of its own: a core that is bad, or huge, ends nothing else.
+
+The file views.sql beside the documents of a fleet: views for DuckDB, which reads JSON itself.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import stat
+import tempfile
+import time
+from typing import Any, Dict, Generator, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.addons.views.fleet import child, documents
+from gdbheapx.budget import Budget
+from gdbheapx.errors import HeapxError, said
+from gdbheapx.invocation import GLOBALS, GlobalOptions, unpack
+from gdbheapx.problems import CANNOT_WRITE, SHELL_ONLY, UNSAFE_PATH
+from gdbheapx.snapshot import store
+
+VIEWS = "views.sql"
+SQL = """-- Views over the documents in this folder. Use: cd into it, then: duckdb -init views.sql
+-- SELECT * FROM builds;  SELECT * FROM hosts;  SELECT * FROM growth;
+CREATE OR REPLACE VIEW documents AS
+  SELECT filename AS document, content::JSON AS doc
+  FROM read_text('*.json') WHERE json_valid(content);
+CREATE OR REPLACE VIEW cores AS
+  SELECT document, doc->>'$.fleet.core' AS core, regexp_extract(doc->>'$.fleet.core', '^(.*)/[^/]*$', 1) AS folder,
+    make_timestamp(TRY_CAST(doc->>'$.fleet.modified_ns' AS BIGINT) // 1000) AS modified,
+    doc->>'$.target.executable' AS executable, doc->>'$.allocators[0].name' AS allocator,
+    doc->>'$.allocators[0].version' AS version, doc->>'$.allocators[0].build_id' AS build_id,
+    doc->>'$.data.verdict.kind' AS verdict, TRY_CAST(doc->>'$.data.memory.total_bytes' AS BIGINT) AS memory_bytes,
+    TRY_CAST(doc->>'$.partial' AS BOOLEAN) AS partial, doc->>'$.fleet.error' AS error
+  FROM documents WHERE doc->>'$.schema' = 'gdbheapx/1';
+CREATE OR REPLACE VIEW classes AS
+  SELECT document, TRY_CAST(one->>'$.size_bytes' AS BIGINT) AS size_bytes,
+    TRY_CAST(one->>'$.used_chunks' AS BIGINT) AS blocks, TRY_CAST(one->>'$.used_bytes' AS BIGINT) AS bytes
+  FROM (SELECT document, unnest(CAST(doc->'$.data.sizes' AS JSON[])) AS one FROM documents
+    WHERE json_type(doc, '$.data.sizes') = 'ARRAY');
+-- Which build
+CREATE OR REPLACE VIEW builds AS
+  SELECT executable, allocator, version, build_id, verdict, count(*) AS cores, count(error) AS failed, sum(memory_bytes) AS memory_bytes
+  FROM cores GROUP BY ALL ORDER BY memory_bytes DESC NULLS LAST;
+-- Which host: cores are usually collected in a folder for each
+CREATE OR REPLACE VIEW hosts AS
+  SELECT folder, count(*) AS cores, count(error) AS failed, sum(memory_bytes) AS memory_bytes, max(memory_bytes) AS largest_bytes
+  FROM cores GROUP BY ALL ORDER BY memory_bytes DESC NULLS LAST;
+-- Which class grew, from the oldest core of a program to its newest; a core that was cut shows no growth
+CREATE OR REPLACE VIEW growth AS
+  SELECT executable, size_bytes, arg_max(bytes, modified) - arg_min(bytes, modified) AS growth_bytes,
+    arg_min(bytes, modified) AS old_bytes, arg_max(bytes, modified) AS new_bytes, count(*) AS cores
+  FROM cores JOIN classes USING (document) WHERE partial IS NOT TRUE GROUP BY ALL ORDER BY growth_bytes DESC NULLS LAST;
+"""
+WHOLE, PARTIAL = 0, 4
+NAME = re.compile(r"[^A-Za-z0-9._-]")
+MOST_NAME = 100
+
+
+def replace(path: str, text: str) -> None:
+    """Put a file in the place of another in one step, readable only by its owner."""
+    descriptor, made = tempfile.mkstemp(prefix=".gdbheapx-", dir=os.path.dirname(path) or ".")  # mode 0600
+    try:
+        with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+        os.replace(made, path)
+    except BaseException:
+        os.unlink(made)
+        raise
+
+
+class Core(NamedTuple):
+    """One core and its document."""
+
+    path: str
+    document: str
+    error: Optional[str] = None
+    """Why nothing could be listed by this pattern."""
+
+
+class Work(NamedTuple):
+    """A look that runs here."""
+
+    core: Core
+    state: child.State
+    child: child.Child
+
+
+Looks = Generator[Tuple[Core, child.State, child.Ended], None, None]
+"""Looks that are over, with the core's state before them."""
+
+
+class Share(NamedTuple):
+    """One of several parts of the cores: a core's part depends on its path alone, not on what else there is."""
+
+    number: int
+    of: int
+
+    def has(self, core: Core) -> bool:
+        """The core belongs to it."""
+        return int(hashlib.sha256(os.fsencode(core.path)).hexdigest()[:12], 16) % self.of == self.number
+
+
+class Where(NamedTuple):
+    """Who looks, at what of the cores."""
+
+    workers: Optional[int] = None
+    dask: Optional[str] = None
+    """The address of a scheduler."""
+    share: Optional[Share] = None
+
+
+class Done(NamedTuple):
+    """What a run of the fleet leaves."""
+
+    rows: Sequence[documents.Document]
+    made: int
+    kept: int
+    """Documents of an earlier run that still hold."""
+    missing: int
+    """Cores that were not looked at: somebody interrupted."""
+
+
+def run(cores: Sequence[str], directory: str, where: Where, max_seconds: Optional[float], budget: Budget) -> Done:
+    """Make what documents are lacking, then read all of them."""
+    asked = _asked()
+    folder(directory)
+    by_document = {core_.document: core_ for given in cores for core_ in found(given, directory)}
+    mine = [core_ for core_ in by_document.values() if where.share is None or where.share.has(core_)]
+    replace(os.path.join(directory, VIEWS), SQL)
+    for core_ in mine:
+        if core_.error is not None:
+            _finish(core_, None, child.Ended(1, b"", core_.error))
+    queue = [core_ for core_ in mine if core_.error is None and not is_whole(core_)]
+    kept, made = sum(core_.error is None for core_ in mine) - len(queue), 0
+    if where.dask is None:
+        looks = _here(queue, asked, where.workers, max_seconds, budget)
+    else:
+        looks = _there(queue, asked, where.dask, max_seconds, budget)
+    budget.progress.stage = "%d of %d cores" % (kept, len(mine))
+    budget.progress.measure(lambda: made, len(queue))
+    with contextlib.closing(looks):
+        for core_, state, ended in looks:
+            _finish(core_, state, ended)
+            made += 1
+            budget.progress.name("%d of %d cores" % (kept + made, len(mine)))
+            budget.progress.tick()
+    there = [core_ for core_ in mine if os.path.exists(core_.document)]
+    rows = [documents.row(core_.document) for core_ in there if not budget.interrupted or is_whole(core_)]
+    return Done(rows, made, kept, len(queue) - made)
+
+
+def _here(queue: Sequence[Core], asked: GlobalOptions, workers: Optional[int], max_seconds: Optional[float], budget: Budget) -> Looks:
+    """Looks by processes of this machine, as they end."""
+    words, asks = asked.words(), child.command(max_seconds)
+    left, limit = list(queue), child.limit(max_seconds)
+    running: List[Work] = []
+    at_once = max(1, workers or len(os.sched_getaffinity(0)))
+    try:
+        while (left or running) and not budget.interrupted:
+            while left and len(running) < at_once:
+                core_ = left.pop(0)
+                running.append(Work(core_, child.state(core_.path), child.begin(words, core_.path, asks)))
+            time.sleep(child.POLL_SECONDS)
+            for work in [each for each in running if child.has_ended(each.child, limit)]:
+                running.remove(work)
+                yield work.core, work.state, child.taken(work.child)
+            budget.progress.tick()
+    finally:
+        for work in running:
+            child.end(work.child)
+
+
+def _there(queue: Sequence[Core], asked: GlobalOptions, address: str, max_seconds: Optional[float], budget: Budget) -> Looks:
+    """Looks by a cluster, as they end."""
+    from gdbheapx.addons.views.fleet import cluster
+
+    by_name = {os.path.basename(core_.document)[: -len(".json")]: core_ for core_ in queue}
+    states = {name: child.state(core_.path) for name, core_ in by_name.items()}
+    given = {name: (core_.path, states[name]) for name, core_ in by_name.items()}
+    for name, ended in cluster.looks(address, given, asked, max_seconds, budget):
+        yield by_name[name], states[name], ended
+
+
+def found(given: str, directory: str) -> Iterator[Core]:
+    """What a word stands for; where a pattern of a URL finds nothing, one with the reason."""
+    try:
+        for path in store.listed(given) if store.is_url(given) else (given,):
+            yield core(path, directory)
+    except HeapxError as error:
+        yield core(given, directory)._replace(error=error.line())
+
+
+def core(path: str, directory: str) -> Core:
+    """The core, and where its document lies: by its name, told apart by its real path or URL."""
+    whole, name = (path, path.partition("::")[0]) if store.is_url(path) else (os.path.realpath(path),) * 2
+    mark = hashlib.sha256(os.fsencode(store.shown(whole))).hexdigest()[:12]
+    return Core(whole, os.path.join(directory, "%s-%s.json" % (NAME.sub("_", os.path.basename(name)[:MOST_NAME]) or "core", mark)))
+
+
+def folder(directory: str) -> None:
+    """The folder for the documents, readable only by its owner where it is made here. One in which others may put or replace files is not
+    taken: their documents would be believed."""
+    try:
+        try:
+            os.mkdir(directory, 0o700)
+        except FileExistsError:  # also by another share in this moment
+            if not os.path.isdir(directory):
+                raise
+        check_owner(directory)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise HeapxError("cannot write to %s" % directory, "choose another folder with -o DIR", code=CANNOT_WRITE)
+    except OSError as error:
+        raise HeapxError("cannot make the folder %s: %s" % (directory, error.strerror), "choose another with -o DIR", code=CANNOT_WRITE)
+
+
+def check_owner(directory: str) -> None:
+    """HeapxError where another user owns the folder, or the link that leads to it, or may change what is in it. Root and the user's own
+    groups may."""
+    mine, groups = (0, os.geteuid()), {os.getegid(), *os.getgroups()}
+    link, status = os.lstat(directory), os.stat(directory)
+    hint = "name a folder that does not exist yet: it is made with mode 0700"
+    if link.st_uid not in mine or status.st_uid not in mine:
+        raise HeapxError("%s belongs to another user, who could change the documents" % directory, hint, code=UNSAFE_PATH)
+    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid not in groups):
+        what = "%s has mode %o: other users could put documents there" % (directory, stat.S_IMODE(status.st_mode))
+        raise HeapxError(what, hint, code=UNSAFE_PATH)
+
+
+def is_whole(core_: Core) -> bool:
+    """An earlier run has made its document, and the core is as it was then. One that failed is looked at again."""
+    try:
+        source = documents.loaded(core_.document).get(documents.SOURCE)
+    except documents.Damaged:
+        return False
+    if not isinstance(source, dict) or source.get("exit_code") != WHOLE:
+        return False
+    state = child.state(core_.path)
+    return state is not None and state[1] is not None and (source.get("size_bytes"), source.get("modified_ns")) == state
+
+
+def _asked() -> GlobalOptions:
+    """The options that stood before the command."""
+    if GLOBALS not in os.environ:
+        raise HeapxError(
+            "fleet starts programs of its own and is not available inside gdb",
+            "run it in a shell: gdbheapx fleet CORE... -o DIR",
+            code=SHELL_ONLY,
+        )
+    return GlobalOptions.from_words(unpack(os.environ[GLOBALS]))
+
+
+def _finish(core_: Core, state: child.State, ended: child.Ended) -> None:
+    """Its document, whatever became of it."""
+    code, written = ended.code, _json(ended.content)
+    document = None
+    if code in (WHOLE, PARTIAL):
+        is_document = isinstance(written, dict) and isinstance(written.get("data"), dict)
+        document, code = (written, code) if is_document else (None, 1)
+    size, modified = state if state is not None else (None, None)
+    error = None if document is not None else ended.said or ("a signal ended it: %d" % -code if code < 0 else "it ended with %d" % code)
+    source = {"core": store.shown(core_.path), "size_bytes": size, "modified_ns": modified, "exit_code": code, "error": error}
+    empty: Dict[str, Any] = {"schema": documents.SCHEMA, "command": "report", "data": None, "partial": False, "problems": []}
+    told = said(written) if document is None else None
+    if told is not None:
+        empty["error"] = told.document()
+    replace(core_.document, json.dumps({**(empty if document is None else document), documents.SOURCE: source}) + "\n")
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,151 @@
+"""A page as text, by Jinja2, which nothing else imports: what comes from the target is escaped here, once. And what its document has
+beside its data."""
+
+import hashlib
+import os
+from base64 import b64encode
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
+
+from gdbheapx import units
+from gdbheapx.addons.views.html import geometry
+from gdbheapx.errors import HeapxError
+from gdbheapx.model import Advice, AllocatorInfo
+from gdbheapx.problems import MISSING_PACKAGE
+from gdbheapx.report import reach_text
+from gdbheapx.snapshot.record import RecordedProblem
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NOT_KNOWN = "not known"
+HINT = "install it: pip install 'gdbheapx[html]' (Debian: apt-get install python3-jinja2), or read the same with report --json"
+MOST_LETTERS = 600
+"""Of one text: a name that is longer is cut, and says so. `Whole` texts are not."""
+
+
+class Whole(str):
+    """A text that is no use if it is cut, such as a line to copy."""
+
+
+class TargetFacts(NamedTuple):
+    """The member `target` of an envelope."""
+
+    kind: Optional[str]
+    pid: Optional[int]
+    executable: Optional[str]
+    core: Optional[str]
+    snapshot: Optional[str] = None
+    stopped_ms: Optional[float] = None
+    taken: Optional[str] = None
+    taken_of: Optional[str] = None
+    program: Optional[str] = None
+    command_line: Optional[str] = None
+    host: Optional[str] = None
+    time: Optional[str] = None
+    uptime_s: Optional[int] = None
+
+
+class Tool(NamedTuple):
+    """The member `tool`."""
+
+    version: str
+    gdb: Optional[str]
+
+
+class Envelope(NamedTuple):
+    """What a document has beside its data."""
+
+    target: TargetFacts
+    tool: Tool
+    partial: bool
+    problems: Sequence[RecordedProblem]
+    allocators: Sequence[AllocatorInfo]
+
+
+class Step(NamedTuple):
+    """What to do next."""
+
+    line: Optional[str]
+    """To type in a shell; None: it is no command."""
+    why: str
+
+
+def step(advice: Advice) -> Step:
+    """A step of the document, whose command is whole."""
+    return Step(None if advice.command is None else Whole(advice.command), advice.why)
+
+
+def visible(text: str) -> str:
+    """Text as it can be read: what is not a letter that shows (control characters, line ends, marks that turn the direction of writing,
+    halves of bytes that are no UTF-8) is written out."""
+    if len(text) > MOST_LETTERS and not isinstance(text, Whole):
+        text = text[:MOST_LETTERS] + " (cut)"
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else _written_out(letter) for letter in text)
+
+
+def _written_out(letter: str) -> str:
+    """`\\x1b`; a byte that is no UTF-8 as that byte."""
+    code = ord(letter)
+    return "\\x%02x" % (code - 0xDC00) if 0xDC80 <= code <= 0xDCFF else letter.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+def size(value: Optional[int]) -> str:
+    """A size for people."""
+    return NOT_KNOWN if value is None else units.size(value)
+
+
+def signed(value: Optional[int]) -> str:
+    """By how much a size changed."""
+    return NOT_KNOWN if value is None else "%s%s" % ("+" if value > 0 else "-" if value < 0 else "", units.size(abs(value)))
+
+
+def signed_number(value: Optional[int]) -> str:
+    """By how much a number of things changed."""
+    return NOT_KNOWN if value is None else "%+d" % value if value else "0"
+
+
+def number(value: Optional[int]) -> str:
+    """A number of things."""
+    return NOT_KNOWN if value is None else units.number(value)
+
+
+def share(part: Optional[int], whole: Optional[int]) -> str:
+    """Of the whole, in percent."""
+    return NOT_KNOWN if part is None or not whole else units.exact_share(part, whole)
+
+
+def ready() -> None:
+    """HeapxError where no page can be made here: asked before a process is stopped for one."""
+    _environment()
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """The page `template`. HeapxError without Jinja2."""
+    environment = _environment()
+    from markupsafe import Markup  # the style is text of this package, which is not to be escaped
+
+    with open(os.path.join(HERE, "style.css"), encoding="utf-8") as file:
+        style = file.read()
+    mark = b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
+    text: str = environment.get_template(template).render(values, style=Markup(style), style_hash=mark)
+    return text
+
+
+def _environment() -> Any:
+    try:
+        import jinja2
+        from markupsafe import Markup
+    except ImportError as error:
+        raise HeapxError("a page requires Jinja2, which this Python cannot import (%s)" % error, HINT, code=MISSING_PACKAGE)
+
+    def finished(value: Any) -> Any:
+        if isinstance(value, (Markup, geometry.Drawn)):
+            return value
+        return visible(value) if isinstance(value, str) else NOT_KNOWN if value is None else value
+
+    loader = jinja2.FileSystemLoader(HERE)
+    made = jinja2.Environment(loader=loader, autoescape=True, finalize=finished, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    made.lstrip_blocks = True
+    made.filters.update(size=size, number=number, signed=signed, signed_number=signed_number, coordinate=geometry.number, visible=visible)
+    made.globals.update(geometry=geometry, share=share, suspicion=reach_text.suspicion)
+    return made

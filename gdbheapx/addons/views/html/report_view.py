@@ -1,0 +1,347 @@
+"""What the page of `report` shows, from the records of a look: figures as they stand there, and sums of them."""
+
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import columns, units
+from gdbheapx.addons.views.html import geometry, memory_view
+from gdbheapx.addons.views.html.geometry import Branch
+from gdbheapx.addons.views.html.memory_view import Counted, Part
+from gdbheapx.addons.views.html.render import Envelope, Whole, step
+from gdbheapx.analysis.census.find import CensusRow
+from gdbheapx.analysis.census.owned import FlameFrame
+from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.overview import Overview
+from gdbheapx.analysis.page_parts import PageCensus, PageParts
+from gdbheapx.analysis.reachability import owners as model
+from gdbheapx.hints import Write, alone
+from gdbheapx.model import Finding
+from gdbheapx.report.brief_text import duration, moment
+from gdbheapx.snapshot import codec
+from gdbheapx.stops import lasting
+from gdbheapx.verdict import SMALL, Verdict
+
+MOST_TREEMAP, MOST_CENSUS, MOST_SITES = 40, 100, 5
+MOST_OWNERS, MOST_LEVELS = 400, 9
+MOST_FRAMES, MOST_FLAME_LEVELS = 1000, 20
+"""Of a document that nobody here may have written."""
+ICICLE_WIDTH = 1000
+NO_PARTS = PageParts((), (), None, 0)
+DECAY = (
+    ("arena", "arena", False),
+    ("state", "state", False),
+    ("decay_ms", "decay time", True),
+    ("pages", "pages", True),
+    ("bytes", "bytes", True),
+    ("sweeps", "sweeps", True),
+    ("madvises", "madvises", True),
+    ("purged_pages", "purged pages", True),
+    ("late_ms", "late", True),
+    ("driven", "driven", False),
+    ("why", "why", False),
+)
+"""Members of a row of `decay`, their headings, and whether they are figures."""
+
+
+class Census(NamedTuple):
+    """What is in use."""
+
+    rows: Sequence[Tuple[str, CensusRow]]
+    blocks: int
+    bytes: int
+    more: int
+    drawn: Sequence[Part]
+    """The largest, and the rest together."""
+
+
+class SiteLine(NamedTuple):
+    """A function that may have allocated the blocks of a row of the census."""
+
+    row: str
+    signature: Optional[str]
+    bytes: int
+    function: str
+    module: str
+    sizes: str
+    """Bytes that it asks for; `any` where that is no number in the code."""
+    why: str
+
+
+class Sites(NamedTuple):
+    """Who may have allocated what is in use."""
+
+    lines: Sequence[SiteLine]
+    calls: int
+    more: int
+    """Candidates that are left out."""
+    unknown: int
+    """Rows without any."""
+    unread: Sequence[str]
+    """Files whose code was not read."""
+
+
+class Owner(NamedTuple):
+    """A row of owners; `depth` levels below the top."""
+
+    name: str
+    kind: str
+    bytes: int
+    blocks: int
+    depth: int
+    what: Optional[str] = None
+    """Its class."""
+    owner: str = ""
+    """Its name alone."""
+
+
+class Links(NamedTuple):
+    """Where rows lead to: ids of what shows the same thing."""
+
+    parts: Mapping[str, str]
+    """By name of a part of the split its arenas, or its table."""
+    arenas: Mapping[Tuple[str, Optional[int]], str]
+    """By allocator and index how far it is purged, else its allocator's size classes."""
+    purged: Sequence[Optional[str]]
+    """By the row of purging its arena."""
+    frames: Mapping[int, str]
+    """By place the frame that is drawn: of the flame graph, else of the picture of owners."""
+    owners: Mapping[str, str]
+    """By name its largest frame."""
+    classes: Mapping[str, str]
+    """By name its largest frame, else the first owner that is one."""
+
+
+def census(page_census: Optional[PageCensus]) -> Optional[Census]:
+    """The rows of the census; None where the blocks were not looked at."""
+    if page_census is None:
+        return None
+    named = [(_name(row), row) for row in page_census.rows]
+    drawn = [Part("", name, row.bytes) for name, row in named[:MOST_TREEMAP] if row.bytes]
+    rest = page_census.bytes - sum(part.bytes or 0 for part in drawn)
+    if rest > 0:
+        drawn.append(Part("", "everything else", rest))
+    more = page_census.more_rows + max(0, len(named) - MOST_CENSUS)
+    return Census(named[:MOST_CENSUS], page_census.blocks, page_census.bytes, more, drawn)
+
+
+def sites(page_census: Optional[PageCensus]) -> Optional[Sites]:
+    """Of the rows that are shown; None where they were not asked for."""
+    joined = page_census.sites if page_census is not None else None
+    if page_census is None or joined is None:
+        return None
+    lines, more = [], 0
+    for row, found in list(zip(page_census.rows, joined.rows))[:MOST_CENSUS]:
+        more += max(0, len(found.sites) - MOST_SITES)
+        for one in found.sites[:MOST_SITES]:
+            where = one.function or "+0x%x" % one.offset
+            sizes = ", ".join([*map(units.identifier, one.sizes), *(["any"] if one.is_open else [])])
+            lines.append(SiteLine(_name(row), row.signature, row.bytes, where, one.module, sizes, "; ".join(one.why)))
+    unknown = sum(not found.sites for found in joined.rows)
+    return Sites(lines, joined.calls, more, unknown, [name for name, _ in joined.unread])
+
+
+def _name(row: CensusRow) -> str:
+    if row.signature:
+        return row.signature
+    return "unnamed blocks of %s" % units.sentence_size(row.size_bytes) if row.size_bytes is not None else "unnamed blocks"
+
+
+def owners(rows: Sequence[model.Owned]) -> Tuple[List[Owner], List[Branch]]:
+    """By levels, and as a tree of their places."""
+    listed: List[Owner] = []
+
+    def branches(many: Sequence[model.Owned], depth: int) -> List[Branch]:
+        made = []
+        for row in many:
+            if len(listed) >= MOST_OWNERS or depth >= MOST_LEVELS:
+                break
+            place, name = len(listed), "%s: %s" % (row.signature, row.owner) if row.signature else row.owner
+            listed.append(Owner(name, row.kind, row.retained_bytes, row.retained_blocks, depth, row.signature, row.owner))
+            made.append(Branch(place, row.retained_bytes, branches(row.children, depth + 1)))
+        return made
+
+    tree = branches(rows, 0)
+    return listed, tree
+
+
+def flame(frames: Optional[Sequence[FlameFrame]]) -> Tuple[List[Owner], List[Branch]]:
+    """The stacks of owners by levels, and as a tree of their places."""
+    listed: List[Owner] = []
+
+    def branches(many: Sequence[FlameFrame], depth: int) -> List[Branch]:
+        made = []
+        for frame in many if depth < MOST_FLAME_LEVELS else ():
+            place = len(listed)
+            if place >= MOST_FRAMES:
+                break
+            name = _frame_name(frame)
+            listed.append(Owner(name, frame.module, frame.bytes, frame.blocks, depth, name, name))
+            made.append(Branch(place, frame.bytes, branches(frame.frames, depth + 1)))
+        return made
+
+    tree = branches(frames or (), 0)
+    return listed, tree
+
+
+def _frame_name(frame: FlameFrame) -> str:
+    return units.plural(frame.others, "other") if frame.others else frame.owner
+
+
+def inner(page: PageParts, used_bytes: int) -> List[Counted]:
+    """What is in use by who keeps it, else by what it is, else as a whole. A frame with most of it is told by those that stand on it."""
+    if page.flame:
+        half, parts = sum(frame.bytes for frame in page.flame) // 2, []
+        waiting = [(frame, "") for frame in page.flame]
+        for frame, over in waiting:
+            below = frame.frames if frame.bytes > half else ()
+            waiting += [(one, "%s%s: " % (over, _frame_name(frame))) for one in below]
+            rest = frame.bytes - sum(one.bytes for one in below)
+            if rest > 0:
+                parts.append(Counted(over + _frame_name(frame), rest, max(1, frame.others), _frame_name(frame)))
+        return parts
+    if page.census is None:
+        return [Counted("in use", used_bytes, 1)] if used_bytes > 0 else []
+    rows = [Counted(_name(row), row.bytes, 1) for row in page.census.rows]
+    rest = page.census.bytes - sum(row.bytes for row in rows)
+    return [*rows, *([Counted("everything else", rest, max(1, page.census.more_rows))] if rest > 0 else [])]
+
+
+def links(
+    overview: Overview,
+    decay: Sequence[Any],
+    lines: Sequence[memory_view.Line],
+    classes: Sequence[memory_view.Classes],
+    rows: Sequence[Owner],
+    frames: Sequence[Owner],
+    drawn: Mapping[int, str],
+) -> Links:
+    """What shows the same thing twice. `rows`: of owners; `frames`: those of the picture."""
+    arenas: Dict[Tuple[str, Optional[int]], str] = {}
+    arena_rows = {line.of: "arena-row-%d" % number for number, line in enumerate(lines, 1) if line.of[1] is not None}
+    of_decay = [(row["allocator"], row["arena"]) for row in decay]
+    sizes = {one.allocator: "sizes-of-%d" % number for number, one in enumerate(classes, 1)}
+    for line in lines:
+        purged = "decay-%d" % of_decay.index(line.of) if line.of in of_decay else None
+        to = purged or sizes.get(line.of[0])
+        if to is not None:
+            arenas[line.of] = to
+    parts = {memory_view.part_name(part): "arenas" for part in overview.split or () if part.kind == kinds.ALLOCATOR}
+    tables = {table.name: "table-%d" % number for number, table in enumerate(overview.runtimes or ())}
+    parts.update({memory_view.part_name(part): tables[part.program] for part in overview.split or () if part.program in tables})
+    by_size = sorted(((place, frame) for place, frame in enumerate(frames) if place in drawn), key=lambda pair: pair[1].bytes)
+    owners_to = {frame.owner: drawn[place] for place, frame in by_size}
+    classes_to = {row.what: "owner-%d" % place for place, row in reversed(list(enumerate(rows))) if row.what}
+    classes_to.update({frame.what: drawn[place] for place, frame in by_size if frame.what})
+    return Links(parts, arenas, [arena_rows.get(one) for one in of_decay], drawn, owners_to, classes_to)
+
+
+def _decay_cell(name: str, value: Any) -> Optional[str]:
+    """One cell as `decay` has it."""
+    if name == "late_ms":
+        return columns.cell(columns.Column("", columns.LATE), value, False)
+    if value is None or isinstance(value, str):
+        return value
+    if name == "decay_ms":
+        return units.milliseconds(value)
+    return units.size(value) if name == "bytes" else units.figure(name, value)
+
+
+def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = alone) -> Dict[str, Any]:
+    """What the template is filled with. `made`: when, as text; `line` writes a command about the same target."""
+    overview: Overview = codec.decoded(Overview, data)
+    books = overview.books
+    page: PageParts = codec.decoded(Optional[PageParts], data.get("page")) or NO_PARTS
+    used_bytes = sum(heap.used_bytes for heap in overview.heaps)
+    arenas = memory_view.arenas_of(overview.arenas, overview.totals)
+    shares = zip(memory_view.SHARES, memory_view.ARENA_NAMES)
+    drawn = [(look, name) for look, name in shares if any(part.look == look and part.bytes != 0 for line in arenas for part in line.parts)]
+    classes = [one for one in map(memory_view.classes_of, page.histogram) if one.rows]
+    whole = page.owners.used.bytes if page.owners is not None and page.owners.used is not None else None
+    owner_rows, flame_rows = owners(page.owners.owners if page.owners is not None else ()), flame(page.flame)
+    id_, (frames, tree) = ("flame", flame_rows) if flame_rows[0] else ("owners-i", owner_rows)
+    frames_drawn = {level.box.place: "%s-%d" % (id_, level.box.place) for level in geometry.icicle(tree, ICICLE_WIDTH, 1, whole)}
+    return {
+        "title": _title(envelope),
+        "made": made,
+        "version": envelope.tool.version,
+        "target": _target(envelope),
+        "partial": envelope.partial,
+        "problems": [problem[1:] for problem in envelope.problems],
+        "verdict": overview.verdict,
+        "others": _others(overview),
+        "findings": _findings(overview),
+        "split": memory_view.split(overview.split, overview.memory),
+        "areas": memory_view.areas(overview.split, used_bytes, inner(page, used_bytes)),
+        "tables": [*map(memory_view.runtime, overview.runtimes or ()), *([memory_view.contexts(books)] if books is not None else [])],
+        "held": overview.held,
+        "arenas": arenas,
+        "arena_headings": [("arena", "name"), ("parts", "left"), *((name, "") for _, name in drawn)],
+        "arena_looks": [look for look, _ in drawn],
+        "arena_key": [Part(look, name, None) for look, name in drawn],
+        "arena_scale": max((sum(part.bytes or 0 for part in line.parts) for line in arenas), default=0),
+        "arenas_line": Whole(line("arenas")),
+        "more_arenas": max(0, len(overview.arenas) - memory_view.MOST_ARENAS),
+        "maps": [memory_view.map_of(heap_map) for heap_map in page.map[: memory_view.MOST_MAPS]],
+        "classes": classes,
+        "census": census(page.census),
+        "sites": sites(page.census),
+        "owners": page.owners,
+        "owner_rows": owner_rows,
+        "flame_rows": flame_rows,
+        "links": links(overview, page.decay or (), arenas, classes, owner_rows[0], frames, frames_drawn),
+        "icicle_width": ICICLE_WIDTH,
+        "decay": None if page.decay is None else [{name: _decay_cell(name, row[name]) for name, _, _ in DECAY} for row in page.decay],
+        "more_decay": page.more_decay,
+        "steps": [step(advice) for advice in overview.next_steps],
+        "deeper": Whole(line("report --deep --html FILE")),
+        "owners_line": Whole(line("owners")),
+        "census_line": Whole(line("census")),
+        "sites_line": Whole(line("census --sites")),
+        "page_line": Whole(line("report --html FILE")),
+        "across": memory_view.ACROSS,
+        "map_headings": [("from", ""), *((name, "") for name in memory_view.MAP_NAMES)],
+        "class_parts": [Part("used", "in use", None), Part("free", "free", None)],
+        "decay_columns": DECAY,
+        "decay_headings": [(heading, "" if is_figure else "left") for _, heading, is_figure in DECAY],
+    }
+
+
+def _title(envelope: Envelope) -> str:
+    program = envelope.target.program or (envelope.target.executable or "a process").rsplit("/", 1)[-1]
+    return program if envelope.target.pid is None else "%s, process %d" % (program, envelope.target.pid)
+
+
+def _target(envelope: Envelope) -> List[Tuple[str, str]]:
+    """Facts about the target, as names and texts."""
+    target, tool = envelope.target, envelope.tool
+    facts = [
+        ("Process", None if target.pid is None else str(target.pid)),
+        ("Program", target.executable),
+        ("Command line", target.command_line),
+        ("Host", target.host),
+        ("Core written" if target.kind == "core" else "Read", target.time and moment(target.time)),
+        ("Up", None if target.uptime_s is None else duration(target.uptime_s)),
+        ("Core", target.core),
+        ("Snapshot", target.snapshot),
+    ]
+    if target.taken is not None:
+        facts.append(("Taken", "%s, of a %s" % (moment(target.taken), "core" if target.taken_of == "core" else "running process")))
+    if target.stopped_ms is not None:
+        facts.append(("Longest pause", lasting(target.stopped_ms)))
+    for allocator in envelope.allocators:
+        owner = ", owns malloc" if allocator.owns_malloc else ""
+        facts.append(
+            ("Allocator", "%s %s in %s%s" % (allocator.id, allocator.version or "(version not known)", allocator.object or "?", owner))
+        )
+    facts.append(("Read by", "gdbheapx %s%s" % (tool.version, ", gdb %s" % tool.gdb if tool.gdb else "")))
+    return [(name, text) for name, text in facts if text is not None]
+
+
+def _findings(overview: Overview) -> List[Finding]:
+    """Those that no verdict says."""
+    said = [line for verdict in (overview.verdict, *overview.verdicts.values()) for line in verdict.lines]
+    return [finding for finding in overview.findings if finding not in said]
+
+
+def _others(overview: Overview) -> List[Tuple[str, Verdict]]:
+    """Of further allocators that hold enough to be judged."""
+    return [(name, judged) for name, judged in list(overview.verdicts.items())[1:] if name in overview.shown and judged.kind != SMALL]

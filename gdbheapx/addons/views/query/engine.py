@@ -1,0 +1,334 @@
+"""DuckDB: what SQL needs, known before a process is stopped for it; the tables filled; the answer. Nothing here runs inside gdb.
+
+SQL is a stranger's: one SELECT on a database that is read only, without access to files, extensions, Python's variables or settings.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+import threading
+import time
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.addons.views.query.tables import (
+    ADDRESS,
+    BLOCKS,
+    BY_NAME,
+    COSTLY,
+    HELD_BLOCKS,
+    NOT_COUNTED,
+    OWNER,
+    PATH,
+    SIGNATURE,
+    TABLES,
+    TEXT,
+    Asked,
+    Table,
+)
+from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.hints import ask
+from gdbheapx.kernel.blocks.csv import COLUMNS
+from gdbheapx.kernel.blocks.csv import SIGNATURE as SIGNED
+from gdbheapx.problems import CANNOT_WRITE, CUT, MISSING_PACKAGE, QUERY_FAILED
+
+MEMORY, DISK, THREADS = "512MB", "1GB", 4
+"""What DuckDB may take; beyond MEMORY it writes up to DISK to the private folder. Each thread has buffers of its own."""
+MOST_SQL_BYTES = (1 << 17) - 1
+"""Of a statement, as of a word on a command line (MAX_ARG_STRLEN): DuckDB's parser takes 500 bytes of memory for one of SQL."""
+LEAST_S = 0.5
+"""SQL gets so long at least where --max-seconds has passed during the look: the rows of a partial look are shown."""
+BUFFER_BYTES = 8 << 20
+"""Of rows of blocks that are read at once."""
+AT_ONCE = 10_000
+ROWS_AT_ONCE = 50_000
+PLAIN = re.compile(r"(BOOLEAN|U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\([0-9,]+\)|VARCHAR)(\[\])*|\"NULL\"")
+"""Types that are handed on as they are. Others are text: some need a module more to become Python's."""
+CLOSED = {"python_enable_replacements": False, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
+"""From the start; these are the rest, once the tables are there."""
+LOCKED = {"enable_external_access": False, "lock_configuration": True}
+MORE = "`%s` lists tables and columns" % ask("query --tables")
+INSTALL = "pip install 'gdbheapx[query]', or duckdb"
+
+
+def module() -> Any:
+    """DuckDB. HeapxError where it is not installed, or too old."""
+    try:
+        import duckdb
+    except Exception as error:  # absent, or made for another Python
+        raise HeapxError(
+            "query and parquet require DuckDB, which cannot be imported (%s)" % " ".join(str(error).split()), INSTALL, code=MISSING_PACKAGE
+        )
+    return duckdb
+
+
+class Needed(NamedTuple):
+    """What a statement asks for."""
+
+    asked: Asked
+    sql: str
+    """To be run: what was given, with types that are not PLAIN as text."""
+
+
+class Result(NamedTuple):
+    """The answer; rows come as they are asked for."""
+
+    columns: Sequence[Tuple[str, str]]
+    """(name, type)."""
+    rows: Iterator[Tuple[Any, ...]]
+
+
+def one_line(error: BaseException) -> str:
+    """DuckDB's message without its picture of the statement."""
+    return " ".join(str(error).split("\n\nLINE ")[0].split("\n\nPossible solutions")[0].split())
+
+
+def _refused(error: BaseException) -> UsageError:
+    return UsageError("query: %s" % one_line(error), MORE, code=QUERY_FAILED)
+
+
+def _create(connection: Any, table: Table, without: Sequence[str] = ()) -> None:
+    columns = ", ".join('"%s" %s' % (column.name, column.type) for column in table.columns if column.name not in without)
+    connection.execute('CREATE OR REPLACE TABLE "%s" (%s)' % (table.name, columns))
+
+
+def deadline(max_seconds: Optional[float]) -> Optional[float]:
+    """When --max-seconds that begin now are over, by time.monotonic()."""
+    return None if max_seconds is None else time.monotonic() + max_seconds
+
+
+def needed(sql: str, until: Optional[float] = None) -> Needed:
+    """What the statement names, by DuckDB's own binder on tables without rows. UsageError for what is no SELECT, or is wrong; HeapxError
+    where the binder has not ended by `until`, which a statement of nested WITHs can achieve."""
+    duckdb = module()
+    if len(sql.encode("utf-8", "surrogatepass")) > MOST_SQL_BYTES:
+        raise UsageError("query: the SQL has more than %d bytes" % MOST_SQL_BYTES, "ask a shorter SELECT: a range in place of a list")
+    if not sql.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in sql):
+        raise UsageError("query: the SQL is no UTF-8", "write the bytes as chr(N), or compare with what `%s` shows" % ask("query"))
+    connection = duckdb.connect(":memory:", config={**CLOSED})
+    return waited(connection, lambda: _bound(duckdb, connection, sql), until)  # type: ignore[no-any-return]
+
+
+def _bound(duckdb: Any, connection: Any, sql: str) -> Needed:
+    for table in TABLES:
+        _create(connection, table)
+    for name, value in LOCKED.items():
+        connection.execute("SET %s = %s" % (name, str(value).lower()))
+    try:
+        statements = connection.extract_statements(sql)
+    except duckdb.Error as error:
+        raise _refused(error)
+    if len(statements) != 1:
+        raise UsageError("query: this is %d statements, and one is answered" % len(statements), "ask one SELECT")
+    kind = statements[0].type.name
+    if kind != "SELECT":
+        what = "PIVOT without the list of values (ON column IN (...))" if kind == "MULTI" else kind
+        raise UsageError("query: only SELECT is answered, not %s: nothing is written or set" % what, MORE)
+    try:
+        connection.sql(sql)
+        tables = [table.name for table in TABLES if not _binds(duckdb, connection, sql, 'DROP TABLE "%s"' % table.name)]
+        costly = [(name, column) for name in tables for column in COSTLY.get(name, ())]
+        columns = [pair for pair in costly if not _binds(duckdb, connection, sql, 'ALTER TABLE "%s" DROP COLUMN "%s"' % pair)]
+        asked = Asked(tables, columns)
+        for name in COSTLY:
+            _create(connection, BY_NAME[name], asked.missing(name))
+        to_run = _plain(connection, sql)
+    except duckdb.Error as error:
+        raise _refused(error)
+    connection.close()
+    return Needed(asked, to_run)
+
+
+def _plain(connection: Any, sql: str) -> str:
+    """The statement with plain types alone."""
+    relation = connection.sql(sql)
+    kinds = [str(kind) for kind in relation.types] if relation is not None else []
+    if all(PLAIN.fullmatch(kind) for kind in kinds):
+        return sql
+    names = [name.replace('"', '""') for name in relation.columns]
+    forms = ["" if PLAIN.fullmatch(kind) else "::VARCHAR" for kind in kinds]
+    cells = ('#%d%s AS "%s"' % (place, form, name) for place, (name, form) in enumerate(zip(names, forms), 1))
+    wrapped = "SELECT %s FROM (%s\n)" % (", ".join(cells), sql.strip().rstrip(";"))
+    connection.sql(wrapped)
+    return wrapped
+
+
+def _binds(duckdb: Any, connection: Any, sql: str, change: str) -> bool:
+    """The statement is still understood after this change, which is taken back."""
+    connection.execute("BEGIN")
+    try:
+        connection.execute(change)
+        connection.sql(sql)
+        return True
+    except duckdb.Error:
+        return False
+    finally:
+        connection.execute("ROLLBACK")
+
+
+class Folder:
+    """A private folder for as long as the block lasts, mode 0700."""
+
+    def __enter__(self) -> str:
+        try:
+            self.path = tempfile.mkdtemp(prefix="gdbheapx-")
+        except OSError as error:
+            raise HeapxError("cannot make a temporary folder: %s" % error.strerror, "set TMPDIR to another folder", code=CANNOT_WRITE)
+        return self.path
+
+    def __exit__(self, *error: object) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _config(folder: str) -> Dict[str, Any]:
+    room = {"temp_directory": os.path.join(folder, "spill"), "max_temp_directory_size": DISK, "memory_limit": MEMORY}
+    return {**CLOSED, **room, "threads": min(THREADS, os.cpu_count() or 1)}
+
+
+def rows_of(descriptor: int, has_signature: bool) -> str:
+    """SQL for the rows of blocks in a file that perhaps has no name."""
+    return _rows_of(descriptor, [*COLUMNS, *([SIGNED] if has_signature else [])])
+
+
+def _rows_of(descriptor: int, names: Sequence[str]) -> str:
+    read = ", ".join("'%s': '%s'" % (name, "VARCHAR" if _type(name) == ADDRESS else _type(name)) for name in names)
+    shown = ", ".join('"%s"::%s AS "%s"' % (name, _type(name), name) for name in names)
+    how = "header = false, auto_detect = false, delim = ',', quote = '\"', escape = '\"', new_line = '\\n', buffer_size = %d" % BUFFER_BYTES
+    return "SELECT %s FROM read_csv('/proc/self/fd/%d', %s, columns = {%s})" % (shown, descriptor, how, read)
+
+
+def _type(name: str) -> str:
+    return next((column.type for column in BY_NAME[BLOCKS].columns if column.name == name), TEXT)
+
+
+OWNER_SQL = "CASE WHEN class = 'used' AND held.usable_bytes IS NULL THEN '%s' ELSE held.owner END AS owner" % NOT_COUNTED
+
+
+def blocks(asked: Asked, rows: int, signed: Optional[int]) -> str:
+    """SQL for all blocks, those in use with what is asked for: their signature, and what held_blocks has by then."""
+    sql = rows_of(rows, False)
+    if signed is not None and asked.with_signatures:
+        sql = "%s UNION ALL BY NAME SELECT *, NULL AS %s FROM (%s) WHERE class <> 'used'" % (rows_of(signed, True), SIGNATURE, sql)
+    further = [column for table, column in asked.columns if table == BLOCKS and column != SIGNATURE]
+    if further:
+        names = "".join(", %s" % (OWNER_SQL if column == OWNER else "held.%s" % column) for column in further)
+        sql = "SELECT row.*%s FROM (%s) AS row LEFT JOIN %s AS held USING (address)" % (names, sql, HELD_BLOCKS)
+    return sql
+
+
+def fill(
+    folder: str, asked: Asked, tables: Dict[str, List[List[Any]]], rows: int, signed: Optional[int], held: Optional[int] = None
+) -> str:
+    """The database: its path."""
+    path = os.path.join(folder, "look.duckdb")
+    duckdb = module()
+    try:
+        waited(None, lambda: _fill(duckdb, path, _config(folder), asked, tables, rows, signed, held))
+    except duckdb.Error as error:
+        raise HeapxError("cannot store the rows: %s" % one_line(error), "set TMPDIR to another folder", code=CANNOT_WRITE)
+    return path
+
+
+def _fill(
+    duckdb: Any,
+    path: str,
+    config: Dict[str, Any],
+    asked: Asked,
+    tables: Dict[str, List[List[Any]]],
+    rows: int,
+    signed: Optional[int],
+    held: Optional[int],
+) -> bool:
+    connection = duckdb.connect(path, config=config)
+    files = {}
+    if held is not None:
+        files[HELD_BLOCKS] = _rows_of(held, [column.name for column in BY_NAME[HELD_BLOCKS].columns])
+    if BLOCKS in asked.tables:
+        files[BLOCKS] = blocks(asked, rows, signed)
+    for name, sql in files.items():
+        connection.execute("CREATE TABLE %s AS %s" % (name, sql))
+    if HELD_BLOCKS in files and not asked.with_paths:
+        connection.execute("ALTER TABLE %s DROP COLUMN %s" % (HELD_BLOCKS, PATH))
+    for table in TABLES:
+        if table.name in files:
+            continue
+        _create(connection, table, asked.missing(table.name))
+        rows_ = tables.get(table.name, [])
+        marks = ", ".join("unnest(?::%s[])" % column.type for column in table.columns)
+        for place in range(0, len(rows_), ROWS_AT_ONCE):
+            some = rows_[place : place + ROWS_AT_ONCE]
+            connection.execute('INSERT INTO "%s" SELECT %s' % (table.name, marks), [list(column) for column in zip(*some)])
+    connection.close()
+    return True
+
+
+class Asking:
+    """A connection to the filled tables, which nothing can change."""
+
+    def __init__(self, folder: str, path: str, until: Optional[float] = None) -> None:
+        """`until`: when what is asked ends, unless it has just begun."""
+        self._duckdb = module()
+        self._until = None if until is None else max(until, time.monotonic() + LEAST_S)
+        self._connection = self._duckdb.connect(path, read_only=True, config={**_config(folder), **LOCKED})
+
+    def ask(self, sql: str) -> Result:
+        """The answer. HeapxError with DuckDB's message."""
+        done = self._waited(lambda: self._connection.execute(sql))
+        columns = [(str(column[0]), str(column[1])) for column in done.description or ()]
+        return Result(columns, self._rows(done))
+
+    def _rows(self, done: Any) -> Iterator[Tuple[Any, ...]]:
+        while True:
+            rows = self._waited(lambda: done.fetchmany(AT_ONCE))
+            if not rows:
+                return
+            yield from rows
+
+    def _waited(self, work: Callable[[], Any]) -> Any:
+        try:
+            return waited(self._connection, work, self._until)
+        except self._duckdb.Error as error:
+            raise HeapxError("query: %s" % one_line(error), MORE, code=QUERY_FAILED)
+
+
+def waited(connection: Any, work: Callable[[], Any], until: Optional[float] = None) -> Any:
+    """What it gives, made by another thread: this one hears Ctrl-C meanwhile, and ends the work. HeapxError where it has not ended by
+    `until`; a binder that does not heed the interruption is left behind."""
+    results: List[Any] = []
+    failed: List[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            if until is not None and time.monotonic() > until:
+                raise HeapxError("the SQL was not answered within --max-seconds", "ask for less, or raise --max-seconds", code=CUT)
+            thread.join(0.05)
+    except (KeyboardInterrupt, HeapxError):
+        if connection is not None:
+            connection.interrupt()
+        thread.join(1.0)
+        raise
+    if failed:
+        raise failed[0]
+    return results[0]
+
+
+def parquet(folder: str, path: str, of_census: bool, rows: int, signed: Optional[int]) -> None:
+    """Write blocks to this path, which is there already: its mode stays."""
+    duckdb = module()
+    connection = duckdb.connect(":memory:", config=_config(folder))
+    source = rows_of(signed, True) if of_census and signed is not None else rows_of(rows, False)
+    how = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
+    try:
+        waited(connection, lambda: connection.execute("COPY (%s) TO '%s' (%s)" % (source, path.replace("'", "''"), how)))
+    except duckdb.Error as error:
+        raise HeapxError("cannot write the file: %s" % one_line(error), "choose another with -o", code=CANNOT_WRITE)
+    finally:
+        connection.close()

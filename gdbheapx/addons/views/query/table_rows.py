@@ -1,0 +1,286 @@
+"""What SQL needs of a target: the commands that have it are run on one look, and blocks go to a file as rows of CSV."""
+
+import os
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import columns, command
+from gdbheapx.addons.views.query.tables import (
+    BLOCKS,
+    BY_NAME,
+    BY_ONE_LOOK,
+    CONTAINERS,
+    HELD_BLOCKS,
+    MOST_PATHS,
+    NUMBERS,
+    SITES,
+    TABLES,
+    TEXT,
+    VARIABLE,
+    Table,
+)
+from gdbheapx.analysis.coverage import tell_coverage
+from gdbheapx.errors import HeapxError
+from gdbheapx.model import Address
+from gdbheapx.problems import CANNOT_WRITE, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
+from gdbheapx.report import csv_rows
+from gdbheapx.session import Session
+from gdbheapx.snapshot.record import ELSEWHERE, Taking
+
+if TYPE_CHECKING:
+    from gdbheapx.analysis.reachability.owners import Owned
+
+
+class LookRequest(NamedTuple):
+    """What is asked of the look."""
+
+    tables: Sequence[str]
+    rows: int
+    """The descriptor for the rows of blocks."""
+    signed: Optional[int]
+    """That for the rows of blocks in use with their signature; None: not asked for."""
+    held: Optional[int] = None
+    """That for the rows of blocks with their owners; None: not asked for."""
+    with_paths: bool = False
+    """They have paths, too."""
+
+
+def words(asked: LookRequest) -> str:
+    """As the environment has it."""
+    signed, held = ("" if descriptor is None else str(descriptor) for descriptor in (asked.signed, asked.held))
+    return "%s;%d;%s;%s;%d" % (",".join(asked.tables), asked.rows, signed, held, asked.with_paths)
+
+
+def wanted() -> Optional[LookRequest]:
+    """What this process was started for; None: for something else."""
+    text = os.environ.get(VARIABLE)
+    if not text:
+        return None
+    tables, rows, *others, with_paths = text.split(";")
+    signed, held = (int(descriptor) if descriptor else None for descriptor in others)
+    return LookRequest([name for name in tables.split(",") if name in BY_NAME], int(rows), signed, held, with_paths == "1")
+
+
+Rows = List[List[Any]]
+
+
+def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
+    """Rows by table."""
+    is_snapshot = not session.target.has_memory
+    if not is_snapshot:
+        session.store = Taking()
+    if BLOCKS in asked.tables or HELD_BLOCKS in asked.tables:  # the commands behind other tables ask for themselves
+        tell_coverage(session)
+    makers: Dict[str, Callable[[], Rows]] = {}
+    later: Optional[Callable[[], None]] = None
+    for table in TABLES:  # those that are read while the process stands still
+        if table.name not in asked.tables or table.name in (HELD_BLOCKS, *BY_ONE_LOOK):
+            continue
+        if table.words:
+            makers[table.name] = _tried(session, lambda table=table: _told(session, table))  # type: ignore[misc]
+        elif is_snapshot and table.name == BLOCKS:
+            _kept_blocks(session, asked)
+        elif is_snapshot:
+            raise HeapxError("a snapshot does not have the table %s" % table.name, ELSEWHERE, code=NOT_IN_SNAPSHOT)
+        elif table.name == BLOCKS:
+            later = _blocks(session, asked)
+        else:
+            rows = list(_mappings(session))
+            makers[table.name] = lambda rows=rows: rows  # type: ignore[misc]
+    looks: List[Tuple[Optional[str], Callable[[], Any]]] = []
+    if later is not None and asked.signed is not None:
+        looks.append((None, later))
+    if asked.held is not None:
+        looks.append((None, lambda: _held_blocks(session, asked)))
+    for table in (BY_NAME[name] for name in BY_ONE_LOOK if name in asked.tables):
+        told = _containers if table.name == CONTAINERS else _told
+        looks.append((table.name, lambda table=table, told=told: told(session, table)))  # type: ignore[misc]
+    for place, (name, look) in enumerate(looks):
+        if place and session.target.kind == "live" and session.shared("reach") is None and not session.is_rehearsal:
+            hint = "ask for classes, leaks, owners and signatures one at a time, or take a core"
+            raise HeapxError("there is no room to look at every block at once, and the process runs on by now", hint, code=OUT_OF_MEMORY)
+        made = _tried(session, look)
+        if name is not None:
+            makers[name] = made
+    return {name: rows() for name, rows in makers.items() if rows is not None}
+
+
+def _tried(session: Session, look: Callable[[], Any]) -> Any:
+    """What it gives. A rehearsal goes on after what has no time."""
+    try:
+        return look()
+    except HeapxError:
+        if not session.is_rehearsal:
+            raise
+        return None
+
+
+def _told(session: Session, table: Table) -> Callable[[], Rows]:
+    """The rows of a command's answer."""
+    command.load_commands(table.words[0])
+    declared = command.find(table.words[0])
+    assert declared is not None, table
+    hides = session.without_names and any("--no-names" in given.flags for given in declared.arguments)  # the command says it anew
+    options = command.parse([*table.words, *["--no-names"] * hides], "gdbheapx").options
+    session.target.prepare(declared, session, options)
+    answer = declared.run(session, options)
+
+    def rows() -> Rows:
+        data = columns.value(answer.data(), table.member)
+        return [cells(table, row) for row in ROWS.get(table.name, iter)(data)]
+
+    return rows
+
+
+def cells(table: Table, row: Any) -> List[Any]:
+    """A record, or a mapping, as the row of its table; what it does not have is None."""
+    row_cells = []
+    for column in table.columns:
+        value = row.get(column.name) if isinstance(row, Mapping) else getattr(row, column.name, None)
+        if isinstance(value, (list, tuple)) and column.type != NUMBERS:  # samples: the first
+            value = value[0] if value else None
+        if column.type == TEXT and value is not None:
+            value = csv_rows.clean(str(value))
+        row_cells.append(int(value) if isinstance(value, Address) else value)
+    return row_cells
+
+
+def _need_blocks(session: Session) -> None:
+    from gdbheapx.analysis.census import find
+
+    if not session.target.has_memory and session.shared(find.TOLD) is None:
+        raise HeapxError("this snapshot does not have the single blocks", ELSEWHERE, code=NOT_IN_SNAPSHOT)
+
+
+def _containers(session: Session, table: Table) -> Callable[[], Rows]:
+    from gdbheapx.analysis.census import by_owner
+
+    _need_blocks(session)
+    found = by_owner.containers(session)
+    return lambda: [cells(table, row) for row in found]
+
+
+def _levels(rows: "Sequence[Owned]") -> Iterator[Dict[str, Any]]:
+    """Owners and what they own, one after the other, each with its level and the number of the row above."""
+    left: List[Tuple[int, Optional[int], Owned]] = [(1, None, row) for row in reversed(rows)]
+    number = 0
+    while left:
+        level, parent, row = left.pop()
+        number += 1
+        yield {**row._asdict(), "row": number, "level": level, "parent": parent}
+        left += [(level + 1, number, child) for child in reversed(row.children)]
+
+
+def _candidates(rows: Sequence[Mapping[str, Any]]) -> Iterator[Dict[str, Any]]:
+    """Those of each row of the census."""
+    for row in rows:
+        for site in row["sites"]:
+            whose = {"signature": row["signature"], "module": row["module"], "site_module": site.module}
+            yield {**site._asdict(), **whose, "sizes_bytes": site.sizes, "why": "; ".join(site.why)}
+
+
+ROWS: Dict[str, Callable[[Any], Iterator[Any]]] = {"owners": _levels, SITES: _candidates}
+"""What makes rows of a command's data, where its records are not the rows."""
+
+
+def _mappings(session: Session) -> Iterator[List[Any]]:
+    """Each mapping, once for each of its owners."""
+    from gdbheapx.analysis.split import split
+
+    target, heaps = session.target, session.heaps.all()
+    memory = split(target, session.kernel, {heap.info.id: heap.claims() for heap in heaps}, session.budget)
+    if memory is None or memory.attribution is None:
+        raise HeapxError("this target does not tell how much memory its mappings take", ELSEWHERE, code=NO_ANSWER)
+    table = BY_NAME["mappings"]
+    for place, use in enumerate(memory.attribution.mappings):
+        mapping = use.mapping
+        rights = "".join(
+            letter if is_set else "-" for letter, is_set in zip("rwx", (mapping.readable, mapping.writable, mapping.executable))
+        )
+        row: Dict[str, Any] = {"start": mapping.start, "end": mapping.end, "bytes": mapping.size_bytes, "name": mapping.name}
+        row["permissions"] = rights + ("s" if mapping.shared else "p")
+        pieces = memory.pieces.get(place, ())
+        for piece in pieces:
+            owner = {"kind": piece.owner.kind, "owner": piece.owner.name, "allocator": piece.owner.allocator}
+            yield cells(table, {**row, **owner, "resident_bytes": piece.taken_bytes, "swapped_bytes": piece.swapped_bytes})
+        if not pieces:
+            yield cells(table, {**row, "resident_bytes": use.resident_bytes, "swapped_bytes": use.swapped_bytes})
+
+
+def _blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
+    """Writes the rows of blocks; what is given back writes those with signatures, once all blocks were looked at."""
+    from gdbheapx.analysis.census import find as census
+    from gdbheapx.analysis.reachability import memory_budget
+
+    heaps = session.heaps.all()
+    if asked.signed is not None or asked.held is not None:
+        memory_budget.check(session)
+    used = [csv_rows.Used(heap, []) for heap in heaps]
+    begin(session, asked.rows)
+    for heap, batches in used:
+        writer = session.compiled.csv(csv_rows.words(heap, for_engines=True))
+        for blocks in heap.blocks():
+            put(session, asked.rows, writer.rows(blocks))
+            if asked.signed is not None:
+                chosen = csv_rows.in_use(blocks)
+                if len(chosen.addresses):
+                    batches.append(chosen)  # type: ignore[attr-defined]
+
+    def signatures() -> None:
+        assert asked.signed is not None
+        signed = csv_rows.signed(census.label_blocks(session, lambda graph: None, contents=True))
+        begin(session, asked.signed)
+        pieces = csv_rows.signed_pieces(session.kernel, used, signed, for_engines=True)
+        next(pieces)  # the heading
+        for piece in pieces:
+            put(session, asked.signed, piece.encode("utf-8"))
+
+    return signatures
+
+
+def _held_blocks(session: Session, asked: LookRequest) -> None:
+    """Writes the rows of blocks with their owners; their pieces are those of `owners`, unless only blocks of malloc's are asked for."""
+    from gdbheapx.analysis.census import by_owner
+    from gdbheapx.analysis.reachability import heap_graph
+
+    assert asked.held is not None
+    _need_blocks(session)
+    found = by_owner.blocks(session, HELD_BLOCKS in asked.tables)
+    begin(session, asked.held)
+    session.budget.progress.stage = "naming blocks"
+    for piece in csv_rows.held_rows(found, MOST_PATHS if asked.with_paths else 0, lambda: heap_graph.check_time(session)):
+        put(session, asked.held, piece.encode("utf-8"))
+
+
+def _kept_blocks(session: Session, asked: LookRequest) -> None:
+    """Those in use, which a snapshot has."""
+    from gdbheapx.analysis.census import find as census
+
+    told = session.shared(census.TOLD)
+    if told is None:
+        raise HeapxError("this snapshot does not have the single blocks", ELSEWHERE, code=NOT_IN_SNAPSHOT)
+    for descriptor, with_names in ((asked.rows, False), (asked.signed, True)):
+        if descriptor is not None:
+            begin(session, descriptor)
+            for piece in csv_rows.kept_rows(told, True, with_names):
+                put(session, descriptor, piece.encode("utf-8"))
+
+
+def begin(session: Session, descriptor: int) -> None:
+    """Nothing of an earlier look stays."""
+    if not session.is_rehearsal:
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+def put(session: Session, descriptor: int, rows: bytes) -> None:
+    """Write them. HeapxError where there is no room."""
+    if session.is_rehearsal:
+        return
+    left = memoryview(rows)
+    try:
+        while left:
+            left = left[os.write(descriptor, left) :]
+    except OSError as error:
+        raise HeapxError(
+            "cannot write the rows of blocks to a temporary file: %s" % error.strerror, "set TMPDIR to another folder", code=CANNOT_WRITE
+        )

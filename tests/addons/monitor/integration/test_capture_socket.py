@@ -1,0 +1,233 @@
+"""`capture --listen`: what the kernel connects for leaves the same snapshots as what it starts a handler for, and nothing ends the server.
+
+Files: addons/monitor/capture/listener.py inferior/live/crashed.py
+"""
+
+import ctypes.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Callable, Iterator, Tuple
+
+import pytest
+
+from tests.support import crashes, units
+from tests.support.paths import ROOT
+from tests.support.processes import Stage
+from tests.support.programs import need
+from tests.support.tool import heapx
+
+pytestmark = pytest.mark.once  # it sets core_pattern, which is the machine's: no image may
+RATE = "200000000"
+Started = Callable[..., crashes.Server]
+
+
+@pytest.fixture
+def started(stage: Stage) -> Iterator[Started]:
+    """Starts servers in folders of their own."""
+    servers = []
+
+    def start(command: str = "cat > /dev/null", *more: str, folder: Path = Path(), **options: object) -> crashes.Server:
+        servers.append(crashes.Server(stage.folder() if folder == Path() else folder, command, *more, **options))  # type: ignore[arg-type]
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        if server.popen.poll() is None:
+            server.end(signal.SIGKILL)
+
+
+def keeping(folder: Path) -> str:
+    """The command that keeps the core."""
+    return "cat > '%s'" % (folder / "core")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", (0, 3, 8, 9))
+def test_a_crash_while_four_threads_allocate(stage: Stage, started: Started, number: int) -> None:
+    """By a fault and by abort(): the snapshot has what the core has that was handed on, to the byte. The last by the form without a request."""
+    folder, process = stage.folder(), stage.start("crashing", "4", RATE)
+    server = started("sh -c '%s'" % keeping(folder).replace("'", '"'), folder=folder)
+    time.sleep(0.02 * number)  # it grows meanwhile: how far is what the rounds differ by
+    line = server.crash(process, ("byte", "s" if number % 2 else "a"), "@" if number == 9 else "@@")
+    assert line["outcome"] in ("taken", "partial") and line["passed_code"] == 0, line
+    assert (line["program"], line["threads"]) == ("crashing", 5)
+    assert process.popen.returncode == (-11 if number % 2 else -6)
+    path = Path(line["path"])
+    assert path.stat().st_size == line["size_bytes"] and path.stat().st_mode & 0o777 == 0o600
+    crashes.same_as_core(line["path"], folder / "core", folder)
+
+
+@pytest.mark.slow
+def test_hundreds_of_threads(stage: Stage, started: Started) -> None:
+    """Their registers come with the beginning of the core, through a socket whose buffer is smaller."""
+    server, process = started(), stage.start("crashing", "500", "20000000")
+    line = server.crash(process, ("signal", "SIGABRT"))
+    assert line["outcome"] in ("taken", "partial") and line["threads"] == 501, line
+    told = heapx(["--snapshot", line["path"]], "tcache", "--json").envelope["data"]["threads"]
+    assert len(told) == 501
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed")
+def test_a_container_is_seen_from_outside(stage: Stage, started: Started) -> None:
+    """The pidfd gives the id outside, %p the one inside, as the kernel fills them in."""
+    server, folder = started(), stage.folder()
+    program = stage.builder.build("crashing")
+    outer = stage.spawn(["unshare", "--pid", "--fork", "--mount-proc", str(program), str(folder / "record"), "2", RATE], folder)
+    outer.wait_ready()
+    (pid,) = map(int, subprocess.run(["pgrep", "-P", str(outer.pid)], stdout=subprocess.PIPE, text=True).stdout.split())
+    with server.named(outer, pid):  # the first process of a namespace dies of its own faults alone
+        crashes.die(outer, ("byte", "s"))
+    outer.popen.wait(crashes.SECONDS)
+    line = server.line(pid)
+    assert line["outcome"] in ("taken", "partial"), line
+    found = heapx(["--snapshot", line["path"]], "arenas", "--json").envelope
+    assert found["target"]["pid"] == pid and found["allocators"][0]["id"] == "glibc"
+
+
+def test_two_at_once_take_turns(stage: Stage, started: Started) -> None:
+    """The second waits for its turn in a child of its own; both are taken."""
+    server, first, second = started(), stage.start("crashing", "2", RATE), stage.start("crashing", "2", RATE)
+    with server.named(first):
+        crashes.die(first, ("signal", "SIGSEGV"))
+    with server.named(second):
+        crashes.die(second, ("signal", "SIGSEGV"))
+    for process in (first, second):
+        process.popen.wait(crashes.SECONDS)
+        assert server.line(process.pid)["outcome"] in ("taken", "partial")
+
+
+def test_who_is_not_the_kernel_is_refused(stage: Stage, started: Started) -> None:
+    """Whoever connects and does not crash gets nothing, whatever it sends; the next crash is handled. Others than its owner cannot connect."""
+    server = started()
+    assert server.path.stat().st_mode & 0o777 == 0o600
+    for sent in (b"", b"\x7fELF" + bytes(5000), bytes(16)):
+        with socket.socket(socket.AF_UNIX) as other:
+            other.settimeout(20)
+            other.connect(str(server.path))
+            try:
+                other.sendall(sent)
+                got = other.recv(16)
+            except ConnectionError:
+                got = b""
+            assert not got
+    assert [one["outcome"] for one in crashes.decided(server.folder, 3)] == 3 * ["refused"]
+    assert {one["pid"] for one in crashes.decided(server.folder)} == {os.getpid()} and not (server.folder / "to").exists()
+    assert server.crash(stage.start("crashing", "1", "1000000"), ("byte", "a"))["outcome"] in ("taken", "partial")
+
+
+def test_a_crash_ends_no_server_and_a_server_no_crash(stage: Stage, started: Started) -> None:
+    """A child that is killed has its process go; a server that is killed leaves its children at work; without a server processes end, at once."""
+    server = started()
+    first, second, third = (stage.start("crashing", "4", RATE) for _ in range(3))
+    with server.named(first):
+        crashes.die(first, ("byte", "s"))
+    (child,) = server.children()
+    os.kill(child, signal.SIGKILL)
+    assert first.popen.wait(crashes.SECONDS) == -11 and server.popen.poll() is None
+    with server.named(second):
+        crashes.die(second, ("byte", "a"))
+    assert server.end(signal.SIGKILL) == -9 and server.path.exists()
+    with crashes.pattern("@@" + str(server.path), lambda: third.popen.poll() is not None):
+        crashes.die(third, ("byte", "s"))
+    assert third.popen.returncode == -11 and second.popen.wait(crashes.SECONDS) == -6
+    (line,) = crashes.decided(server.folder)
+    assert line["pid"] == second.pid and line["outcome"] in ("taken", "partial")
+
+
+def test_while_a_server_stands_still_crashes_wait(stage: Stage, started: Started) -> None:
+    """Who is killed meanwhile goes, and is said to have gone; the other is handled when the server runs on."""
+    server, first, second = started(), stage.start("crashing", "1", "1000000"), stage.start("crashing", "1", "1000000")
+    os.kill(server.popen.pid, signal.SIGSTOP)
+    for process in (first, second):
+        with crashes.pattern("@@" + str(server.path), lambda process=process: waits(process.pid)):  # type: ignore[misc]
+            crashes.die(process, ("byte", "s"))
+    first.popen.kill()
+    assert first.popen.wait(crashes.SECONDS) == -9 and second.popen.poll() is None
+    os.kill(server.popen.pid, signal.SIGCONT)
+    assert second.popen.wait(crashes.SECONDS) == -11
+    assert server.line(first.pid)["outcome"] == "failed" and server.line(second.pid)["outcome"] in ("taken", "partial")
+
+
+def waits(pid: int) -> bool:
+    """The kernel has connected for this process, and sleeps."""
+    text = Path("/proc/%d/status" % pid).read_text()
+    return "CoreDumping:\t1" in text and "State:\tS" in text
+
+
+def test_one_server_for_a_socket(stage: Stage, started: Started) -> None:
+    """A second one says so; what a killed one left is no hindrance; one that is asked to end finishes what it does and takes its socket away."""
+    server = started()
+    second = started(folder=server.folder)
+    assert second.popen.wait(crashes.SECONDS) == 1 and second.popen.stderr and b"in use" in second.popen.stderr.read()
+    assert server.path.exists() and server.end(signal.SIGKILL) == -9
+    third, process = started(folder=server.folder), stage.start("crashing", "4", RATE)
+    with third.named(process):
+        crashes.die(process, ("byte", "s"))
+    assert third.end() == 0 and not third.path.exists()
+    assert process.popen.wait(crashes.SECONDS) == -11
+    assert [one["outcome"] for one in crashes.decided(third.folder, 2)][-1] in ("taken", "partial")
+
+
+def test_what_a_core_is_handed_on_to_may_crash(stage: Stage, started: Started) -> None:
+    """No core is taken of it, or there would be no end."""
+    server, process = started("kill -SEGV $$"), stage.start("crashing", "1", "1000000")
+    with server.named(process):
+        crashes.die(process, ("byte", "s"))
+        process.popen.wait(crashes.SECONDS)
+    line, refused = crashes.decided(server.folder, 2)[::-1]
+    assert line["pid"] == process.pid and line["passed_code"] == -11 and refused["outcome"] == "refused" and "RLIMIT_CORE" in refused["why"]
+
+
+def test_systemd_may_listen_for_it(stage: Stage, started: Started) -> None:
+    """The socket that it passes is served, and stays when the server ends; another one than what was named is refused."""
+    folder = stage.folder()
+    with socket.socket(socket.AF_UNIX) as listening:
+        before = os.umask(0o177)
+        listening.bind(str(folder / "socket"))
+        os.umask(before)
+        listening.listen()
+        script = "import os, sys; os.dup2(%d, 3); os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1'); os.execv(sys.argv[1], sys.argv[1:])"
+        prefix = [shutil.which("python3") or "python3", "-c", script % listening.fileno()]
+        server = started(folder=folder, prefix=prefix, inherited=listening.fileno())
+        assert server.crash(stage.start("crashing", "1", "1000000"), ("byte", "a"))["outcome"] in ("taken", "partial")
+        assert server.end() == 0 and server.path.exists()
+        other = stage.folder()
+        wrong = started(folder=other, prefix=prefix, inherited=listening.fileno())
+        assert wrong.popen.wait(crashes.SECONDS) == 1 and wrong.popen.stderr and b"systemd listens at" in wrong.popen.stderr.read()
+
+
+def test_the_unit_suffices(stage: Stage, started: Started) -> None:
+    """With the capabilities and system calls that gdbheapx-capture.service leaves it, another user's process is read as well as without."""
+    for program in ("systemd-analyze", "setpriv"):
+        need(program)
+    if ctypes.util.find_library("seccomp") is None:
+        pytest.skip("takes libseccomp")
+    folder = stage.folder()
+    unit = ROOT / "docs" / "how-to" / "examples" / "gdbheapx-capture.service"
+    server = started("sh -c '%s'" % keeping(folder).replace("'", '"'), folder=folder, prefix=units.under(str(unit), []))
+    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c", "print('ready', flush=True); input()"]
+    process = stage.spawn(command, stage.folder())
+    assert process.popen.stdout and process.popen.stdout.readline() == b"ready\n"
+    line = server.crash(process, ("signal", "SIGSEGV"))
+    assert line["outcome"] == "taken" and line["program"] == "python3", line
+    crashes.same_as_core(line["path"], folder / "core", folder)
+
+
+@pytest.mark.parametrize(
+    "words, code, told",
+    [
+        (("--listen", "relative"), 1, "absolute path"),
+        (("--listen", "/tmp/socket"), 1, "others may write to /tmp"),
+        (("7", "--listen", "/run/socket"), 2, "cannot be combined"),
+        (("--listen", "/run/socket", "--pass-to", "/bin/x", "%P", "%I"), 2, "cannot fill in %I"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(words: Tuple[str, ...], code: int, told: str) -> None:
+    """Cause, then the next step."""
+    done = heapx([], "capture", *words)
+    assert done.code == code and told in done.stderr and done.stderr.count("\n") == 1, done.stderr

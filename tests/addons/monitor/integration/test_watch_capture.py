@@ -1,0 +1,247 @@
+"""`watch --snapshot-when`: one before, some when a rule holds, no more than were asked for; the process goes on, and `diff` says what grew.
+
+Files: addons/monitor/watch/capture.py addons/monitor/watch/standby.py inferior/live/pressure.py
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List
+
+import pytest
+
+from gdbheapx.addons.monitor.watch import capture, recorded
+from gdbheapx.addons.monitor.watch.samples import Sample
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import ProcessCounters
+from gdbheapx.inferior.live import pressure as pressing
+from gdbheapx.inferior.live.headroom import Files
+from gdbheapx.snapshot import take
+from tests.support.tool import Outcome, heapx
+
+pytestmark = pytest.mark.once  # reading the process is proved in the images by the other modules
+MB = 1 << 20
+GROWS = """
+import sys, time
+kept, each = [], int(sys.argv[1])
+print("ready", flush=True)
+while True:
+    kept.append(bytearray(each))
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def growing() -> Iterator["subprocess.Popen[bytes]"]:
+    """It takes 2 MB each second; blocks below the mmap threshold."""
+    process = subprocess.Popen([sys.executable, "-c", GROWS, "100000"], stdout=subprocess.PIPE)
+    assert process.stdout and process.stdout.readline() == b"ready\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture
+def resting() -> Iterator["subprocess.Popen[bytes]"]:
+    """It does nothing."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(600)"], stdout=subprocess.PIPE)
+    assert process.stdout and process.stdout.readline() == b"ready\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def decided(outcome: Outcome) -> List[Dict[str, Any]]:
+    """What was decided about snapshots."""
+    assert outcome.code == 0, outcome.stderr
+    return [one for one in map(json.loads, outcome.stdout.splitlines()) if one["kind"] == "snapshot"]
+
+
+def watch(pid: int, folder: Path, *words: str) -> Outcome:
+    """One that ends by itself."""
+    return heapx(["--pid", str(pid)], "watch", "--every", "0.5", *words, "--snapshot-to", str(folder), "--json", seconds=240)
+
+
+def test_growth_takes_one_and_diff_says_what_grew(growing: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+    """The first is taken at the beginning, the next when the growth is sure; both are whole snapshots of that process, which runs on."""
+    made = decided(watch(growing.pid, tmp_path, "--times", "40", "--snapshot-when", "growth=100M/10", "--snapshots", "1", "--snapshot-gap", "1"))
+    assert [(one["rule"], one["outcome"]) for one in made][:2] == [("before", "taken"), ("growth", "taken")]
+    assert {one["outcome"] for one in made[2:]} <= {"enough"} and len(made) <= 3, made
+    first, last = (one["path"] for one in made[:2])
+    assert all(one["stopped_ms"] > 0 and one["size_bytes"] == Path(one["path"]).stat().st_size for one in made[:2])
+    grown = heapx([], "diff", first, last, "--json").data
+    (used,) = [row for row in grown["states"] if row["what"] == "used" and row["whose"] == "glibc"] or [None]
+    assert used is None or used["diff_bytes"] > 4 * MB
+    assert growing.poll() is None and "TracerPid:\t0" in Path("/proc/%d/status" % growing.pid).read_text()
+
+
+def test_to_a_url(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+    """It is taken, and is there; where it cannot be, the decision says why, and the snapshot is kept on this machine."""
+    pytest.importorskip("fsspec", reason="URLs require fsspec")
+    words = "--every", "0.5", "--times", "1", "--snapshot-when", "above=9T", "--json"
+    for url, outcome in (("file://%s" % tmp_path, "taken"), ("nosuch://bucket", "failed")):
+        env = {"TMPDIR": str(tmp_path)}
+        (made,) = decided(heapx(["--pid", str(resting.pid)], "watch", *words, "--snapshot-to", url, seconds=240, env=env))
+        assert made["outcome"] == outcome, made
+        assert outcome == "failed" or heapx(["--snapshot", made["path"]], "arenas", "--json").envelope["target"]["pid"] == resting.pid
+    assert "kept" in made["why"] and len(list(tmp_path.glob("*.snap"))) == 2
+
+
+def test_nothing_grows_nothing_is_taken(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+    """But that at the beginning; no rule holds, and nothing more is said."""
+    made = decided(watch(resting.pid, tmp_path, "--times", "26", "--snapshot-when", "growth=1M", "--snapshot-when", "above=4G"))
+    assert [(one["rule"], one["outcome"]) for one in made] == [("before", "taken")]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_no_more_than_asked_for_and_none_too_soon(growing: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+    """A rule that holds all the time takes N, at least the gap apart; each decision is told once, and the file of samples has them, too."""
+    log = tmp_path / "log.jsonl"
+    words = ("--times", "36", "--snapshot-when", "above=1M", "--snapshots", "2", "--snapshot-gap", "4", "--jsonl", str(log))
+    made = decided(watch(growing.pid, tmp_path, *words))
+    outcomes = [one["outcome"] for one in made]
+    assert outcomes.count("taken") == 3 and outcomes[-1] == "enough" and outcomes.count("enough") == 1
+    assert all(one != other for one, other in zip(outcomes, outcomes[1:]) if one != "taken")
+    moments = [Path(one["path"]).name.split("-")[2] for one in made if one["outcome"] == "taken"]
+    assert len(set(moments)) == 3
+    assert [one for one in map(json.loads, log.read_text().splitlines()) if one["kind"] == "snapshot"] == made
+    kept = recorded.Recorded(str(log))
+    assert len(list(kept.samples())) == 36 and not kept.left_out
+
+
+def test_one_that_cannot_be_taken_is_told_and_the_watch_goes_on(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+    """The folder is gone by then."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    captures = capture.Captures(resting.pid, [capture.Rule(capture.ABOVE, 1)], str(folder), 2, 0.0)
+    shutil.rmtree(folder)
+    made = [one for at in range(3) for one in captures.add(sample(float(at), 50 * MB))]
+    assert {one.outcome for one in made} == {"failed"} and all("; " in one.why for one in made)
+    assert not captures.pair()
+
+
+def sample(elapsed_s: float, rss_bytes: int) -> Sample:
+    """What the rules read of one."""
+    return Sample(time.time(), elapsed_s, ProcessCounters(rss_bytes, rss_bytes, None, 1, None, None, None), None, [], None)
+
+
+def stubbed(monkeypatch: pytest.MonkeyPatch) -> List[str]:
+    """No process is looked at: paths that would be written."""
+    paths: List[str] = []
+    monkeypatch.setattr(take.Standby, "take", lambda standby, path, more: paths.append(path) or {})
+    return paths
+
+
+def test_swings_are_no_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A figure that goes up and down by far more than the rule's rate takes none; the same rate as steady growth takes one."""
+    stubbed(monkeypatch)
+    for steady in (False, True):
+        captures = capture.Captures(1, [capture.Rule(capture.GROWTH, 600 * MB)], "/nowhere", 5, 0.0)
+        made = []
+        for at in range(120):
+            rss = 100 * MB + (at * MB if steady else (at % 12) * 10 * MB)
+            made += [one.rule for one in captures.add(sample(float(at), rss))]
+        assert (capture.GROWTH in made) == steady, made
+
+
+def kernel_files(folder: Path, high: int, waited: str, machine: str = "0.00") -> Files:
+    """A process in one cgroup of version 2."""
+    group = folder / "sys" / "a"
+    for path in (folder / "1", folder / "self", folder / "pressure", group):
+        path.mkdir(parents=True, exist_ok=True)
+    (folder / "1" / "cgroup").write_text("0::/a\n")
+    (folder / "self" / "mountinfo").write_text("30 23 0:26 / %s rw - cgroup2 cgroup2 rw\n" % (folder / "sys"))
+    (group / "memory.events").write_text("low 0\nhigh %d\nmax 0\noom 0\noom_kill 0\n" % high)
+    (group / "cgroup.events").write_text("populated 1\n")
+    if waited:
+        (group / "memory.pressure").write_text("some avg10=%s avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n" % waited)
+    (folder / "pressure" / "memory").write_text("some avg10=%s avg60=0.00 avg300=0.00 total=1\n" % machine)
+    return Files(str(folder))
+
+
+def test_pressure_is_felt_where_the_kernel_counts_it(tmp_path: Path) -> None:
+    """memory.events that rise, or tasks that waited; where the group does not tell, the machine's."""
+    pressure = pressing.Pressure(1, kernel_files(tmp_path, 3, "0.00"))
+    assert pressure.felt(10) is None
+    kernel_files(tmp_path, 5, "0.00")
+    assert (pressure.felt(10) or "").startswith("high of ") and pressure.felt(10) is None
+    kernel_files(tmp_path, 5, "12.50")
+    assert "12.5 %" in (pressure.felt(10) or "") and pressure.felt(20) is None
+    (tmp_path / "sys" / "a" / "memory.pressure").unlink()
+    kernel_files(tmp_path, 5, "", "40.00")
+    assert "40 %" in (pressure.felt(10) or "")
+
+
+def version_one(folder: Path, used_mb: int, failures: int) -> Files:
+    """A process in a cgroup of version 1 with a limit of 100 MB."""
+    group = folder / "sys" / "a"
+    for path in (folder / "1", folder / "self", folder / "pressure", group):
+        path.mkdir(parents=True, exist_ok=True)
+    (folder / "1" / "cgroup").write_text("4:memory:/a\n")
+    (folder / "self" / "mountinfo").write_text("30 23 0:26 / %s rw - cgroup cgroup rw,memory\n" % (folder / "sys"))
+    for name, value in (("limit_in_bytes", 100 * MB), ("usage_in_bytes", used_mb * MB), ("failcnt", failures)):
+        (group / ("memory." + name)).write_text("%d\n" % value)
+    return Files(str(folder))
+
+
+def test_a_limit_that_is_close(tmp_path: Path) -> None:
+    """Less than a tenth of it is left, or what is left lasts for seconds as the group grows; of version 1 the times that it was met, too."""
+    pressure = pressing.Pressure(1, version_one(tmp_path, 40, 7))
+    assert pressure.felt(10, 1.0) is None
+    version_one(tmp_path, 48, 7)
+    assert pressure.felt(10, 2.0) is None  # it lasts for 6.5 s
+    version_one(tmp_path, 60, 7)
+    assert "40.0 MiB left of 100.0 MiB" in (pressure.felt(10, 3.0) or "") and pressure.felt(10, 4.0) is None
+    version_one(tmp_path, 61, 7)
+    assert pressure.felt(10, 5.0) is None  # that slowly it lasts for 39 s
+    version_one(tmp_path, 60, 8)
+    assert (pressure.felt(10, 6.0) or "").endswith("memory.failcnt rose by 1") and pressure.felt(10, 7.0) is None
+    version_one(tmp_path, 91, 8)
+    assert "9.0 MiB left" in (pressure.felt(10, 1000.0) or "")
+
+
+def test_memory_that_is_the_groups_own(tmp_path: Path) -> None:
+    """A limit that holds for the watch as well counts; one that holds for the other alone, or has room, does not."""
+    files = version_one(tmp_path, 60, 0)
+    assert pressing.lacking_here(1, 1 << 40, files) is None
+    (tmp_path / str(os.getpid())).mkdir()
+    (tmp_path / str(os.getpid()) / "cgroup").write_text("4:memory:/a\n")
+    assert pressing.lacking_here(1, 30 * MB, files) is None
+    assert "40.0 MiB left" in (pressing.lacking_here(1, 50 * MB, files) or "")
+
+
+def test_one_program_takes_all(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+    """It has what the first look imported, goes first where memory is short, is started anew if it has ended, and ends with the watch."""
+    standby = take.Standby(resting.pid)
+    standby.take(str(tmp_path / "0"))
+    first = standby._popen
+    assert first is not None and Path("/proc/%d/oom_score_adj" % first.pid).read_text() == "1000\n"
+    standby.take(str(tmp_path / "1"))
+    assert standby._popen is first
+    first.kill()
+    first.wait()
+    standby.take(str(tmp_path / "2"))
+    assert standby._popen is not first and sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"]
+    with pytest.raises(HeapxError, match="no snapshot of"):
+        standby.take(str(tmp_path / "nowhere" / "3"))
+    second = standby._popen
+    assert second is not None and second.stdin is not None
+    second.stdin.close()
+    assert second.wait(30) == 0
+
+
+def test_rules(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+    """What a rule may be; anything else is refused in one line before anything is watched."""
+    assert capture.rule("growth=64M/5") == capture.Rule("growth", 64 * MB, span_s=5) and capture.rule("above=2G").bytes == 2 << 30
+    assert capture.rule("pressure").percent == 10 and capture.rule("pressure=2.5").percent == 2.5
+    for text in ("growth", "above=", "pressure=0", "pressure=x", "nothing", "pressure=101", "growth=much", "growth=1M/0"):
+        with pytest.raises((ValueError, argparse.ArgumentTypeError)):
+            capture.rule(text)
+    for words in (["--snapshot-when", "nothing"], ["--snapshot-when", "above=1M", "--snapshot-to", str(tmp_path / "nowhere")]):
+        outcome = heapx(["--pid", str(resting.pid)], "watch", "--times", "1", *words)
+        assert outcome.code == 2 and len(outcome.stderr.splitlines()) == 1, outcome.stderr

@@ -1,0 +1,401 @@
+"""What `watch` makes of samples: growth, steps at which memory was returned, the verdict; and its loop over a process that ends.
+
+Files: allocators/metering.py, addons/monitor/watch/returned.py, addons/monitor/watch/summary.py, addons/monitor/watch/samples.py, addons/monitor/watch/pools.py.
+"""
+
+from typing import Any, Iterable, List, Optional, Tuple
+
+import pytest
+
+from gdbheapx.addons.monitor.watch import summary as codes
+from gdbheapx.addons.monitor.watch import text
+from gdbheapx.addons.monitor.watch.returned import Steps
+from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched
+from gdbheapx.addons.monitor.watch.series import MOST_POINTS, Series
+from gdbheapx.addons.monitor.watch.summary import History, Over, events
+from gdbheapx.allocators.metering import Figure, Reading
+from gdbheapx.budget import Budget
+from gdbheapx.errors import Unreadable
+from gdbheapx.inferior.base import ProcessCounters, ProcessPages
+from gdbheapx.model import AllocatorInfo
+
+MB = 1 << 20
+INFO = AllocatorInfo("toy", "toy", "1", "libtoy.so", None, None, None, True)
+WATCHED = Watched(INFO, (Figure("free_bytes", "free", "free", True),), "trim --dry-run")
+
+
+def sample(
+    at: float,
+    rss: int,
+    used: Optional[int] = 0,
+    kept: Optional[int] = 500,
+    swapped: int = 0,
+    returnable: Optional[int] = None,
+    virtual: Optional[int] = None,
+) -> Sample:
+    """Sizes in MiB. As a rule much is kept, in RAM or not: so it may have been returned."""
+    used_bytes, kept_bytes = (None if one is None else one * MB for one in (used, kept))
+    held = None if used_bytes is None or kept_bytes is None else used_bytes + kept_bytes
+    reading = Reading((None,), held, used_bytes, kept_bytes, None if returnable is None else returnable * MB)
+    counters = ProcessCounters(rss * MB, rss * MB, swapped * MB, 1, None if virtual is None else virtual * MB)
+    return Sample(1000 + at, at, counters, None, [reading], None)
+
+
+def seen(samples: Iterable[Sample]) -> Steps:
+    """The steps in them."""
+    found = Steps()
+    for one in samples:
+        found.add(one)
+    return found
+
+
+def test_a_series_stays_small() -> None:
+    """100,000 samples are no more points than a few; the first, the last and the extremes are exact, and so is the slope of a straight line."""
+    series = Series()
+    for second in range(100_000):
+        series.add(second, 1000 + 1000 * second)
+    change = series.change()
+    assert len(series.points()) <= MOST_POINTS and change is not None
+    assert (change.first, change.last, change.lowest, change.highest) == (1000, 1000 + 1000 * 99_999, 1000, 1000 + 1000 * 99_999)
+    assert change.bytes_per_hour == 3_600_000 and not change.is_noise
+
+
+def test_unknown_values_leave_a_gap() -> None:
+    """None counts as nothing, not as 0."""
+    series = Series()
+    for second in range(20):
+        series.add(second, None if second % 2 else 7)
+    assert (series.lowest, series.highest, series.count) == (7, 7, 10)
+
+
+@pytest.mark.parametrize("count, apart", [(4, 10.0), (100, 0.05)])
+def test_little_is_not_judged(count: int, apart: float) -> None:
+    """Few samples, or a short time, say nothing about growth."""
+    series = Series()
+    for number in range(count):
+        series.add(number * apart, number * MB)
+    assert series.change() is None
+
+
+CASES: List[Tuple[str, List[Tuple[int, Optional[int], Optional[int]]]]] = [
+    (codes.STEADY, [(100, 50, 40)] * 20),
+    (codes.SHRANK, [(100 - 2 * step, 50, 40) for step in range(20)]),
+    (codes.IN_USE, [(100 + 5 * step, 50 + 5 * step, 40) for step in range(20)]),
+    (codes.KEPT, [(100 + 5 * step, 50, 40 + 5 * step) for step in range(20)]),
+    (codes.ELSEWHERE, [(100 + 5 * step, 50, 40) for step in range(20)]),
+    (codes.GREW, [(100 + 5 * step, None, None) for step in range(20)]),
+]
+
+
+@pytest.mark.parametrize("code, rows", CASES, ids=[code for code, _ in CASES])
+def test_growth_is_put_where_it_is(code: str, rows: List[Tuple[int, Optional[int], Optional[int]]]) -> None:
+    """At least half of the growth of RSS must be in use, or kept, to be called so."""
+    watched_ = History([WATCHED])
+    for step, (rss, used, kept) in enumerate(rows):
+        watched_.add(sample(step * 5.0, rss, used, kept))
+    found = watched_.summary(codes.TIMES, 0)
+    assert found is not None and found.code == code
+
+
+ARENAS, HEAP = "CPython: object arenas (obmalloc)", "V8: JavaScript heap"
+
+
+def in_pools(name: str, each: int, held_each: int = 0) -> Any:
+    """The summary where RSS grows by 5 MiB a sample, of them so many in a runtime's memory and so many held by the allocator."""
+    kept = History([WATCHED])
+    for step in range(20):
+        made = sample(step * 5.0, 100 + 5 * step, None if held_each else 50, None if held_each else 40)
+        made = made._replace(readings=[made.readings[0]._replace(held_bytes=(90 + held_each * step) * MB)])
+        kept.add(made._replace(pools={name: (30 + each * step) * MB, "JVM: Java heap": MB} if step % 3 == 0 else None))
+    return kept.summary(codes.TIMES, 0)
+
+
+def test_growth_in_the_memory_of_a_runtime() -> None:
+    """It is said so, with what to ask; where an allocator grew in the same mappings, that is no growth of the runtime."""
+    found = in_pools(ARENAS, 4)
+    assert (found.code, found.pool.name, found.pool.bytes) == (codes.POOLS, ARENAS, 72 * MB)
+    assert text.verdict(found).startswith("Growing: CPython's objects, +72.0 MiB in %s: " % ARENAS)
+    assert text.next_commands(found) == ["owners", "census", "report"]
+    other = in_pools(HEAP, 4)
+    assert text.verdict(other).startswith("Growing: V8's objects") and text.next_commands(other) == ["report"]
+    assert in_pools(ARENAS, 1).code == in_pools(ARENAS, 4, 2).code == codes.ELSEWHERE
+    assert in_pools(ARENAS, 0).pool is None
+
+
+def test_held_without_a_split() -> None:
+    """Where it was never known what is in use, growth of what is held is called that."""
+    kept = History([WATCHED])
+    for step in range(20):
+        one = sample(step * 5.0, 100 + 5 * step, None, None)
+        kept.add(one._replace(readings=[one.readings[0]._replace(held_bytes=(60 + 5 * step) * MB)]))
+    found = kept.summary(codes.TIMES, 0)
+    assert found is not None and found.code == codes.HELD
+
+
+def test_growth_after_a_return() -> None:
+    """What comes back is not called a leak somewhere else; kept memory that is not in RAM is not called kept in RAM."""
+    kept = History([WATCHED])
+    for step in range(40):
+        kept.add(sample(step * 2.0, 100 if not 3 < step < 12 else 30, 20, 70))
+    found = kept.summary(codes.TIMES, 0)
+    assert found is not None and (found.code, found.steps) == (codes.RETURNED, 1) and found.is_mostly_kept
+    kept.add(sample(81, 25, 20, 70))
+    found = kept.summary(codes.TIMES, 0)
+    assert found is not None and found.kept_resident_bytes == 25 * MB and not found.is_mostly_kept
+
+
+def test_a_return_and_what_came_back() -> None:
+    """60 MiB go while the use stays: a step. 30 are back after 20 s as memory in use, 57 after 60 s."""
+    rows = [(0, 100, 40), (5, 40, 40), (10, 40, 40), (25, 70, 70), (65, 97, 97), (100, 97, 97)]
+    steps = seen(sample(at, rss, used, 60) for at, rss, used in rows)
+    (step,) = steps.kept
+    assert (step.returned_bytes, step.half_s, step.most_s) == (60 * MB, 20, 60)
+    assert (step.back_bytes, step.back_used_bytes) == (57 * MB, 57 * MB)
+    worth = steps.worth()
+    assert worth is not None and (worth.code, worth.half_s) == ("does-not-pay", 20)
+
+
+def test_a_return_that_lasts() -> None:
+    """Nothing is back after a minute: a timer pays. Before that it is too early."""
+    early = seen(sample(at, 100 if at < 5 else 40, 40, 60) for at in (0, 5, 10)).worth()
+    late = seen(sample(at, 100 if at < 5 else 40, 40, 60) for at in range(0, 100, 5)).worth()
+    assert early is not None and early.code == "too-early"
+    assert late is not None and late.code == "pays" and late.stayed_bytes == 60 * MB
+
+
+def test_what_is_no_return() -> None:
+    """The program freed it; it went to swap; it is a page of a file more or less; it is too little."""
+    assert seen([sample(0, 100, 80), sample(5, 40, 20)]).count == 0
+    assert seen([sample(0, 100, 80), sample(5, 40, 80, swapped=60)]).count == 0
+    assert seen([sample(0, 1000, 80), sample(5, 990, 80)]).count == 0
+    assert seen([sample(0, 100, None), sample(5, 40, None)]).count == 0
+
+
+def test_a_return_by_the_counters_alone() -> None:
+    """Where nobody knows what is in use, what could be returned must have become less."""
+    assert seen([sample(0, 100, None, returnable=70), sample(5, 40, None, returnable=10)]).count == 1
+    assert seen([sample(0, 100, None, returnable=70), sample(5, 40, None, returnable=70)]).count == 0
+
+
+@pytest.mark.parametrize("later, count", [(40, 1), (3, 0)])
+def test_a_step_that_is_decided_later(later: int, count: int) -> None:
+    """What is in use was not known when memory went away: it is when it is known again."""
+    steps = seen([sample(0, 100, 40), sample(5, 40, None), sample(10, 40, None), sample(15, 40, later)])
+    assert steps.count == count
+
+
+def test_a_step_that_the_program_goes_on_with() -> None:
+    """First memory is returned, then the program frees as much: only the first is a step."""
+    steps = seen([sample(0, 100, 50), sample(1, 60, 50), sample(2, 20, 10), sample(3, 20, 10)])
+    assert steps.count == 1 and steps.kept[0].returned_bytes == 40 * MB
+
+
+def test_a_step_over_several_samples_is_one() -> None:
+    """A purge that takes longer than the time between two samples."""
+    steps = seen([sample(0, 100, 10), sample(1, 80, 10), sample(2, 60, 10), sample(3, 40, 10), sample(4, 40, 10)])
+    assert steps.count == 1 and steps.kept[0].returned_bytes == 60 * MB
+
+
+def history(samples: Iterable[Sample]) -> History:
+    """Of them."""
+    found = History([WATCHED])
+    for one in samples:
+        found.add(one)
+    return found
+
+
+def said(found: History) -> str:
+    """The summary as people read it."""
+    summary = found.summary(codes.TIMES, 0)
+    assert summary is not None
+    lines = [text.verdict(summary), *text.standing(summary)]
+    lines += [text.growth(name, one, has_rate=not summary.steps) for name, one in (("RSS", summary.rss), ("in use", summary.used)) if one is not None]
+    lines += [text.of_step(one) for one in summary.last_steps]
+    lines += [text.of_undecided(summary.undecided_bytes)] if summary.undecided_bytes else []
+    return "\n".join([*lines, *([text.of_worth(summary.worth, summary.steps)] if summary.worth is not None else [])])
+
+
+def test_what_is_in_use_need_not_be_in_ram() -> None:
+    """Blocks in use that were never touched take nothing from what is kept in RAM: it is at most as much as there is anonymous memory, and
+    nothing is said where that is no less than what is kept."""
+    untouched = said(history(sample(at, 50, used=60, kept=40) for at in range(0, 60, 5)))
+    assert "40.0 MiB free" in untouched and "at most" not in untouched
+    assert "40.0 MiB free (at most 30.0 MiB of it resident)" in said(history(sample(at, 30, used=60, kept=40) for at in range(0, 60, 5)))
+
+
+@pytest.mark.parametrize("kept", [5, 400])
+def test_a_program_that_unmaps_its_own_memory_returns_none(kept: int) -> None:
+    """300 MiB are mapped and unmapped, again and again: no allocator had them, whether it keeps little or much; RSS does not grow back, and
+    nothing is said of a trim."""
+    rows = [(at, 20 + 300 * (at // 5 % 2), 700 + 300 * (at // 5 % 2)) for at in range(0, 200, 5)]
+    found = history(sample(at, rss, 10, kept, virtual=size if kept > 300 else None) for at, rss, size in rows)
+    assert found.steps.count == 0 and found.steps.undecided_bytes == 0
+    told = said(found)
+    assert "trim" not in told and "returned" not in told and "RSS swings" in told
+
+
+def test_what_an_allocator_unmaps_is_returned() -> None:
+    """Address space that it gave up itself is none of the program's."""
+    one, other = sample(0, 400, 10, 390, virtual=900), sample(5, 110, 10, 100, virtual=610)
+    assert seen([one, other]).count == 1
+
+
+def test_growth_that_is_a_swing_is_no_growth() -> None:
+    """A program that works in bursts: the mean of the last fifth may be higher than that of the first by chance; no rate is told, no cause."""
+    bursts = {1, 20, 34, 35, 36, 37, 39}
+    found = history(sample(at * 2.0, 250 if at in bursts else 20, 10, 240 if at in bursts else 10, virtual=300) for at in range(40))
+    told = said(found)
+    assert "RSS swings" in told and "an hour" not in told and "leak" not in told
+
+
+def test_growth_below_bursts_is_growth() -> None:
+    """Bursts do not hide what stays: the low points rise."""
+    found = history(sample(at * 2.0, 20 + 8 * at + (30 if at % 4 == 0 else 0), 10 + 8 * at + (30 if at % 4 == 0 else 0), 20) for at in range(40))
+    summary = found.summary(codes.TIMES, 0)
+    assert summary is not None and summary.code == codes.IN_USE and "an hour" in said(found)
+
+
+def test_kept_growth_beside_a_growing_use_is_not_called_harmless() -> None:
+    """What is in use did not grow: said only where that is so."""
+    both = said(history(sample(at * 5.0, 100 + 5 * at, 50 + 2 * at, 40 + 3 * at) for at in range(20)))
+    alone = said(history(sample(at * 5.0, 100 + 5 * at, 50, 40 + 5 * at) for at in range(20)))
+    assert "malloc keeps" in both and "did not grow" not in both and "no leak" not in both + alone
+    assert "malloc keeps; memory in use did not grow" in alone
+
+
+def test_growth_that_did_not_come_back_is_not_said_to() -> None:
+    """A little was returned early, and RSS grew by more than that: something else grew."""
+    rows = [(at, 100 + 10 * at - (20 if at > 2 else 0)) for at in range(40)]
+    found = history(sample(at * 2.0, rss, 20, 60) for at, rss in rows)
+    summary = found.summary(codes.TIMES, 0)
+    assert summary is not None and summary.steps == 1 and summary.code == codes.ELSEWHERE
+
+
+def test_falls_are_judged_alike() -> None:
+    """What fell with what is in use is no return, whatever its size; what cannot be judged is said so, and no fall is forgotten."""
+    freed = [sample(0, 100, 90, 5), sample(2, 92, 82, 5), sample(4, 92, 82, 5), sample(6, 76, 66, 5), sample(8, 76, 66, 5)]
+    assert seen(freed).count == 0 and "returned" not in said(history(freed))
+    unknown = [sample(0, 100, 40, 50), sample(2, 60, None, None), sample(4, 100, None, None), sample(6, 60, None, None)]
+    assert seen(unknown).count == 0 and seen(unknown).undecided_bytes == 80 * MB
+    assert "Another 80.0 MiB left RAM" in said(history(unknown))
+    twice = [sample(at, 100 if at in (0, 10) else 60, 40, 60) for at in (0, 5, 10, 15, 20)]
+    assert seen(twice).count == 2, "the second time as the first"
+
+
+class Process:
+    """Counters that end with a sample, or in the middle of one."""
+
+    def __init__(self, lives: int, ends_in_the_middle: bool = False) -> None:
+        self.reads, self.lives, self.ends_in_the_middle = 0, lives, ends_in_the_middle
+        self.pid, self.stopped_ms = 77, None
+
+    @property
+    def is_gone(self) -> bool:
+        """It has been read often enough."""
+        return self.reads > self.lives
+
+    def name(self) -> str:
+        """Of the program."""
+        return "toy"
+
+    def read(self) -> Optional[ProcessCounters]:
+        """Its counters."""
+        self.reads += 1
+        return None if self.is_gone else ProcessCounters(5 * MB, 4 * MB, 0, 1)
+
+    def pages(self) -> Optional[ProcessPages]:
+        """None."""
+        return None
+
+    def counters(self) -> "Process":
+        """Itself."""
+        return self
+
+    def has_ended(self) -> bool:
+        """As is_gone."""
+        return self.is_gone
+
+
+class Meter:
+    """One that fails where the process is gone."""
+
+    info, figures = INFO, WATCHED.figures
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+
+    def read(self, walk_seconds: float) -> Reading:
+        """A reading, or what a vanished process gives."""
+        if self.process.ends_in_the_middle and self.process.reads + 1 >= self.process.lives:
+            self.process.lives = 0
+            raise Unreadable(0x1000)
+        return Reading((1,), 10, 6, 4, 10)
+
+
+class Heap:
+    """Of the meter."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.capabilities = {"meter": lambda: meter}
+
+
+class Heaps:
+    """One."""
+
+    may_be_none = False
+
+    def __init__(self, heap: Heap) -> None:
+        self._heap = heap
+
+    def all(self) -> List[Heap]:
+        """It."""
+        return [self._heap]
+
+    def dry_run(self, heap: Heap) -> Optional[str]:
+        """It returns nothing."""
+        return None
+
+
+class Session:
+    """What a sampler needs of one."""
+
+    def __init__(self, process: Process) -> None:
+        self.target, self.heaps = process, Heaps(Heap(Meter(process)))
+
+
+def watched(process: Process, times: Optional[int] = None, budget: Optional[Budget] = None) -> List[Any]:
+    """All events, without waiting."""
+    session: Any = Session(process)
+    sampler = Sampler(session, is_exact=False)
+    return list(events(sampler, History(sampler.watched), 0.001, times, budget or Budget(), sleep=lambda seconds: None))
+
+
+def test_the_loop_ends_after_so_many() -> None:
+    """--times."""
+    found = watched(Process(1000), times=3)
+    assert [type(one) for one in found] == [Sample] * 3 + [Over] and found[-1].why == codes.TIMES
+
+
+@pytest.mark.parametrize("in_the_middle", [False, True])
+def test_a_process_that_ends(in_the_middle: bool) -> None:
+    """The sample that it ended in is not told; the last event says so, with the summary of those before."""
+    found = watched(Process(7, in_the_middle))
+    assert isinstance(found[-1], Over) and found[-1].why == codes.ENDED
+    assert len(found) - 1 == found[-1].summary.samples >= 2
+    assert all(one.readings[0].used_bytes == 6 for one in found[:-1])
+
+
+def test_who_stops_it_gets_a_summary() -> None:
+    """Ctrl-C ends it as it should end: nothing is missing."""
+    budget = Budget()
+    process = Process(10**9)
+    session: Any = Session(process)
+    sampler = Sampler(session, is_exact=False)
+    loop = events(sampler, History(sampler.watched), 0.001, None, budget, sleep=lambda seconds: None)
+    assert isinstance(next(loop), Sample)
+    budget.interrupt()
+    found = list(loop)
+    assert [type(one) for one in found] == [Over]
+    over: Any = found[0]
+    assert over.why == codes.STOPPED and over.summary.samples == 1
+    assert budget.reason is None

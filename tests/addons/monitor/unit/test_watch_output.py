@@ -1,0 +1,232 @@
+"""The forms in which `watch` writes: whatever a program calls itself, each stays what its readers take it for.
+
+Files: addons/monitor/watch/table.py, addons/monitor/watch/openmetrics.py.
+"""
+
+import csv
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import pytest
+
+from gdbheapx.addons.monitor.watch import openmetrics, table, text
+from gdbheapx.addons.monitor.watch.samples import Sample, Watched
+from gdbheapx.addons.monitor.watch.summary import TIMES, History, Over
+from gdbheapx.addons.monitor.watch.text import BLOCKS, PLAIN, Text, sparkline, thinned
+from gdbheapx.allocators.metering import Figure, Reading
+from gdbheapx.command import Style
+from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import InContainer, ProcessCounters
+from gdbheapx.model import AllocatorInfo
+from gdbheapx.units import duration
+
+MB = 1 << 20
+HOSTILE = ["</svg><script>", "a\nb", "\x1b[31mred", "=cmd|' /C calc'!A0", "x;y", "bad\ufffdbytes", '"quoted\\', "@sum", "\u202eevil"]
+INFO = AllocatorInfo("toy", "toy", "1", "libtoy.so", None, None, None, True)
+FIGURES = (Figure("system_bytes", "system", "from the kernel"), Figure("free_bytes", "free~", "free", is_estimate=True))
+
+
+class Sampled:
+    """What writers need of a sampler."""
+
+    def __init__(self, name: str, is_exact: bool = False) -> None:
+        self.name, self.pid, self.is_exact = name, 4321, is_exact
+        self.watched = [Watched(INFO, FIGURES, "trim --dry-run")]
+        self.container = InContainer
+
+
+def sampled(name: str) -> Any:
+    """As any, which a sampler is not."""
+    return Sampled(name)
+
+
+def sample(at: float = 1.5, free: Any = 3 * MB) -> Sample:
+    """One."""
+    reading = Reading((10 * MB, free), 12 * MB, None if free is None else 9 * MB, free, 10 * MB)
+    return Sample(1_700_000_000.25, at, ProcessCounters(20 * MB, 15 * MB, 0, 7), None, [reading], None)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_csv(tmp_path: Path, name: str) -> None:
+    """One row a sample, with as many cells as the heading; no cell is a formula; an unknown figure is empty."""
+    path = str(tmp_path / "out.csv")
+    writer = table.Csv(path, sampled(name))
+    writer.sample(sample())
+    writer.sample(sample(free=None))
+    with open(path, newline="") as file:
+        rows = list(csv.reader(file))
+    assert [len(row) for row in rows] == [len(rows[0])] * 3
+    found = [dict(zip(rows[0], row)) for row in rows[1:]]
+    assert found[0]["name"][0] not in "=+-@" and found[0]["name"].isprintable() and found[0]["name"].isascii()
+    assert (found[0]["rss_bytes"], found[0]["toy.free_bytes"], found[1]["toy.free_bytes"]) == (str(20 * MB), str(3 * MB), "")
+    assert found[0]["time"] == "2023-11-14T22:13:20.250Z"
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_json_lines(tmp_path: Path, name: str) -> None:
+    """Every line is one object of ASCII; the name is as it was."""
+    path = str(tmp_path / "out.jsonl")
+    writer = table.JsonLines(path, table.Lines(sampled(name)), 5.0)
+    writer.sample(sample())
+    writer.end(Over(TIMES, None))
+    lines = Path(path).read_text("ascii").split("\n")
+    told = [json.loads(line) for line in lines if line]
+    assert [one["kind"] for one in told] == ["start", "sample", "end"] and lines[-1] == ""
+    assert told[0]["name"] == name and told[0]["allocators"][0]["estimates"] == ["free_bytes", "used_bytes", "kept_bytes"]
+    assert told[1]["allocators"]["toy"]["used_bytes"] == 9 * MB
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+LINE = re.compile(r'[a-z_]+\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+\} [0-9.]+')
+
+
+def metrics(document: str) -> Dict[str, str]:
+    """Name of each metric -> its value; every line must be one of the format."""
+    lines = document.split("\n")
+    assert lines[-2:] == ["# EOF", ""] and lines.count("# EOF") == 1
+    for line in lines[:-2]:
+        assert re.fullmatch(r"# (TYPE|UNIT|HELP) [a-z_]+ .+", line) or LINE.fullmatch(line), line
+    return {line.split("{")[0]: line.rsplit(" ", 1)[1] for line in lines[:-2] if line[0] != "#"}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_openmetrics(tmp_path: Path, name: str) -> None:
+    """Each line keeps to the format; at the end nothing is left but that nothing is watched."""
+    path = tmp_path / "out.prom"
+    writer = openmetrics.OpenMetrics(str(path), sampled(name))
+    assert metrics(path.read_text()) == {"gdbheapx_up": "0"}
+    writer.sample(sample())
+    found = metrics(path.read_text())
+    assert (found["gdbheapx_up"], found["gdbheapx_rss_bytes"]) == ("1", str(20 * MB))
+    assert found["gdbheapx_allocator_used_bytes"] == str(9 * MB) and found["gdbheapx_threads"] == "7"
+    writer.sample(sample(free=None))
+    assert "gdbheapx_allocator_free_bytes" not in metrics(path.read_text())
+    writer.end()
+    assert metrics(path.read_text()) == {"gdbheapx_up": "0"}
+    assert os.listdir(tmp_path) == ["out.prom"] and stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+def test_every_metric_of_bytes_says_so() -> None:
+    """A UNIT line stands for each name that ends in a unit, and TYPE, UNIT, HELP come before the samples."""
+    lines = openmetrics.text(openmetrics.of_process(sampled("toy"), sample())).split("\n")
+    named = {line.split()[2] for line in lines if line.startswith("# UNIT")}
+    shown = [line.split("{")[0] for line in lines if line and line[0] != "#"]
+    assert named == {name for name in shown if name.endswith(("_bytes", "_seconds"))}
+    for name in shown:
+        first = next(number for number, line in enumerate(lines) if line.startswith(name + "{"))
+        assert [line.split()[1] for line in lines[:first] if line.split()[2:3] == [name]][0] == "TYPE"
+
+
+def test_a_file_passes_on_its_mode(tmp_path: Path) -> None:
+    """Whoever lets another user's collector read the file does so once; it is a new file each time."""
+    path = tmp_path / "out.prom"
+    path.touch(0o600)
+    os.chmod(path, 0o640)
+    before = os.stat(path).st_ino
+    reader = path.open()
+    table.replace(str(path), "new\n")
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o640 and os.stat(path).st_ino != before
+    assert reader.read() == "" and path.read_text() == "new\n"
+    reader.close()
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    """What a symbolic link leads to stays as it is."""
+    other, path = tmp_path / "other", tmp_path / "out.prom"
+    other.write_text("theirs")
+    path.symlink_to(other)
+    table.replace(str(path), "ours")
+    assert other.read_text() == "theirs" and not path.is_symlink() and path.read_text() == "ours"
+
+
+def test_a_file_is_continued(tmp_path: Path) -> None:
+    """One with our heading is appended to; one with another, a folder, and a FIFO are refused without waiting."""
+    path = tmp_path / "out.csv"
+    for _ in range(2):
+        table.Csv(str(path), sampled("toy")).sample(sample())
+    assert len(path.read_text().splitlines()) == 3
+    path.write_text("something,else\n")
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for place in (path, fifo, tmp_path, tmp_path / "none" / "out.csv"):
+        with pytest.raises(HeapxError):
+            table.Csv(str(place), sampled("toy"))
+    assert path.read_text() == "something,else\n"
+
+
+def test_a_full_disk_is_told() -> None:
+    """/dev/full is no regular file, and a file that cannot grow is an error of one line."""
+    with pytest.raises(HeapxError, match="is not a regular file"):
+        table.Appended("/dev/full", None)
+    with pytest.raises(HeapxError, match="cannot write to /proc/none: "):
+        table.replace("/proc/none", "")
+
+
+def lines(name: str, environment: Dict[str, str], plain: bool = False, width: Optional[int] = None) -> List[str]:
+    """A start, two samples and the end."""
+    told = Text(sampled(name), Style(plain, False, width, wraps=width is not None), environment)
+    history = History([])
+    for one in (sample(0.0), sample(5.0, None)):
+        history.add(one)
+    made = [*told.start(5.0), *told.sample(sample()), *told.sample(sample(5.0, None))]
+    return [*made, *told.end(Over(TIMES, history.summary(TIMES, 0)), history)]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_text(name: str) -> None:
+    """No control character and no letter beyond ASCII but the sparkline's; without UTF-8 none at all."""
+    for line in lines(name, {"LANG": "C.UTF-8"}):
+        assert re.fullmatch(r"[ -~%s]*" % BLOCKS, line), line
+    assert all(line.isascii() for line in lines(name, {"LANG": "C"}))
+
+
+def test_an_estimate_of_before_stands_in_parentheses() -> None:
+    """It is not passed off as one of this sample."""
+    row = next(line for line in lines("toy", {}) if "(3.0 MiB)" in line)
+    assert "(9.0 MiB)" in row
+
+
+def test_plain_bytes() -> None:
+    """--bytes: integers alone."""
+    assert any(str(20 * MB) in line for line in lines("toy", {}, plain=True))
+    assert not any("MiB" in line for line in lines("toy", {}, plain=True))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("plain", [False, True])
+def test_rows_fit_the_terminal(plain: bool, width: int) -> None:
+    """No line is longer than the terminal; columns that do not fit are named once, above the first row; a pipe has them all."""
+    narrow, whole = lines("a program with a name " * 3, {}, plain, width), lines("toy", {}, plain)
+    assert max(map(len, narrow)) <= width
+    at = next(place for place, line in enumerate(narrow) if line.startswith("time"))
+    said = re.findall("[a-zA-Z~]+", " ".join(narrow[:at]).partition("Hidden: ")[2].partition(";")[0])
+    assert sorted([*narrow[at].split(), *said]) == sorted(next(line for line in whole if line.startswith("time")).split())
+    assert bool(said) == (width < 120) or plain
+
+
+def test_sparklines() -> None:
+    """From the lowest to the highest; what hardly differs stays in the middle; nothing is nothing."""
+    assert sparkline([0, 1, 2, 7], BLOCKS) == BLOCKS[0] + BLOCKS[1] + BLOCKS[2] + BLOCKS[7]
+    assert sparkline([500, 500], PLAIN) == "==" and set(sparkline([1000, 1001, 1000], BLOCKS)) <= {BLOCKS[3], BLOCKS[4]}
+    assert sparkline([0, 0], PLAIN) == "__" and sparkline([], PLAIN) == ""
+    assert thinned([(at, at) for at in range(10)], 5) == [0.5, 2.5, 4.5, 6.5, 8.5]
+
+
+@pytest.mark.parametrize("seconds, said", [(0.02, "20 ms"), (59, "59 s"), (300, "5 min"), (7800, "2 h 10 min"), (86400 * 3, "3 d")])
+def test_durations(seconds: float, said: str) -> None:
+    """In the largest units that matter."""
+    assert duration(seconds) == said
+
+
+def test_sentences() -> None:
+    """Every code has its sentence."""
+    from gdbheapx.addons.monitor.watch import summary
+
+    every = (summary.UNKNOWN, summary.STEADY, summary.SWINGS, summary.SHRANK, summary.IN_USE, summary.RETURNED)
+    every += (summary.KEPT, summary.HELD, summary.POOLS, summary.TOUCHED, summary.ELSEWHERE, summary.GREW)
+    assert set(every) == set(text.VERDICTS) and {summary.ENDED, summary.EXECUTED, summary.STOPPED, summary.OPEN, TIMES} == set(text.ENDS)

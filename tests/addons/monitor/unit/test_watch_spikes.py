@@ -1,0 +1,126 @@
+"""Spikes of RSS: found whatever they are made of, and never told as memory that an allocator returned to the OS.
+
+Files: addons/monitor/watch/spikes.py, addons/monitor/watch/returned.py.
+"""
+
+import random
+from typing import List, Optional
+
+import pytest
+
+from gdbheapx.addons.monitor.watch import spikes, text
+from gdbheapx.addons.monitor.watch import summary as codes
+from gdbheapx.addons.monitor.watch.samples import Sample, Watched
+from gdbheapx.addons.monitor.watch.summary import History, Summary
+from gdbheapx.allocators.metering import Reading
+from gdbheapx.inferior.base import ProcessCounters
+from gdbheapx.model import AllocatorInfo
+
+MB = 1 << 20
+WATCHED = Watched(AllocatorInfo("toy", "toy", "1", "libtoy.so", None, None, None, True), (), "trim --dry-run")
+KINDS = (spikes.MAPPINGS, spikes.ALLOCATORS, spikes.FILES, spikes.TOUCHED)
+
+
+class Program:
+    """Has `base` in RAM all the time, half of it in use in malloc; sizes in bytes. What it needs for a spike is of one kind."""
+
+    def __init__(self, kind: str, base: int, height: int, known_used: float, seed: int) -> None:
+        self.kind, self.base, self.height, self.known_used, self.draw = kind, base, height, known_used, random.Random(seed)
+
+    def sample(self, at: float, is_high: bool, leaked: int = 0) -> Sample:
+        """One."""
+        more = self.height * is_high
+        rss, used = self.base + more + leaked, self.base // 2 + leaked + more * (self.kind == spikes.ALLOCATORS)
+        kept = self.base // 4
+        virtual = 4 * self.base + leaked + more * (self.kind in (spikes.MAPPINGS, spikes.ALLOCATORS, spikes.FILES))
+        is_known = self.draw.random() < self.known_used
+        reading = Reading((), used + kept, used if is_known else None, kept if is_known else None, None)
+        counters = ProcessCounters(rss, rss - more * (self.kind == spikes.FILES), 0, 1, virtual, self.base + self.height + leaked)
+        return Sample(1000 + at, at, counters, None, [reading], None)
+
+
+def summary(samples: List[Sample]) -> Summary:
+    """Of all of them."""
+    history = History([WATCHED])
+    for one in samples:
+        history.add(one)
+    made = history.summary(codes.TIMES, 0)
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(40))
+def test_regular_spikes(kind: str, seed: int) -> None:
+    """Of any base, height, period, spacing of samples and leak beside them: how many, how high, how often and whose are what they were;
+    none is memory that was returned, and no timer is advised or advised against."""
+    draw = random.Random(seed)
+    base, height = draw.randint(20, 2000) * MB, draw.randint(150, 900) * MB
+    spacing = draw.choice((0.5, 1.0, 5.0))
+    every = draw.randint(5, 30)
+    high = draw.randint(2, every - 2)
+    program = Program(kind, base, height, draw.choice((1.0, 0.2)), seed)
+    leak = draw.choice((0, height // 200))
+    begin = draw.randint(0, every - 1)
+    states = [(begin + number) % every < high for number in range(12 * every)]
+    found = summary([program.sample(number * spacing, is_high, leak * number // every) for number, is_high in enumerate(states)])
+    falls = sum(before and not now for before, now in zip(states, states[1:])) - states[0]  # of which no rise was seen
+    assert found.spikes is not None and found.spikes.number == falls
+    assert abs(found.spikes.bytes - height) <= height // 50 and found.spikes.period_s == pytest.approx(every * spacing, rel=0.02)
+    assert found.spikes.whose == kind
+    if kind in (spikes.MAPPINGS, spikes.FILES, spikes.ALLOCATORS):
+        assert (found.steps, found.worth) == (0, None)
+        assert not found.undecided_bytes or (kind == spikes.ALLOCATORS and program.known_used < 1)
+    assert found.code in (codes.SWINGS, codes.STEADY, codes.IN_USE, codes.HELD)
+    if not leak:
+        assert found.code not in (codes.IN_USE, codes.HELD)
+    assert found.peak_bytes is not None and found.peak_bytes >= base + height
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_fall_is_returned_or_not_by_one_rule(seed: int) -> None:
+    """Whatever its size: RSS that falls while as much is in use and mapped was returned; not where the program freed or unmapped it."""
+    draw = random.Random(seed)
+    base = draw.randint(50, 500) * MB
+    size = draw.randint(base // 40 + MB, base // 4)
+    for kind, steps in ((spikes.TOUCHED, 1), (spikes.MAPPINGS, 0), (spikes.ALLOCATORS, 0), (spikes.FILES, 0)):
+        program = Program(kind, base, size, 1.0, seed)
+        assert summary([program.sample(number, number < 10) for number in range(60)]).steps == steps, kind
+
+
+def test_growth_is_no_spike() -> None:
+    """Nor is noise, nor one fall; irregular ones have no period."""
+    program = Program(spikes.ALLOCATORS, 100 * MB, 300 * MB, 1.0, 0)
+    assert summary([program.sample(at, at > 5, at * MB) for at in range(60)]).spikes is None
+    noisy = Program(spikes.ALLOCATORS, 1000 * MB, 20 * MB, 1.0, 0)
+    assert summary([noisy.sample(at, at % 4 < 2) for at in range(60)]).spikes is None
+    irregular = summary([program.sample(at, at in (3, 4, 30, 31, 36, 37, 80, 81)) for at in range(100)]).spikes
+    assert irregular is not None and (irregular.number, irregular.period_s) == (4, None)
+
+
+def lines(found: Summary) -> str:
+    """What is said of peak and spikes."""
+    return "\n".join(str(line) for line in [*text.peaks(found), *([text.of_spikes(found.spikes)] if found.spikes else [])])
+
+
+def test_words() -> None:
+    """How many, how high, how often, whose; a peak that no sample has seen is said to be one."""
+    program = Program(spikes.MAPPINGS, 100 * MB, 300 * MB, 1.0, 0)
+    samples = [program.sample(at * 0.5, at % 8 in (3, 4, 5)) for at in range(44)]
+    said = lines(summary(samples))
+    assert "5 spikes of +300.0 MiB, one every 4 s: address space that comes and goes outside the allocators" in said
+    assert "peak RSS since it started: 400.0 MiB (VmHWM)" in said and "no sample has seen" not in said
+    hidden = samples[-1]._replace(counters=samples[-1].counters._replace(peak_bytes=900 * MB, group_peak_bytes=1000 * MB))
+    said = lines(summary([*samples[:-1], hidden]))
+    assert "900.0 MiB (VmHWM), which no sample has seen" in said and "cgroup peak: 1000.0 MiB" in said
+
+
+@pytest.mark.parametrize("held, code", [(400, codes.TOUCHED), (None, codes.GREW), (80, codes.ELSEWHERE)])
+def test_memory_that_was_held_before(held: Optional[int], code: str) -> None:
+    """What malloc had got before the watch, and the program writes to now, is no growth elsewhere."""
+    samples = []
+    for at in range(40):
+        rss = (100 + 5 * at) * MB
+        reading = Reading((), None if held is None else held * MB, None, None, None)
+        samples.append(Sample(at, at, ProcessCounters(rss, rss, 0, 1, 1 << 30), None, [reading], None))
+    assert summary(samples).code == code

@@ -1,0 +1,252 @@
+"""The page of a watch, from lines that were recorded, ruined and hostile; and reading such lines.
+
+Files: addons/monitor/watch/recorded.py, addons/monitor/watch/series.py, addons/monitor/watch/summary.py, addons/monitor/watch/table.py.
+"""
+
+import json
+import random
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import pytest
+
+from gdbheapx.addons.monitor.watch import recorded, table, text
+from gdbheapx.addons.monitor.watch.series import MOST_POINTS, Curves
+from gdbheapx.addons.monitor.watch.summary import OPEN, TIMES, History, Over
+from gdbheapx.addons.views.html import geometry
+from gdbheapx.command import Style
+from gdbheapx.errors import HeapxError
+from tests.support import pages
+
+pytest.importorskip("jinja2", reason="pages require Jinja2")
+from gdbheapx.addons.monitor.watch.view import Page
+from gdbheapx.addons.views.html import render
+
+MB = 1 << 20
+
+
+def lines() -> List[Dict[str, Any]]:
+    return [json.loads(line) for line in pages.watched().splitlines()]
+
+
+def written(folder: Path, found: List[Any], end: str = "\n") -> str:
+    """A file of these lines."""
+    path = folder / "samples.jsonl"
+    path.write_text("\n".join(one if isinstance(one, str) else json.dumps(one) for one in found) + end)
+    return str(path)
+
+
+def read(path: str, folder: Path) -> Tuple[recorded.Recorded, History, recorded.Replayed, str]:
+    """The last watch of a file, and its page."""
+    kept = recorded.Recorded(path)
+    history = History(kept.source.watched)
+    made = Page(str(folder / "page.html"), kept.source, kept.source.every_s, path)
+    for sample in kept.samples():
+        history.add(sample)
+        made.sample(sample)
+    found = kept.ended(history)
+    made.left_out = found.left_out
+    made.end(found.over, history)
+    return kept, history, found, (folder / "page.html").read_text(encoding="utf-8") if found.over.summary is not None else ""
+
+
+def test_a_file_tells_what_its_watch_told(tmp_path: Path) -> None:
+    """The summary of the samples is the end that the watch itself wrote, to the byte; so is each step."""
+    kept, _, found, _ = read(written(tmp_path, lines()), tmp_path)
+    end = json.loads(table.Lines(kept.source).end(found.over))
+    told = lines()[-1]
+    for change in end["growth"].values():
+        change.pop("lasting")  # a release that wrote such files did not tell it
+    assert end.pop("verdict") == "in-use"
+    spikes, *others = [end.pop(key) for key in ("spikes", "peak_bytes", "group_peak_bytes", "pool")]
+    assert (spikes["number"], others) == (1, [None, None, None])
+    assert end.pop("time") and told.pop("time") and end == told and found.left_out == 0
+    assert end["steps"] == 1 and end["samples"] == 150 and found.over.why == TIMES
+    shown = "\n".join(text.Text(kept.source, Style(False, False)).end(found.over, History([])))
+    assert "were returned to the OS" in shown and "in use (estimated)" in shown
+
+
+def test_what_runtimes_have_is_kept(tmp_path: Path) -> None:
+    """What grew in a runtime's memory is the headline of the page; a wrong figure there is none."""
+    start, *rest = lines()
+    shown = [one for one in rest if one["kind"] == "sample"]
+    told = [{**one, "rss_bytes": (200 + n) * MB, "pools": {"CPython: object arenas (obmalloc)": n * MB, "x": -1}} for n, one in enumerate(shown)]
+    kept, _, found, page = read(written(tmp_path, [start, *told]), tmp_path)
+    assert found.over.summary is not None and found.over.summary.code == "grew-in-runtime" and found.left_out == 0
+    assert json.loads(table.Lines(kept.source).end(found.over))["pool"]["name"] == "CPython: object arenas (obmalloc)"
+    assert "Growing: CPython" in page
+
+
+def test_figures_are_those_of_the_lines(tmp_path: Path) -> None:
+    """Each sample of a short watch is a row; the growth is that of the end; the step is that of its line."""
+    *_, page = read(written(tmp_path, lines()), tmp_path)
+    found, end, samples = pages.check(page), lines()[-1], [one for one in lines() if one["kind"] == "sample"]
+    order = [end["growth"][name] for name in ("rss", "held", "used", "kept")]
+    assert found.values["verdict"] == [value for one in order for value in (one["first"], one["last"], one["last"] - one["first"], one["lowest"], one["highest"])]
+    (step,) = end["last_steps"]
+    assert found.values["returned"] == [step[name] for name in ("rss_before_bytes", "rss_after_bytes", "returned_bytes", "back_bytes", "back_used_bytes")]
+    keys = ("held_bytes", "used_bytes", "kept_bytes", "arenas", "system_bytes", "top_bytes", "free_bytes")
+    rows = [[one["rss_bytes"], one["anonymous_bytes"], one["threads"], *(one["allocators"]["glibc"][key] for key in keys)] for one in samples]
+    assert found.values["samples"] == [value for row in rows for value in row if value is not None]
+    assert page.count('<span class="soft">not known</span>') >= sum(row.count(None) for row in rows) > 0
+
+
+def test_gaps_are_gaps(tmp_path: Path) -> None:
+    """A curve has a line for each run of samples in which its figure is known, and a dot for one that stands alone."""
+    kept, _, _, page = read(written(tmp_path, lines()), tmp_path)
+    known = [one["allocators"]["glibc"]["free_bytes"] is not None for one in lines() if one["kind"] == "sample"]
+    runs = "".join("x" if one else " " for one in known).split()
+    assert len(runs) > 3 and any(len(run) == 1 for run in runs)
+    group = page[page.index("<title>free ~</title>") :].split("</g>")[0]
+    assert group.count("<path") == sum(len(run) > 1 for run in runs) and group.count("<circle") == sum(len(run) == 1 for run in runs)
+    whole = page[page.index("<title>RSS</title>") :].split("</g>")[0]
+    assert whole.count("<path") == 1 and "<circle" not in whole and kept.source.pid
+
+
+def test_a_step_is_marked(tmp_path: Path) -> None:
+    """Where memory was returned, and where it was back, in each picture: at their times."""
+    *_, page = read(written(tmp_path, lines()), tmp_path)
+    end, samples = lines()[-1], [one for one in lines() if one["kind"] == "sample"]
+    (step,), first, last = end["last_steps"], samples[0]["elapsed_s"], samples[-1]["elapsed_s"]
+    for after, look in ((0, "gone-mark"), (step["half_s"], "back-mark"), (step["most_s"], "back-mark")):
+        x = 1000 * (step["elapsed_s"] + after - first) / (last - first)
+        assert page.count('class="%s" d="M%s 0V240"' % (look, geometry.number(x))) == 3
+    assert page.count("1 returned") == page.count("1 half back") == page.count("1 back<") == 3
+
+
+def test_an_end_is_not_needed(tmp_path: Path) -> None:
+    """Of a file to which the watch still writes: also where its last line is not whole."""
+    found = lines()
+    path = written(tmp_path, [*found[:80], json.dumps(found[80])[:50]], end="")
+    _, history, told, page = read(path, tmp_path)
+    assert told.over.why == OPEN and told.left_out == 0 and told.over.summary is not None and told.over.summary.samples == 79 - sum(one["kind"] == "returned" for one in found[:80])
+    assert "the watch goes on, or was killed" in page
+
+
+def test_the_last_watch_counts(tmp_path: Path) -> None:
+    """A file that was continued has several; the page says that it leaves the earlier ones out."""
+    found = lines()
+    other = [{**found[0], "pid": 77, "name": "other"}, *found[1:4]]
+    kept, _, told, page = read(written(tmp_path, [*found, *found, *other]), tmp_path)
+    assert (kept.source.pid, kept.source.earlier) == (77, 2) and told.over.summary is not None and told.over.summary.samples == 3
+    assert "2 earlier in the same file" in page and "other, process 77" in page
+
+
+def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
+    """Whatever stands in a file: samples that are whole are used, the others counted; nothing else is raised."""
+    chance, found = random.Random(5), lines()
+    odd = ["", "{", "[]", "7", '{"kind": "sample"}', "[" * 5000, '{"kind": "sample", "elapsed_s": NaN}', "\x00\xff"]
+    _, _, told, page = read(written(tmp_path, [found[0], *odd, *found[1:20]]), tmp_path)
+    assert told.left_out == len(odd) and "8 damaged lines of the file" in page
+    for _ in range(40):
+        ruined = [json.dumps(pages.ruined(one, chance)) for one in found[1:30]]
+        try:
+            *_, page = read(written(tmp_path, [json.dumps({"kind": "start", **pages.ruined(found[0], chance)}), *ruined]), tmp_path)
+        except HeapxError as error:
+            assert "damaged" in str(error)
+            continue
+        if page:
+            pages.check(page)
+    for wrong in ([], ["no"], found[1:]):
+        with pytest.raises(HeapxError, match="no samples of a watch"):
+            recorded.Recorded(written(tmp_path, wrong))
+    for more in ({"allocators": found[0]["allocators"] * 1000}, {"allocators": [{**found[0]["allocators"][0], "figures": ["x"] * 1000}]}):
+        with pytest.raises(HeapxError, match="damaged"):
+            recorded.Recorded(written(tmp_path, [{**found[0], **more}]))
+    huge = [found[0], *({**one, "rss_bytes": 10**400, "elapsed_s": 1e300} for one in found[1:5]), {**found[5], "threads": -1}]
+    assert read(written(tmp_path, huge), tmp_path)[2].left_out == 4
+
+
+@pytest.mark.parametrize("hostile", pages.HOSTILE, ids=range(len(pages.HOSTILE)))
+def test_hostile_names(tmp_path: Path, hostile: str) -> None:
+    """As program, allocator's object and file a name stays a name, and is there to be read."""
+    found = lines()[:30]
+    found[0]["name"] = found[0]["allocators"][0]["object"] = found[0]["allocators"][0]["version"] = hostile
+    *_, page = read(written(tmp_path, found), tmp_path)
+    shown = pages.check(page)
+    assert render.visible(hostile) in "".join(shown.text) and "\x1b" not in page
+
+
+def test_what_to_ask_next(tmp_path: Path) -> None:
+    """Where memory in use grew, the process is asked what holds it: each command stands on the page with what it shows."""
+    first = lines()[1]
+    grown = [{**sampled(first, number), "rss_bytes": (100 + number) * MB} for number in range(60)]
+    for number, one in enumerate(grown):
+        one["allocators"] = {"glibc": {**one["allocators"]["glibc"], "used_bytes": (50 + number) * MB}}
+    *_, page = read(written(tmp_path, [lines()[0], *grown]), tmp_path)
+    found = pages.check(page)
+    assert found.lines == ["gdbheapx -p %d %s" % (lines()[0]["pid"], command) for command in ("leaks", "owners", "census")]
+    assert "memory nothing references any more" in "".join(found.text)
+
+
+def test_address_space_does_not_flatten_the_rest(tmp_path: Path) -> None:
+    """A figure four times as high as every other is said and in the table, not drawn: jemalloc may retain 50 GB of addresses and use 2 GB."""
+    first = lines()[1]
+    many = [{**sampled(first, number), "rss_bytes": 100 * MB} for number in range(20)]
+    for one in many:
+        one["allocators"] = {"glibc": {**one["allocators"]["glibc"], "used_bytes": 70 * MB, "system_bytes": 80 * MB, "top_bytes": 900 * MB, "free_bytes": 5 * MB}}
+    *_, page = read(written(tmp_path, [lines()[0], *many]), tmp_path)
+    text = "".join(pages.check(page).text)
+    assert "Not drawn, as it would flatten the rest: top, up to 900.0 MiB" in text and "<title>top</title>" not in page
+    assert "<title>system</title>" in page and pages.check(page).values["samples"].count(900 * MB) == 20
+
+
+def sampled(found: Any, number: int) -> Any:
+    """One of many like that, of which a figure is unknown now and then, and another has a peak."""
+    figures = {**found["allocators"]["glibc"], "free_bytes": None if number % 7 else MB}
+    rss = 900 * MB if number == 5000 else 100 * MB + number
+    return {**found, "elapsed_s": float(number), "rss_bytes": rss, "allocators": {"glibc": figures}}
+
+
+def test_a_long_watch(tmp_path: Path) -> None:
+    """Of 10,000 samples 240 points at most are kept, each the mean of its samples; a peak of one sample still shows; the page is small."""
+    begin, first = lines()[:2]
+    path = written(tmp_path, [begin, *(sampled(first, number) for number in range(10_000))])
+    *_, page = read(path, tmp_path)
+    found = pages.check(page)
+    assert len(page) < 600_000 and "Each point is the mean of 64 samples" in page
+    assert page.count('class="band band0"') == 1 and "1.0 GiB" in "".join(found.text)
+    rows = found.values["samples"]
+    assert rows[0] == 100 * MB + 32 and rows.count(MB) == sum(1 for at in range(0, 10_000, 64) if any(not number % 7 for number in range(at, min(at + 64, 10_000))))
+
+
+def test_curves_keep_a_fixed_amount() -> None:
+    """However many samples there are; sums of what is known are those of the samples, unknown figures are gaps."""
+    made = Curves()
+    for number in range(100_001):
+        made.add(number / 10, [number, None, 5 if number < 3 else None])
+        if not number % 997:
+            assert len(made.points()) <= MOST_POINTS
+    points = made.points()
+    assert MOST_POINTS // 2 <= len(points) <= MOST_POINTS and sum(point.samples for point in points) == 100_001
+    assert [point.elapsed_s for point in points] == sorted(point.elapsed_s for point in points)
+    known = [point.figures[0] for point in points]
+    assert sum(one.sum for one in known if one is not None) == 100_001 * 50_000
+    assert all(one is not None and one.lowest <= one.mean <= one.highest for one in known)
+    assert all(point.figures[1] is None for point in points) and [point.figures[2] is None for point in points].count(False) == 1
+
+
+@pytest.mark.parametrize("most, is_size, wanted", [(0, True, [0, 1]), (70 * MB, True, [one * 16 * MB for one in range(6)]), (6, False, [0, 2, 4, 6]), (1, False, [0, 1]), (1000, False, [0, 200, 400, 600, 800, 1000])])
+def test_scales_are_round(most: int, is_size: bool, wanted: List[int]) -> None:
+    """In binary for sizes; the last one is not below the highest value."""
+    assert geometry.ticks(most, is_size) == wanted
+
+
+def test_ticks_of_anything() -> None:
+    """A few, whatever the highest value is."""
+    chance = random.Random(1)
+    for _ in range(500):
+        most, is_size = int(10 ** chance.uniform(0, 18)), chance.random() < 0.5
+        found = geometry.ticks(most, is_size)
+        assert 2 <= len(found) <= 6 and found[-1] >= most and found[-1] < 2.5 * most + 2
+
+
+def test_without_a_sample_there_is_no_page(tmp_path: Path) -> None:
+    """An older one stays."""
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    kept = recorded.Recorded(written(tmp_path, lines()[:1]))
+    made, history = Page(str(path), kept.source, 1.0), History(kept.source.watched)
+    assert made.end(Over(OPEN, history.summary(OPEN, 0)), history) == []
+    made.stop(history)
+    assert path.read_text() == "old" and sorted(one.name for one in tmp_path.iterdir()) == ["page.html", "samples.jsonl"]

@@ -1,0 +1,101 @@
+"""Looks as tasks of a cluster, without one: what a task refuses, how it ends, and which addresses are open.
+
+Files: addons/views/fleet/child.py, invocation.py.
+"""
+
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+
+from gdbheapx import __version__, child_python
+from gdbheapx.addons.views.fleet import child, cluster
+from gdbheapx.invocation import GlobalOptions, split
+
+KEY = "key"
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a task sees of its worker."""
+    made = types.SimpleNamespace(address="tcp://w:1", get_current_task=lambda: KEY)
+    made.state = types.SimpleNamespace(tasks={KEY: types.SimpleNamespace(state="executing")})
+    module = types.ModuleType("distributed")
+    module.get_worker = lambda: made  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "distributed", module)
+    return made
+
+
+def asked(*words: str) -> GlobalOptions:
+    """Global options."""
+    return split(words)[0]
+
+
+def test_a_path_that_the_worker_does_not_see(worker: Any, tmp_path: Path) -> None:
+    """Gone there, or another file: a reason that names the worker, and nothing is started."""
+    path = tmp_path / "core"
+    assert "tcp://w:1 does not see this path" in cluster.task(__version__, str(path), (1, 2), (), (), None)[1].said
+    path.write_bytes(b"other")
+    assert "tcp://w:1 sees another file" in cluster.task(__version__, str(path), (1, 2), (), (), None)[1].said
+
+
+def test_another_version(worker: Any, tmp_path: Path) -> None:
+    """Its sentence begins as the caller expects it, which tells the user at once."""
+    where, ended = cluster.task("0", str(tmp_path), None, (), (), None)
+    assert where == "tcp://w:1" and ended.said.startswith(cluster.OTHER) and ended.code == 1
+
+
+def test_a_look_is_the_tool(worker: Any, tmp_path: Path) -> None:
+    """The child is gdbheapx from this folder: its exit code and last line come back."""
+    path = tmp_path / "core"
+    path.write_bytes(b"no core")
+    _, ended = cluster.task(__version__, str(path), child.state(str(path)), ("--gdb", "none"), child.command(None), None)
+    assert ended.code == 1 and "is not an ELF core" in ended.said and b'"data": null' in ended.content
+
+
+def test_a_cancelled_task_ends_its_look(worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody wants the result: the child is killed, not waited for."""
+    worker.state.tasks[KEY].state = "cancelled"
+    begun: List[child.Child] = []
+    begin = child.begin
+
+    def noted(*given: Any) -> child.Child:
+        begun.append(begin(*given))
+        return begun[0]
+
+    monkeypatch.setattr(child_python, "start", lambda words, **how: subprocess.Popen(["sleep", "600"], **how))
+    monkeypatch.setattr(child, "begin", noted)
+    assert cluster.task(__version__, "/", child.state("/"), (), (), None)[1].said == "it was cancelled"
+    assert begun[0].process.returncode == -9
+
+
+@pytest.mark.parametrize("address", ["tls://h:1", "tcp://127.0.0.1:1", "localhost:1", "tcp://[::1]:1", "wss://h:1"])
+def test_closed_addresses(address: str) -> None:
+    """Encrypted, or on this machine."""
+    assert not cluster.is_open(address)
+
+
+@pytest.mark.parametrize("address", ["tcp://10.0.0.1:1", "h:1", "tcp://[fe80::1]:1", "ws://h:1", "tcp://localhost.example.com:1"])
+def test_open_addresses(address: str) -> None:
+    """Others can read what goes there."""
+    assert cluster.is_open(address)
+
+
+def test_paths_are_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A worker has another working folder; a gdb that is a name stays one."""
+    monkeypatch.chdir(tmp_path)
+    here = os.getcwd()
+    words = cluster.seen_from_anywhere(asked("--exe", "a", "--sysroot", "b", "--symbols", "c", "--debug-dir", "/d", "--gdb", "none"))
+    assert words == ["--exe", here + "/a", "--gdb", "none", "--sysroot", here + "/b", "--debug-dir", "/d", "--symbols", here + "/c"]
+
+
+def test_reasons_are_one_line() -> None:
+    """Of whatever a cluster raises."""
+    killed = type("KilledWorker", (Exception,), {})
+    assert "killed or crashed (KilledWorker)" in cluster.reason(killed("x"))
+    assert "cannot import gdbheapx %s" % __version__ in cluster.reason(ModuleNotFoundError("No module named 'gdbheapx'"))
+    assert cluster.reason(OSError("a\nb")) == "its task failed on the cluster (OSError: a b)"

@@ -1,0 +1,105 @@
+"""Where the parts of pictures stand."""
+
+import random
+from typing import Sequence
+
+import pytest
+
+from gdbheapx.addons.views.html.geometry import Box, Branch, bar, columns, curve, depth, grid, icicle, nested, number, treemap
+
+
+def overlap(boxes: Sequence[Box]) -> bool:
+    """Two of them share more than an edge."""
+    small = 1e-6
+    for place, one in enumerate(boxes):
+        for two in boxes[place + 1 :]:
+            across = min(one.x + one.width, two.x + two.width) - max(one.x, two.x)
+            down = min(one.y + one.height, two.y + two.height) - max(one.y, two.y)
+            if across > small and down > small:
+                return True
+    return False
+
+
+def test_bar() -> None:
+    """Parts are as wide as their share; what is unknown or nothing is not drawn; a whole leaves the rest empty."""
+    assert bar([1, None, 0, 3], 100, 10) == [Box(0, 0, 0, 25, 10), Box(3, 25, 0, 75, 10)]
+    assert [one.width for one in bar([10, 10], 100, 10, 40)] == [25, 25]
+    assert bar([], 100, 10) == bar([0, None], 100, 10) == bar([-5], 100, 10) == []
+
+
+def test_columns() -> None:
+    """All on one scale, the parts one upon the other."""
+    made = columns([[4, 4], [2, None], [0, 0]], 300, 100, 0)
+    assert [[(box.height, box.y) for box in one] for one in made] == [[(50, 50), (50, 0)], [(25, 75)], []]
+    assert columns([], 100, 100) == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_treemap_fills_the_rectangle(seed: int) -> None:
+    """Areas are as the figures, nothing overlaps, nothing lies outside."""
+    chance = random.Random(seed)
+    figures = [int(10 ** chance.uniform(2, 5)) for _ in range(chance.randrange(1, 40))]
+    boxes = treemap(figures, 1000, 400)
+    assert sum(box.width * box.height for box in boxes) == pytest.approx(1000 * 400, rel=1e-3)
+    assert all(box.width * box.height == pytest.approx(400000 * figures[box.place] / sum(figures), rel=1e-6) for box in boxes)
+    assert all(box.x > -1e-6 and box.y > -1e-6 and box.x + box.width < 1000.01 and box.y + box.height < 400.01 for box in boxes)
+    assert not overlap(boxes)
+    assert treemap([], 10, 10) == treemap([None, 0, -1], 10, 10) == []
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_treemap_of_two_levels(seed: int) -> None:
+    """Every area is its share of the whole to 1 %; parts of a figure fill its rectangle, and touch no other."""
+    chance = random.Random(seed)
+    tree, figures = [], {}
+    for _ in range(chance.randrange(1, 12)):
+        parts = [int(10 ** chance.uniform(4, 7)) for _ in range(chance.choice((0, 1, 30)))]
+        branch = Branch(len(figures), sum(parts) or int(10 ** chance.uniform(4, 7)), [Branch(len(figures) + 1 + at, size) for at, size in enumerate(parts)])
+        for one in (branch, *branch.children):
+            figures[one.place] = one.size
+        tree.append(branch)
+    levels, whole = nested(tree, 1000, 440), sum(branch.size for branch in tree)
+    assert sorted(level.box.place for level in levels) == sorted(figures)
+    assert all(level.box.width * level.box.height == pytest.approx(440000 * figures[level.box.place] / whole, rel=0.01) for level in levels)
+    assert not overlap([level.box for level in levels if not level.depth]) and not overlap([level.box for level in levels if level.depth])
+    boxes = {level.box.place: level.box for level in levels}
+    for branch in tree:
+        over = boxes[branch.place]
+        for one in (boxes[child.place] for child in branch.children):
+            assert one.x > over.x - 1e-6 and one.x + one.width < over.x + over.width + 1e-6
+            assert one.y > over.y - 1e-6 and one.y + one.height < over.y + over.height + 1e-6
+    assert nested([], 10, 10) == nested([Branch(0, 0)], 10, 10) == []
+
+
+def test_icicle() -> None:
+    """Children lie below their parent and within it, also where they claim more than it has."""
+    tree = [Branch(0, 60, [Branch(1, 45, [Branch(2, 10**9)]), Branch(3, 15)]), Branch(4, 20)]
+    levels = icicle(tree, 100, 10, 100)
+    assert [(one.box.place, round(one.box.x), round(one.box.width), one.depth) for one in levels] == [
+        (0, 0, 60, 0),
+        (1, 0, 45, 1),
+        (2, 0, 45, 2),
+        (3, 45, 15, 1),
+        (4, 60, 20, 0),
+    ]
+    assert depth(levels) == 3 and depth([]) == 0 and icicle([Branch(0, 0)], 100, 10) == []
+
+
+def test_grid() -> None:
+    """One path for each state; cells stand row by row, and are divided from left to right; a cell that is not full has a gap."""
+    assert grid([[2, 0], [1, 1], [None, 3]], 2, 10, 2) == ["M0 0h8v8h-8zM10 0h4v8h-4z", "M14 0h4v8h-4zM0 10h8v8h-8z"]
+    assert grid([[1, 1]], 2, 10, 2, 4) == ["M0 0h2v8h-2z", "M2 0h2v8h-2z"]
+    assert grid([], 2, 10, 2) == []
+
+
+def test_curve() -> None:
+    """A line between samples that are known, a gap elsewhere, a dot for one that stands alone."""
+    made = curve([(0, 0), (1, 10), (2, None), (3, 5), (4, None)], 100, 50)
+    assert made.paths == ["M0 50L25 0"] and made.dots == [(75.0, 25.0)] and made.top == 10
+    assert curve([], 100, 50).paths == [] and curve([(1, None)], 100, 50).dots == []
+    assert curve([(0, 30), (1, 3)], 10, 10, 3).paths == ["M0 0L10 0"]
+
+
+def test_numbers_are_short() -> None:
+    """Two decimals at most."""
+    assert [number(one) for one in (0, 10.0, 100, 1.5, 1 / 3, 0.001)] == ["0", "10", "100", "1.5", "0.33", "0"]
