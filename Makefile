@@ -77,9 +77,9 @@ kernel: ## build the C kernel in the checkout
 	@$(SETUP) demo
 	@$(PYTHON) gdbheapx/kernel/build.py
 
-single: ## one file that gdb's `source` accepts and Python runs, for hosts where nothing can be installed
+single: ## one file that gdb's `source` accepts and Python runs, for hosts where nothing can be installed; WITH=views,monitor for these add-ons alone, WITH=none for none
 	@$(SETUP) demo
-	@$(PYTHON) -m tools.make_single
+	@$(PYTHON) -m tools.make_single $(if $(WITH),--with $(WITH))
 
 dist: ## sdist, a wheel with the kernel for each machine whose compiler is here, one for any platform; in dist/, tried in venvs
 	@$(SETUP) dist

@@ -2,6 +2,7 @@
 
 from typing import List, Optional, Sequence
 
+from gdbheapx import addon_loader
 from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, argument, command, count
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import USAGE
@@ -30,11 +31,9 @@ blocks have none. It takes seconds to minutes, 24 bytes of memory for each byte 
 def ready(session: Session, options: Options) -> None:
     """Before a process is stopped for it."""
     if options.sites:
-        from gdbheapx.addons.labs.sites import find as sites
-
         if options.copies or options.by_text is not None or options.by != "signature":
             raise HeapxError("--sites cannot be combined with --copies, --by-text or --by", "use --sites alone", code=USAGE)
-        sites.ready(session)
+        addon_loader.load_sites("census --sites").require_code_reader(session)
 
 
 @command(
@@ -119,10 +118,8 @@ def census(session: Session, options: Options) -> Answer:
     told = texts(samples.of_census(answer, shown, looks[0].told if looks and options.show_data else None))
     joined = None
     if options.sites and world is not None:
-        from gdbheapx.addons.labs.sites import find as sites
-
         told_of = looks[0].told if looks else session.shared(find.TOLD)
-        joined = sites.find(session, answer.rows[:limit], told_of, world)
+        joined = addon_loader.load_sites("census --sites").find_sites(session, answer.rows[:limit], told_of, world)
     return Answer(
         lambda: {
             **census_text.data(answer, limit, told, joined),

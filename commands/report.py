@@ -3,6 +3,7 @@
 import functools
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
+from gdbheapx import addon_loader
 from gdbheapx.command import HTML, NAMES, Answer, Options, Style, Switch, argument, command
 from gdbheapx.errors import UsageError
 from gdbheapx.hints import ask
@@ -54,12 +55,10 @@ alone.
 def ready(session: Session, options: Options) -> None:
     """Before a process is stopped for it."""
     if options.sites:
-        from gdbheapx.addons.labs.sites import find as sites
-
         if not options.page or options.deep is False:
             hint = "write a page: %s" % ask("report --html report.html --sites")
             raise UsageError("--sites is for a page, and not for --no-deep", hint)
-        sites.ready(session)
+        addon_loader.load_sites("report --sites").require_code_reader(session)
 
 
 def settle(session: Session, options: Options) -> None:
@@ -161,13 +160,13 @@ def facts(session: Session) -> Dict[str, Any]:
 
 def with_sites(session: Session, census: "Optional[PageCensus]") -> "Optional[PageCensus]":
     """With the functions that may have allocated what its rows have."""
-    from gdbheapx.addons.labs.sites import find as sites
     from gdbheapx.analysis.census import find
     from gdbheapx.analysis.census.world import World
 
     if census is None:
         return None
-    return census._replace(sites=sites.find(session, census.rows, session.shared(find.TOLD), World.of(session)))
+    sites = addon_loader.load_sites("report --sites")
+    return census._replace(sites=sites.find_sites(session, census.rows, session.shared(find.TOLD), World.of(session)))
 
 
 def read(session: Session, options: Options) -> "Tuple[Overview, Optional[PageParts]]":

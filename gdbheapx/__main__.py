@@ -7,11 +7,11 @@ def main() -> int:
     """Run the command line; the exit code. A handler of a crash waits for its turn before anything else is imported."""
     words = sys.argv[1:]
     if words[:1] == ["capture"] and words[1:] and words[1].isdigit():
-        from gdbheapx.addons.monitor.capture import turn
+        from gdbheapx import addon_loader
 
-        code = turn.begin(words)
+        code = addon_loader.load_capability("turn", "capture").begin(words) if addon_loader.has_capability("turn") else None
         if code is not None:
-            return code
+            return int(code)
     from gdbheapx.cli import main as run
 
     return run()

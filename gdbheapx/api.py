@@ -7,7 +7,7 @@ HeapxError, whose line() has the cause and the next step. docs/reference/python-
 import logging
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterator, List, Mapping, Optional, Sequence, Set, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, TypeVar
 
 from gdbheapx import command, direct, runner
 from gdbheapx.analysis.blocks import Block, Blocks
@@ -21,8 +21,6 @@ from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
-    from gdbheapx.addons.views.query.ask import Rows
-    from gdbheapx.addons.views.query.table_rows import LookRequest
     from gdbheapx.allocators.records import HeapArenas
     from gdbheapx.analysis.census.find import Census
     from gdbheapx.analysis.locate import Location
@@ -45,6 +43,14 @@ _RUNNING: Set[int] = set()
 NO_ANSWER = command.Answer(lambda: None, lambda style: [], read=True)
 ROWS = ("split", "rows", "groups", "owners", "chains", "classes", "places", "suspects", "threads", "checks")
 """Fields with the rows that an answer is mainly about, the first that there is."""
+
+
+class Rows(NamedTuple):
+    """What SQL gives."""
+
+    types: Mapping[str, str]
+    """The columns, in DuckDB's words."""
+    rows: Sequence[Mapping[str, Any]]
 
 
 class Answer(Generic[Data]):
@@ -240,18 +246,19 @@ class Heap:
         """Broken rules of the allocator's structures; none is what one wants."""
         return self._ask("check")
 
-    def query(self, sql: str) -> "Answer[Rows]":
+    def query(self, sql: str) -> Answer[Rows]:
         """One SELECT over blocks, owners, arenas, classes, threads, leaks, answered by DuckDB; outside gdb."""
         if self._name == IN_GDB:
             raise HeapxError("query is answered outside gdb", "gdbheapx.open(pid=...) or open(core=...) there", code=SHELL_ONLY)
-        from gdbheapx.addons.views.query import ask as asking
+        from gdbheapx import addon_loader
 
+        asking = addon_loader.load_capability("rows", "query")
         found: List[runner.Found] = []
 
-        def look(asked: "LookRequest") -> Dict[str, Any]:
+        def look(request: Any) -> Dict[str, Any]:
             def run(session: Session, options: command.Options) -> command.Answer:
                 session.without_names = not self._names
-                tables = asking.find(session, asked)
+                tables = asking.find(session, request)
                 return command.Answer(lambda: tables, lambda style: [], read=True)
 
             answer: Answer[Dict[str, Any]] = self.look("query", Reads.CENSUS, run)

@@ -26,6 +26,20 @@ ALIASES: Dict[str, Tuple[str, Dict[str, Any]]] = {
 """Older names: the command, and options that are set by the name, which the older name does not take."""
 
 
+ADDON_COMMANDS: Dict[str, Tuple[str, ...]] = {
+    "views": ("explore", "export", "fleet", "mcp", "query"),
+    "monitor": ("bill", "capture", "serve", "watch"),
+    "labs": (),
+}
+"""Folders of gdbheapx/addons, each of which may be missing, with the files of their commands."""
+ADDON_CAPABILITIES: Dict[str, Tuple[str, ...]] = {
+    "views": ("explore", "html", "mcp", "pages", "rows", "sql"),
+    "monitor": ("capture", "standby", "turn"),
+    "labs": ("sites",),
+}
+"""What the core and other add-ons ask each of them for: the keys of CAPABILITIES in its package."""
+
+
 def file_of(name: str) -> str:
     """The file that declares the command of this name, as it is called without .py."""
     return ALIASES.get(name, (name,))[0].replace("-", "_")

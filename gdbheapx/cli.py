@@ -127,9 +127,9 @@ def dispatch(words: List[str]) -> int:
     except Wrong as error:
         return wrong(words, str(error), None, error.hint, error.choices)
     if os.environ.pop(STANDS_BY, None):
-        from gdbheapx.addons.monitor.watch.standby import stand_by
+        from gdbheapx import addon_loader
 
-        return stand_by(asked, lambda look: interruptible(look.words, lambda: perform(look)))
+        return int(addon_loader.load_capability("standby", "a watch that takes snapshots").stand_by(asked, lambda look: interruptible(look.words, lambda: perform(look))))
     if rest[:1] == ["--version"]:
         from gdbheapx import __version__
 
@@ -169,30 +169,24 @@ def startup(words: List[str]) -> int:
 
 def render(invocation: "Invocation", renderer: str) -> int:
     """Have something else made of what one look finds than the command's own answer."""
-    from gdbheapx.command import CAPTURE, EXPLORE, HTML, MCP
-    from gdbheapx.invocation import Shell
+    from gdbheapx import addon_loader
+    from gdbheapx.errors import HeapxError
+    from gdbheapx.invocation import Dumps, Shell
 
     def failed(error: "HeapxError", has_document: bool) -> int:
         return end(() if has_document else invocation.words, error)
 
-    shell = Shell(lambda look: interruptible(look.words, lambda: perform(look)), say, fail, failed)
-    try:
-        if renderer == HTML:
-            from gdbheapx.addons.views.html.command import make
-        elif renderer == EXPLORE:
-            from gdbheapx.addons.views.explore.command import make
-        elif renderer == MCP:
-            from gdbheapx.addons.views.agents.command import make
-        elif renderer == CAPTURE:
-            from gdbheapx.addons.monitor.capture import command as capture
-            from gdbheapx.inferior.live.crashed import accept, not_filled
-            from gdbheapx.inferior.live.dumped import read_head
+    def read_crashes() -> Dumps:
+        from gdbheapx.inferior.live.crashed import accept, not_filled
+        from gdbheapx.inferior.live.dumped import read_head
 
-            return capture.make(invocation, shell, capture.Dumps(read_head, accept, not_filled))
-        else:
-            from gdbheapx.addons.views.query.command import make
-    except ImportError:  # the single file
-        return not_in_single(invocation.words)
+        return Dumps(read_head, accept, not_filled)
+
+    shell = Shell(lambda look: interruptible(look.words, lambda: perform(look)), say, fail, failed, read_crashes)
+    try:
+        make = addon_loader.load_renderer(renderer, "%s --%s" % (invocation.command.name, renderer))
+    except HeapxError as error:
+        return end(invocation.words, error)
     return make(invocation, shell)
 
 
@@ -323,14 +317,6 @@ def wrong(
     for choice in choices:
         fail(escaped(choice))
     return ended
-
-
-def not_in_single(words: Sequence[str]) -> int:
-    """What the single file does not contain."""
-    from gdbheapx.problems import SHELL_ONLY
-
-    cause = "pages, SQL and parquet files are not part of the single file"
-    return end(words, refusal(cause, "use an installed gdbheapx, on a snapshot or core of the process", SHELL_ONLY))
 
 
 def here(invocation: "Invocation", refused: Optional["HeapxError"] = None) -> int:

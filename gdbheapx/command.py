@@ -1,6 +1,6 @@
 """Commands are declared once: name, options, help; shell, gdb, the help pages and the docs read the declaration.
 
-Their files are installed as gdbheapx.commands, or stand in the folder `commands` beside this package in a bare checkout. A command line
+Files of the core's are installed as gdbheapx.commands, or stand in the folder `commands` beside this package in a bare checkout. A command line
 becomes a declared command and its options, with argparse.
 """
 
@@ -13,6 +13,7 @@ import sys
 from types import ModuleType
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Tuple, Union
 
+from gdbheapx import addon_loader
 from gdbheapx.catalogue import ALIASES, file_of
 from gdbheapx.errors import Unevaluated, UsageError
 from gdbheapx.hints import Write, about, alone, quoted, run
@@ -259,8 +260,8 @@ def names() -> List[str]:
 
 
 def is_command(name: str) -> bool:
-    """A command has this name, or had it; none is imported."""
-    return file_of(name) in command_files()
+    """A command has this name, or had it, also one of an add-on that is not there; none is imported."""
+    return file_of(name) in core_commands() or addon_loader.addon_of_command(file_of(name)) is not None
 
 
 def find(name: str) -> Optional[Command]:
@@ -273,10 +274,16 @@ def load_commands(only: Optional[str] = None) -> None:
 
     They read nothing when they are imported.
     """
-    files = command_files()
-    own = file_of(only or "")
-    for name in [own] if own in files else files:
+    core, own = core_commands(), file_of(only or "")
+    if own in core:
+        core = [own]
+    elif addon_loader.addon_of_command(own) is not None:
+        addon_loader.import_command(own)
+        return
+    for name in core:
         importlib.import_module("gdbheapx.commands." + name)
+    for name in () if own in core else addon_loader.installed_commands():
+        addon_loader.import_command(name)
 
 
 def commands_package() -> ModuleType:
@@ -296,7 +303,12 @@ def commands_package() -> ModuleType:
 
 
 def command_files() -> List[str]:
-    """Names of the files, sorted. (pkgutil would import inspect, 5 ms, for the same list.)"""
+    """Return the files of all commands that are there, sorted."""
+    return sorted([*core_commands(), *addon_loader.installed_commands()])
+
+
+def core_commands() -> List[str]:
+    """Return the files of the core's commands, sorted. (pkgutil would import inspect, 5 ms, for the same list.)"""
     package = commands_package()
     embedded = getattr(package, "EMBEDDED", None)  # the single file has no folder
     files = embedded if embedded is not None else [file for folder in package.__path__ for file in os.listdir(folder)]
@@ -529,6 +541,9 @@ def words_without(words: Sequence[str], unknown: Sequence[str]) -> List[str]:
 
 def no_such_command(name: str) -> UsageError:
     """There is no command of this name; which is near."""
+    missing = addon_loader.missing_command(name, file_of(name))
+    if missing is not None:
+        return missing
     meant = "did you mean: %s" % about("process", name, DEFAULT) if name.isdigit() else _meant(name, names())
     return UsageError("no such command: %s" % name, meant or "the commands are: %s" % ", ".join(names()))
 

@@ -78,7 +78,8 @@ def everything(program: str) -> str:
         rows = ["  %-13s %s" % (one.name, _summary(one)) for one in _declared(names) if _is_offered(one, program)]
         parts.append("\n".join(["%s:" % title, *rows]) + "\n")
     if ALIASES:
-        older = ["  %-13s %s" % (name, " ".join([ALIASES[name][0], *newer_flags(name)])) for name in sorted(ALIASES)]
+        known = [name for name in sorted(ALIASES) if name in command.COMMANDS]
+        older = ["  %-13s %s" % (name, " ".join([ALIASES[name][0], *newer_flags(name)])) for name in known]
         parts.append("\n".join(["older names, which still work:", *older]) + "\n")
     parts += [GLOBAL] * (program == SHELL)
     every = [Argument(flags, options) for flags, options in command.COMMON]

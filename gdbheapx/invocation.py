@@ -7,10 +7,13 @@ target.
 import json
 import os
 import time
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.command import COMMANDS, DEFAULT, ENDS, Command, Options, Parsed, command_files, is_command, load_commands, name_in, parse
 from gdbheapx.errors import HeapxError, UsageError
+
+if TYPE_CHECKING:
+    import socket
 
 COMMAND, GLOBALS, FD, SCREEN = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD", "GDBHEAPX_SCREEN"
 """Variables of the environment: the command with its options, the global options, the descriptor of the real standard output, and what
@@ -297,6 +300,17 @@ def fetch(core: str, until: float = float("inf")) -> Tuple[str, Optional[int]]:
         raise HeapxError(error.cause, error.hint, code=CANNOT_UNPACK)
 
 
+class Dumps(NamedTuple):
+    """How crashes are read: functions of inferior.live."""
+
+    read_head: Callable[[int, int, float], Any]
+    """dumped.read_head"""
+    accept: Callable[["socket.socket", float], Any]
+    """crashed.accept"""
+    not_filled: Callable[[Sequence[str]], List[str]]
+    """crashed.not_filled"""
+
+
 class Shell(NamedTuple):
     """What the shell lends to a renderer."""
 
@@ -308,6 +322,8 @@ class Shell(NamedTuple):
     """Shows one line of an error."""
     failed: Callable[[HeapxError, bool], int]
     """Tells an error; True: a document is out already. The exit code."""
+    dumps: Callable[[], Dumps]
+    """Imports what reads crashes."""
 
 
 class Invocation(NamedTuple):
@@ -364,7 +380,7 @@ def understand(asked: GlobalOptions, words: Sequence[str]) -> Invocation:
     """The command line in full. UsageError if it cannot be understood."""
     name = name_in(words)
     load_commands(name)
-    if name not in COMMANDS and (asked.pid, asked.core, asked.snapshot) == (None, None, None):
+    if name not in COMMANDS and not is_command(name) and (asked.pid, asked.core, asked.snapshot) == (None, None, None):
         raise nothing_called(name)
     return Invocation(asked, words, parse(words, "gdbheapx"))
 

@@ -206,6 +206,7 @@ NO_TARGET = Code("no-target", Severity.USAGE, "the command requires a process, c
 NOT_FOUND = Code("not-found", Severity.USAGE, "the target has no arena, thread, module, block or variable of this name or address")
 NOT_IN_SNAPSHOT = Code("not-in-snapshot", Severity.USAGE, "a snapshot does not contain what this requires: ask the process or its core")
 SHELL_ONLY = Code("shell-only", Severity.USAGE, "the command runs from a shell, not inside gdb or from the single file")
+ADDON_MISSING = Code("addon-missing", Severity.USAGE, "the command or option belongs to an add-on that is not installed here")
 QUERY_FAILED = Code("query-failed", Severity.USAGE, "DuckDB cannot run the SQL")
 
 NO_PROCESS = Code("no-process", Severity.ENVIRONMENT, "no process has this id, or it is that of a thread or a kernel thread")

@@ -1,19 +1,20 @@
 """The dependency rule of the tree, read off its imports."""
 
 import ast
+import importlib
 import re
 from pathlib import Path
 from typing import Iterator, List, NamedTuple, Set
 
 import pytest
 
-from gdbheapx import allocators
+from gdbheapx import allocators, catalogue
 from gdbheapx.allocators import REGISTRY
 
 pytestmark = [pytest.mark.once, pytest.mark.first]  # reads the sources
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"arch", "errors", "hints", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "mounts", "apart", "descriptors", "budget", "stops", "own_memory", "kernel", "child_python", "work", "__version__"}
+SHARED = {"addon_loader", "arch", "errors", "hints", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "mounts", "apart", "descriptors", "budget", "stops", "own_memory", "kernel", "child_python", "work", "__version__"}
 ENTRY = {"api", "catalogue", "cli", "command", "completion", "copying", "direct", "gdb_entry", "gdb_startup", "gdbinit", "help_pages", "invocation", "output", "place", "runner", "session", "worker"}
 ALLOWED = {
     "inferior": {"inferior"},
@@ -31,12 +32,13 @@ ALLOWED = {
     "report": {"allocators", "analysis", "report", "catalogue", "command", "snapshot"},
     "addons": set(),
     "addons/views": {"allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "place", "worker", "api", "addons/views"},
-    "addons/monitor": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "worker", "addons/monitor", "addons/views"},
+    "addons/monitor": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "worker", "addons/monitor"},
     "addons/labs": {"inferior", "analysis", "session", "addons/labs"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},
-    "commands": {"allocators", "layout", "analysis", "snapshot", "addons/views", "addons/monitor", "addons/labs", "report", "actions", "session", "command"},
+    "commands": {"allocators", "layout", "analysis", "snapshot", "report", "actions", "session", "command"},
 }
+ALLOWED = {name: row for name, row in ALLOWED.items() if "/" not in name or (ROOT / "gdbheapx" / name).exists()}  # add-ons that are there
 """What else each folder may import. `analysis` sees the session's types; `report` and `actions` the declarations' Style, Options and JsonLines."""
 ADDONS = "addons"
 """The folder of the add-ons, each of which is a package of its own here."""
@@ -133,6 +135,7 @@ LIBRARIES = {
     "lz4": {"inferior/core/packed.py"},
     "zstandard": {"inferior/core/packed.py"},
 }
+LIBRARIES = {name: places for name, places in LIBRARIES.items() if all((ROOT / "gdbheapx" / place).exists() for place in places)}  # without add-ons that were deleted
 """Each third-party library and where alone it is imported."""
 
 
@@ -142,20 +145,35 @@ def test_libraries_have_one_place(library: str) -> None:
     assert {one.file for one in ALL if one.module.split(".")[0] == library} == LIBRARIES[library]
 
 
-def test_pages_are_made_outside_gdb() -> None:
-    """Only addons/views/html/command.py, the watch (which no gdb serves) and pages themselves import pages: what runs inside gdb never does."""
-    found = {one.file for one in ALL if one.module.startswith("gdbheapx.addons.views.html.")}
-    assert not [file for file in found if not file.startswith(("addons/views/html/", "addons/monitor/watch/")) and file != "cli.py"]
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.addons.monitor.watch.view")} == {"commands/watch.py"}
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.addons.views.html.command")} == {"cli.py"}
-
-
 def test_sql_is_answered_outside_gdb() -> None:
-    """Only the shell's and Python's way to ask import the engine, and only cli.py and api.py import those: what runs inside gdb never does."""
+    """Only the shell's and Python's way to ask import the engine: what runs inside gdb never does."""
     by_engine = {one.file for one in ALL if "gdbheapx.addons.views.query.engine" in one.module}
     assert by_engine == {"addons/views/query/command.py", "addons/views/query/ask.py"}
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.addons.views.query.ask")} == {"api.py"}
-    assert {one.file for one in ALL if one.module.startswith("gdbheapx.addons.views.query.command")} == {"cli.py"}
+
+
+def test_one_file_of_the_core_loads_addons() -> None:
+    """No other file names a module of an add-on, not even for its types, so that any folder of addons/ can be deleted."""
+    assert not [one for one in ALL if one.module.startswith("gdbheapx." + ADDONS) and not one.file.startswith(ADDONS + "/")]
+    named = {label(path) for path in files() if re.search(r"gdbheapx\.%s\b" % ADDONS, path.read_text()) and not label(path).startswith(ADDONS + "/")}
+    assert named == {"addon_loader.py"}
+
+
+def test_addons_do_not_know_each_other() -> None:
+    """What one asks of another comes from the loader, which says so where it is not there."""
+    pairs = [(one, folder(one.file), imported(one.module)) for one in ALL if one.file.startswith(ADDONS) and one.module.startswith("gdbheapx." + ADDONS)]
+    assert not [one for one, of, to in pairs if of != to]
+
+
+@pytest.mark.parametrize("addon", catalogue.ADDON_COMMANDS)
+def test_an_addon_is_what_the_core_says_of_it(addon: str) -> None:
+    """Its commands are the files of its folder `commands`, and each capability is a module of it."""
+    home = ROOT / "gdbheapx" / ADDONS / addon
+    if not home.exists():
+        pytest.skip("this add-on was deleted")
+    assert sorted(path.stem for path in home.glob("commands/*.py") if path.stem != "__init__") == sorted(catalogue.ADDON_COMMANDS[addon])
+    capabilities = importlib.import_module("gdbheapx.addons.%s" % addon).CAPABILITIES
+    assert sorted(capabilities) == sorted(catalogue.ADDON_CAPABILITIES[addon])
+    assert not [module for module in capabilities.values() if not (home / (module.replace(".", "/") + ".py")).exists()]
 
 
 def test_nothing_else_from_outside() -> None:

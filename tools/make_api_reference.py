@@ -29,7 +29,7 @@ RECORDS = (
     ("Kept", "gdbheapx/analysis/pins.py"),
     ("Diff", "gdbheapx/snapshot/diff.py"),
     ("Change", "gdbheapx/snapshot/diff.py"),
-    ("Rows", "gdbheapx/addons/views/query/ask.py"),
+    ("Rows", "gdbheapx/api.py"),
     ("ThreadCache", "gdbheapx/model.py"),
     ("HistogramRow", "gdbheapx/model.py"),
     ("Problem", "gdbheapx/model.py"),

@@ -1,12 +1,15 @@
-"""Writes gdbheapx-single.py: every module as text in one file, which gdb's `source` accepts and Python runs as the shell's command.
+"""make_single.py [FILE] [--with NAMES]: writes gdbheapx-single.py, every module as text in one file, which gdb's `source` accepts and
+Python runs as the shell's command. NAMES: the add-ons that are in it, with commas between them, or `none`; all of them if none is named.
 
 The C kernel is in it for each machine whose compiler is here, and as C files for any other.
 """
 
+import argparse
 import json
 import os
 import sys
 
+from gdbheapx import catalogue
 from gdbheapx.kernel import build
 from gdbheapx.kernel.common.embedded import C_FILES, SOURCE_ID, packed
 from tools import libraries
@@ -81,8 +84,9 @@ if "gdb" not in sys.modules:  # run by Python: the shell's command, which has gd
 '''
 
 
-def modules():
-    """(module name, path, text) of everything, packages before their members."""
+def modules(addons):
+    """(module name, path, text) of the core and of these add-ons, packages before their members."""
+    left_out = (*(os.path.join("gdbheapx", "addons", name, "") for name in catalogue.ADDON_COMMANDS if name not in addons), PAGES)
     for folder, package in (("gdbheapx", "gdbheapx"), ("commands", "gdbheapx.commands")):
         for where, folders, files in os.walk(os.path.join(ROOT, folder)):
             folders[:] = sorted(name for name in folders if name != "__pycache__")
@@ -90,7 +94,7 @@ def modules():
             prefix = package if inner == "." else "%s.%s" % (package, inner)
             for file in sorted(files, key=lambda name: (name != "__init__.py", name)):
                 path = os.path.relpath(os.path.join(where, file), ROOT)
-                if not file.endswith(".py") or path in LEFT_OUT or path.startswith(PAGES):
+                if not file.endswith(".py") or path in LEFT_OUT or path.startswith(left_out):
                     continue
                 with open(os.path.join(ROOT, path), encoding="utf-8") as source:
                     yield prefix if file == "__init__.py" else "%s.%s" % (prefix, file[:-3]), path, source.read()
@@ -120,10 +124,24 @@ def literal(text):
     return "r'''" + text + "'''"
 
 
+def chosen_addons(names):
+    """The add-ons of `--with`."""
+    if names is None:
+        return list(catalogue.ADDON_COMMANDS)
+    chosen = [] if names == "none" else names.split(",")
+    unknown = [name for name in chosen if name not in catalogue.ADDON_COMMANDS]
+    if unknown:
+        sys.exit("no add-on is called %s: they are %s" % (unknown[0], ", ".join(catalogue.ADDON_COMMANDS)))
+    return chosen
+
+
 def main():
     """Write the file whose name is given, or gdbheapx-single.py in the checkout."""
-    destination = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "gdbheapx-single.py")
-    sources = list(modules())
+    words = argparse.ArgumentParser()
+    words.add_argument("file", nargs="?", default=os.path.join(ROOT, "gdbheapx-single.py"))
+    words.add_argument("--with", dest="addons")
+    options = words.parse_args()
+    destination, sources = options.file, list(modules(chosen_addons(options.addons)))
     version = next(text for name, _, text in sources if name == "gdbheapx").split('__version__ = "')[1].split('"')[0]
     with open(os.path.join(ROOT, "gdbheapx", "gdbinit.py"), encoding="utf-8") as file:
         gdbinit = file.read()

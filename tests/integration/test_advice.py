@@ -8,15 +8,15 @@ from typing import Any, Dict, Iterator, Set
 import pytest
 
 from tests.support import jemallocs
-from tests.support.paths import ROOT
+from tests.support.paths import COMMANDS
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # each program brings its own allocator
 
-COMMANDS = {path.stem.replace("_", "-") for path in (ROOT / "commands").glob("*.py")} - {"__init__", "diff", "doctor", "export", "snapshot"}
+READING = {path.stem.replace("_", "-") for path in COMMANDS} - {"diff", "doctor", "export", "snapshot"}
 ACTS = {"trim", "purge"}
-NAMED = re.compile(r"gdbheapx (?:--?[a-z]+ \S+ )*((?:%s)(?: --[a-z-]+(?: (?:\d+|used|mmapped|size))?)*)" % "|".join(sorted(COMMANDS)))
+NAMED = re.compile(r"gdbheapx (?:--?[a-z]+ \S+ )*((?:%s)(?: --[a-z-]+(?: (?:\d+|used|mmapped|size))?)*)" % "|".join(sorted(READING)))
 """A command of this tool, without the options that name its target."""
 
 

@@ -12,7 +12,7 @@ from typing import List, Set, Tuple
 import pytest
 
 from gdbheapx import catalogue, command, invocation
-from tests.support.paths import ROOT
+from tests.support.paths import COMMANDS, ROOT
 from tests.support.tool import run
 
 pytestmark = [pytest.mark.once, pytest.mark.first]  # reads the documentation
@@ -66,7 +66,7 @@ def test_enough_examples_are_found() -> None:
 def test_the_entry_page_has_every_command() -> None:
     """docs/how-to/which-command.md leads to each command."""
     page = (ROOT / "docs" / "how-to" / "which-command.md").read_text()
-    commands = {path.stem.replace("_", "-") for path in (ROOT / "commands").glob("*.py") if path.stem != "__init__"}
+    commands = {path.stem.replace("_", "-") for path in COMMANDS}
     assert not [name for name in commands if not re.search(r"`%s[ `]" % re.escape(name), page)]
 
 

@@ -6,7 +6,6 @@ Files: analysis/checkup.py, commands/arenas.py, commands/chunks.py, commands/doc
 import json
 import os
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import pytest
@@ -16,7 +15,7 @@ from tests.support import jemallocs, kernelcore, mimallocs
 from tests.support.bare import doorless, timeless
 from tests.support.glibc import check_identity
 from tests.support.other_machines import i386_flags
-from tests.support.paths import ROOT
+from tests.support.paths import COMMANDS
 from tests.support.processes import Builder, Process, Stage
 from tests.support.sums import check_sums
 from tests.support.tool import acted, alone, answers, check_envelope, heapx, steps_of
@@ -624,8 +623,8 @@ def test_symbols_export(builder: Builder, core: str) -> None:
 
 
 def test_every_command_has_a_case() -> None:
-    """A new file in commands/ needs a case here; `cold` a process that runs on (test_cold.py), `diff`, `fleet` has no target (test_snapshot.py, test_fleet.py), `query` needs DuckDB (test_query.py), `explore` a
+    """A new command's file needs a case here; `cold` a process that runs on (test_cold.py), `diff`, `fleet` has no target (test_snapshot.py, test_fleet.py), `query` needs DuckDB (test_query.py), `explore` a
     terminal (test_explore.py), `bill` a memory cgroup (test_bill.py), `release` is trim or purge (test_older_names.py), `serve` an endpoint (test_serve.py), `mcp` a client (test_agents.py), `capture` a crash (test_capture.py)."""
     asked = {catalogue.ALIASES.get(words.split()[0], (words.split()[0],))[0] for of in [*CASES.values(), REPEATING] for words in of}
-    there = {path.stem.replace("_", "-") for path in Path(ROOT / "commands").glob("*.py") if path.stem != "__init__"}
+    there = {path.stem.replace("_", "-") for path in COMMANDS}
     assert there - {"bill", "capture", "cold", "diff", "explore", "fleet", "mcp", "query", "release", "serve"} == asked

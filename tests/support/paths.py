@@ -8,6 +8,10 @@ from typing import List, Sequence
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "programs"
 GDBINIT = ROOT / "gdbheapx" / "gdbinit.py"
+COMMANDS = sorted(
+    path for pattern in ("commands/*.py", "gdbheapx/addons/*/commands/*.py") for path in ROOT.glob(pattern) if path.stem != "__init__"
+)
+"""The file of each command, the core's and those of the add-ons that are there."""
 GDB = os.environ.get("GDBHEAPX_TEST_GDB", "gdb")
 
 

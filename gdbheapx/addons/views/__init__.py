@@ -1,1 +1,11 @@
 """Add-on for reading answers elsewhere: pages, the terminal explorer, SQL, files for other tools, fleets of cores, agents."""
+
+CAPABILITIES = {
+    "explore": "explore.command",
+    "html": "html.command",
+    "mcp": "agents.command",
+    "pages": "html.render",
+    "rows": "query.ask",
+    "sql": "query.command",
+}
+"""Which module has what the core asks for (addon_loader.py)."""

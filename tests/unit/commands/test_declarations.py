@@ -6,16 +6,15 @@ Files: command.py.
 import argparse
 import ast
 import re
-from pathlib import Path
 from typing import Any, List
 
 import pytest
 
 from gdbheapx import command
 from gdbheapx.errors import UsageError
-from tests.support.paths import ROOT
+from tests.support.paths import COMMANDS
 
-FILES = sorted(path.stem for path in (ROOT / "commands").glob("*.py") if path.stem != "__init__")
+FILES = {path.stem: path for path in COMMANDS}
 
 command.load_commands()
 
@@ -30,7 +29,7 @@ def options(name: str, *words: str) -> argparse.Namespace:
     return parser.parse_args(list(words))
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", sorted(FILES))
 def test_a_file_declares_the_command_of_its_name(file: str) -> None:
     """malloc_info.py declares malloc-info, with help whose first line is a sentence of its own."""
     declared = command.find(file.replace("_", "-"))
@@ -39,7 +38,7 @@ def test_a_file_declares_the_command_of_its_name(file: str) -> None:
     assert re.fullmatch(r"[A-Zj`].*\.", first) and declared.help.splitlines()[1:2] in ([], [""])
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", sorted(FILES))
 def test_every_option_says_what_it_does(file: str) -> None:
     """In a line without a full stop, beginning small or with a name."""
     declared = command.find(file.replace("_", "-"))
@@ -51,10 +50,10 @@ def test_every_option_says_what_it_does(file: str) -> None:
         assert len(one.options["help"].replace("%%", "%")) <= 100, one.flags
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", sorted(FILES))
 def test_a_command_imports_little_before_it_runs(file: str) -> None:
     """At import only what the declaration needs: analysis, actions and report wait until the command is asked."""
-    tree = ast.parse(Path(ROOT / "commands" / (file + ".py")).read_text())
+    tree = ast.parse(FILES[file].read_text())
     modules = [node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)]
     assert not [one for one in modules if one.startswith(("gdbheapx.analysis", "gdbheapx.actions", "gdbheapx.report", "gdbheapx.glibc", "gdbheapx.jemalloc"))]
 

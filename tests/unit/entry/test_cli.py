@@ -3,7 +3,6 @@
 Files: direct.py, __main__.py.
 """
 
-import argparse
 import os
 import runpy
 import shutil
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 import pytest
-from gdbheapx.commands import watch as watching
 
 from gdbheapx import cli, command, direct, invocation
 from gdbheapx.errors import HeapxError, UsageError
@@ -140,18 +138,6 @@ def test_a_word_that_is_nothing(capfd: pytest.CaptureFixture[str]) -> None:
         assert capfd.readouterr().err == "gdbheapx: %s\n" % line
 
 
-def test_how_long_a_watch_lasts() -> None:
-    """--for has a unit; samples are counted from the first."""
-    command.load_commands()
-    for text, number in (("60", 13), ("60s", 13), ("2m", 25), ("1h", 721), ("9", 2)):
-        options = command.parse(["watch", "--for", text], "gdbheapx").options
-        assert watching.times(options) == number
-    assert watching.times(command.parse(["watch", "--for", "1h", "--times", "3"], "gdbheapx").options) == 3
-    for text in ("x", "", "-5", "0m", "5w"):
-        with pytest.raises(UsageError):
-            command.parse(["watch", "--for=%s" % text], "gdbheapx")
-
-
 def test_the_first_word_may_be_the_target(tmp_path: Path) -> None:
     """A process id, the name of one process, a core or a snapshot stands for itself; a command is a command, and what is none of these no target."""
     asked = invocation.split([])[0]
@@ -172,16 +158,6 @@ def test_the_first_word_may_be_the_target(tmp_path: Path) -> None:
     assert invocation.with_target(asked._replace(pid=1), ["12"])[1] == ["12"]
     with pytest.raises(invocation.Wrong, match="0 is no process id"):
         named("0")
-
-
-def test_a_column_has_two_names() -> None:
-    """--sort takes the heading that is shown and the name that JSON has; what is neither is answered with the nearest."""
-    from gdbheapx.addons.views.fleet.documents import Document
-
-    named = command.column_of(lambda: Document)
-    assert named("in use") == named("used_bytes") == "used_bytes" and named("largest class") == named("largest") == "largest"
-    with pytest.raises(argparse.ArgumentTypeError, match="no column is called in uses: did you mean in use?"):
-        named("in uses")
 
 
 def test_the_package_is_a_program(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

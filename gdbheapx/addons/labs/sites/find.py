@@ -14,14 +14,14 @@ from gdbheapx.problems import NOT_COPIED, NOT_IN_SNAPSHOT
 from gdbheapx.session import Session
 
 
-def ready(session: Session) -> None:
+def require_code_reader(session: Session) -> None:
     """Before a process is stopped for it: HeapxError where there can be no answer."""
     if not session.target.has_memory:
         raise HeapxError("a snapshot has no code", "ask the process or its core: %s" % again(), code=NOT_IN_SNAPSHOT)
     library()
 
 
-def find(session: Session, rows: Sequence[CensusRow], told: Optional[LabelSet], world: World) -> Joined:
+def find_sites(session: Session, rows: Sequence[CensusRow], told: Optional[LabelSet], world: World) -> Joined:
     """All is read of the copy that was made of a process in its stop: it runs on meanwhile. `told`: the labels of its blocks; None where
     there was no room for them. HeapxError where there is no copy, for code takes longer to read than it may stand still, or no room for
     code."""

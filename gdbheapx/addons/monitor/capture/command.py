@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 import time
-from typing import Any, Callable, List, NamedTuple, Sequence
+from typing import Any, List, NamedTuple
 
 from gdbheapx import runner, worker
 from gdbheapx.addons.monitor.capture import turn as turns
@@ -36,7 +36,7 @@ from gdbheapx.addons.monitor.capture.folder import SHARE, Folder
 from gdbheapx.child_python import find_program
 from gdbheapx.errors import HeapxError, Interrupted, UsageError, said
 from gdbheapx.hints import run
-from gdbheapx.invocation import DUMPED, Invocation, Shell, understand
+from gdbheapx.invocation import DUMPED, Dumps, Invocation, Shell, understand
 from gdbheapx.own_memory import goes_first
 from gdbheapx.problems import NO_ANSWER, PROCESS_ENDED, Code, Severity
 
@@ -52,21 +52,11 @@ GRACE_S = 1.0
 """So long after its time the child that takes the snapshot is waited for."""
 
 
-class Dumps(NamedTuple):
-    """How crashes are read: functions of inferior.live."""
-
-    read_head: Callable[[int, int, float], Any]
-    """dumped.read_head"""
-    accept: Callable[[socket.socket, float], Any]
-    """crashed.accept"""
-    not_filled: Callable[[Sequence[str]], List[str]]
-    """crashed.not_filled"""
-
-
-def make(invocation: Invocation, shell: Shell, dumps: Dumps) -> int:
+def make(invocation: Invocation, shell: Shell) -> int:
     """Capture; the exit code."""
     options = invocation.options
     try:
+        dumps = shell.dumps()
         if options.listen is not None:
             unknown = dumps.not_filled(options.pass_to or ())
             if unknown:

@@ -3,21 +3,21 @@
 The page of a watch: what is kept for it while it lasts, a fixed amount, and the file at its end.
 """
 
+import os
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import __version__
+from gdbheapx import __version__, addon_loader
 from gdbheapx.addons.monitor.watch import text
+from gdbheapx.addons.monitor.watch.curves import band, curve, ticks
 from gdbheapx.addons.monitor.watch.returned import Step
 from gdbheapx.addons.monitor.watch.samples import Sample, Watching
 from gdbheapx.addons.monitor.watch.series import Change, Curves, Point, Spread
 from gdbheapx.addons.monitor.watch.summary import STOPPED, History, Over, Summary
 from gdbheapx.addons.monitor.watch.table import estimates, heading
-from gdbheapx.addons.views.html import render
-from gdbheapx.addons.views.html.geometry import Drawn, band, curve, ticks
-from gdbheapx.addons.views.html.render import Whole
 from gdbheapx.hints import about, whole
 from gdbheapx.output import OutputFile
+from gdbheapx.report.page_text import Drawn, Whole
 from gdbheapx.report.text import printable
 from gdbheapx.units import Said, duration, number, plural
 
@@ -313,7 +313,8 @@ class Page:
 
     def __init__(self, path: str, watching: Watching, every_s: float, file: Optional[str] = None, left_out: int = 0) -> None:
         """HeapxError where there can be no page. `file`: the one that the samples are read from."""
-        render.ready()
+        self._pages = addon_loader.load_pages("watch --html")
+        self._pages.require_jinja()
         OutputFile(path, OPTION).drop()  # so that it is known now, not after a week
         self._path, self._watching, self._every_s, self.file = path, watching, every_s, file
         self.left_out = left_out
@@ -332,7 +333,7 @@ class Page:
         made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
         seen = FinishedWatch(self._watching, self._every_s, over.why, over.summary, list(history.steps.kept), self._curves.points())
         told = view(seen, made, __version__, self.file, self.left_out)
-        text = render.render("watch.html", told)
+        text = self._pages.render_page("watch.html", told, os.path.dirname(os.path.abspath(__file__)))
         OutputFile(self._path, OPTION).finish(text.encode("utf-8", "backslashreplace"))
         return ["the page is in %s" % printable(self._path)]
 

@@ -37,7 +37,7 @@ def make(invocation: Invocation, shell: Shell) -> int:
             raise UsageError(what, "add --json, or omit -o")
         from gdbheapx.addons.views.html import render
 
-        render.ready()
+        render.require_jinja()
         page = OutputFile(options.html, OPTION)  # before a process is stopped for it
         code, text = worker.look(look_of(invocation), shell.look)
         if options.json:
@@ -82,4 +82,4 @@ def _page(command: str, text: bytes, invocation: Invocation) -> str:
         raise HeapxError(
             "the result is incomplete (%s): no page was made" % error, "run it again with --json to see what there is", code=NO_ANSWER
         )
-    return render.render(TEMPLATES[command], values)
+    return render.render_page(TEMPLATES[command], values)

@@ -3,8 +3,9 @@
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.addons.views.html.memory_view import Part
-from gdbheapx.addons.views.html.render import Envelope, Whole, step
+from gdbheapx.addons.views.html.render import Envelope, step
 from gdbheapx.hints import Write, alone, quoted
+from gdbheapx.report.page_text import Whole
 from gdbheapx.snapshot import codec
 from gdbheapx.snapshot.diff import KEPT, Diff, Side
 

@@ -2,12 +2,10 @@
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.report.page_text import Drawn, coordinate
+
 SMALLEST = 0.05
 """Units: what would be narrower is not drawn; its row in the table says it."""
-
-
-class Drawn(str):
-    """A path: made here from numbers, however long."""
 
 
 class Box(NamedTuple):
@@ -33,22 +31,6 @@ class Branch(NamedTuple):
     place: int
     size: int
     children: Sequence["Branch"] = ()
-
-
-class Curve(NamedTuple):
-    """A line through samples."""
-
-    paths: Sequence[Drawn]
-    """One for each run of samples that are known: a gap is a gap."""
-    dots: Sequence[Tuple[float, float]]
-    """Samples that stand alone, which no line shows."""
-    top: float
-    """The value at the upper edge."""
-
-
-def number(value: float) -> str:
-    """A coordinate, short."""
-    return ("%.2f" % value).rstrip("0").rstrip(".")
 
 
 def sizes(figures: Sequence[Optional[int]]) -> List[int]:
@@ -174,51 +156,6 @@ def grid(cells: Sequence[Sequence[Optional[int]]], across: int, side: float, gap
     for number_, figures in enumerate(cells):
         x, y = (number_ % across) * side, (number_ // across) * side
         for box in bar(figures, side - gap, side - gap, whole):
-            parts = tuple(map(number, (x + box.x, y, box.width, box.height, -box.width)))
+            parts = tuple(map(coordinate, (x + box.x, y, box.width, box.height, -box.width)))
             paths[box.place].append("M%s %sh%sv%sh%sz" % parts)
     return [Drawn("".join(path)) for path in paths]
-
-
-def curve(samples: Sequence[Tuple[float, Optional[float]]], width: float, height: float, top: Optional[float] = None) -> Curve:
-    """A line through (time, value), by time; where a value is not known the line has a gap. `top`: the value at the upper edge."""
-    known = [value for _, value in samples if value is not None]
-    most = max([*known, 0.0]) if top is None else top
-    first, last = (samples[0][0], samples[-1][0]) if samples else (0.0, 0.0)
-    runs: List[List[Tuple[float, float]]] = [[]]
-    for time, value in samples:
-        if value is None:
-            runs.append([])
-            continue
-        x = width * (time - first) / (last - first) if last > first else 0.0
-        share = min(1.0, max(0.0, value / most)) if most > 0 else 0.0
-        runs[-1].append((x, height * (1 - share)))
-    paths = [Drawn("M" + "L".join("%s %s" % (number(x), number(y)) for x, y in run)) for run in runs if len(run) > 1]
-    return Curve(paths, [run[0] for run in runs if len(run) == 1], most)
-
-
-def band(samples: Sequence[Tuple[float, Optional[Tuple[float, float]]]], width: float, height: float, top: float) -> List[Drawn]:
-    """An area through (time, (lowest, highest)), on the scale of curve(); with a gap where it has one."""
-    first, last = (samples[0][0], samples[-1][0]) if samples else (0.0, 0.0)
-    runs: List[List[Tuple[float, float, float]]] = [[]]
-    for time, ends in samples:
-        if ends is None:
-            runs.append([])
-            continue
-        x = width * (time - first) / (last - first) if last > first else 0.0
-        low, high = (height * (1 - min(1.0, max(0.0, end / top))) if top > 0 else height for end in ends)
-        runs[-1].append((x, low, high))
-    paths = []
-    for run in runs:
-        if len(run) > 1:
-            edge = [(x, high) for x, _, high in run] + [(x, low) for x, low, _ in reversed(run)]
-            paths.append(Drawn("M" + "L".join("%s %s" % (number(x), number(y)) for x, y in edge) + "z"))
-    return paths
-
-
-def ticks(most: int, is_size: bool) -> List[int]:
-    """Values for the lines of a scale, from 0 to the first that is not below `most`: two to six, round: sizes in binary."""
-    step = 1
-    while step * 5 < most:
-        step = step * 2 if is_size or str(step)[0] in "15" else step * 5 // 2
-    count = max(1, -(-most // step))
-    return [step * number for number in range(count + 1)]

@@ -12,6 +12,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.model import Advice, AllocatorInfo
 from gdbheapx.problems import MISSING_PACKAGE
 from gdbheapx.report import reach_text
+from gdbheapx.report.page_text import Drawn, Whole, coordinate
 from gdbheapx.snapshot.record import RecordedProblem
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -19,10 +20,6 @@ NOT_KNOWN = "not known"
 HINT = "install it: pip install 'gdbheapx[html]' (Debian: apt-get install python3-jinja2), or read the same with report --json"
 MOST_LETTERS = 600
 """Of one text: a name that is longer is cut, and says so. `Whole` texts are not."""
-
-
-class Whole(str):
-    """A text that is no use if it is cut, such as a line to copy."""
 
 
 class TargetFacts(NamedTuple):
@@ -114,14 +111,14 @@ def share(part: Optional[int], whole: Optional[int]) -> str:
     return NOT_KNOWN if part is None or not whole else units.exact_share(part, whole)
 
 
-def ready() -> None:
+def require_jinja() -> None:
     """HeapxError where no page can be made here: asked before a process is stopped for one."""
     _environment()
 
 
-def render(template: str, values: Mapping[str, Any]) -> str:
-    """The page `template`. HeapxError without Jinja2."""
-    environment = _environment()
+def render_page(template: str, values: Mapping[str, Any], folder: str = HERE) -> str:
+    """Return the page of a template in `folder`, which may extend those of this one. HeapxError without Jinja2."""
+    environment = _environment(folder)
     from markupsafe import Markup  # the style is text of this package, which is not to be escaped
 
     with open(os.path.join(HERE, "style.css"), encoding="utf-8") as file:
@@ -131,7 +128,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     return text
 
 
-def _environment() -> Any:
+def _environment(folder: str = HERE) -> Any:
     try:
         import jinja2
         from markupsafe import Markup
@@ -139,13 +136,13 @@ def _environment() -> Any:
         raise HeapxError("a page requires Jinja2, which this Python cannot import (%s)" % error, HINT, code=MISSING_PACKAGE)
 
     def finished(value: Any) -> Any:
-        if isinstance(value, (Markup, geometry.Drawn)):
+        if isinstance(value, (Markup, Drawn)):
             return value
         return visible(value) if isinstance(value, str) else NOT_KNOWN if value is None else value
 
-    loader = jinja2.FileSystemLoader(HERE)
+    loader = jinja2.FileSystemLoader([folder, HERE])
     made = jinja2.Environment(loader=loader, autoescape=True, finalize=finished, undefined=jinja2.StrictUndefined, trim_blocks=True)
     made.lstrip_blocks = True
-    made.filters.update(size=size, number=number, signed=signed, signed_number=signed_number, coordinate=geometry.number, visible=visible)
+    made.filters.update(size=size, number=number, signed=signed, signed_number=signed_number, coordinate=coordinate, visible=visible)
     made.globals.update(geometry=geometry, share=share, suspicion=reach_text.suspicion)
     return made

@@ -6,7 +6,7 @@ from gdbheapx import columns, units
 from gdbheapx.addons.views.html import geometry, memory_view
 from gdbheapx.addons.views.html.geometry import Branch
 from gdbheapx.addons.views.html.memory_view import Counted, Part
-from gdbheapx.addons.views.html.render import Envelope, Whole, step
+from gdbheapx.addons.views.html.render import Envelope, step
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.census.owned import FlameFrame
 from gdbheapx.analysis.memory import kinds
@@ -16,6 +16,7 @@ from gdbheapx.analysis.reachability import owners as model
 from gdbheapx.hints import Write, alone
 from gdbheapx.model import Finding
 from gdbheapx.report.brief_text import duration, moment
+from gdbheapx.report.page_text import Whole
 from gdbheapx.snapshot import codec
 from gdbheapx.stops import lasting
 from gdbheapx.verdict import SMALL, Verdict

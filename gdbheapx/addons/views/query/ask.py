@@ -1,22 +1,15 @@
 """SQL from Python: the look is taken by who asks, DuckDB answers in this process."""
 
 import os
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Optional
 
 from gdbheapx import worker
 from gdbheapx.addons.views.query import engine, table_rows, text
 from gdbheapx.addons.views.query.table_rows import LookRequest
+from gdbheapx.api import Rows
 from gdbheapx.report.json import jsonable
 
 find = table_rows.find
-
-
-class Rows(NamedTuple):
-    """What SQL gives."""
-
-    types: Mapping[str, str]
-    """The columns, in DuckDB's words."""
-    rows: Sequence[Mapping[str, Any]]
 
 
 def ask(sql: str, look: Callable[[LookRequest], Dict[str, Any]], max_seconds: Optional[float] = None) -> Rows:

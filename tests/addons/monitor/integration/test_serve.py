@@ -1,6 +1,6 @@
 """`serve`: a scrape has what the last sample found, of one process or of many; nobody is stopped, and it ends when it is told to.
 
-Files: commands/serve.py, addons/monitor/watch/endpoint.py.
+Files: addons/monitor/commands/serve.py, addons/monitor/watch/endpoint.py.
 """
 
 import json

@@ -1,6 +1,6 @@
 """`mcp`: agents ask by the SDK's own client, in memory and over a real standard input; the answers are those of the commands, cut.
 
-Files: commands/mcp.py, addons/views/agents/answers.py, addons/views/agents/command.py, addons/views/agents/server.py
+Files: addons/views/commands/mcp.py, addons/views/agents/answers.py, addons/views/agents/command.py, addons/views/agents/server.py
 """
 
 import asyncio

@@ -28,7 +28,7 @@ def view(document: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def page(document: Dict[str, Any]) -> str:
-    return render.render("report.html", view(document))
+    return render.render_page("report.html", view(document))
 
 
 @pytest.mark.parametrize("name", pages.RECORDED)

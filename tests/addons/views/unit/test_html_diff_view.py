@@ -22,7 +22,7 @@ LISTS = ("leaks", "classes", "owners", "states", "arenas")
 
 
 def page(document: Dict[str, Any]) -> str:
-    return render.render("diff.html", diff_view.view(codec.decoded(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC"))
+    return render.render_page("diff.html", diff_view.view(codec.decoded(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC"))
 
 
 def figures(rows: List[Dict[str, Any]]) -> List[int]:

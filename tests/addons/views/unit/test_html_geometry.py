@@ -5,7 +5,8 @@ from typing import Sequence
 
 import pytest
 
-from gdbheapx.addons.views.html.geometry import Box, Branch, bar, columns, curve, depth, grid, icicle, nested, number, treemap
+from gdbheapx.addons.views.html.geometry import Box, Branch, bar, columns, depth, grid, icicle, nested, treemap
+from gdbheapx.report.page_text import coordinate
 
 
 def overlap(boxes: Sequence[Box]) -> bool:
@@ -92,14 +93,6 @@ def test_grid() -> None:
     assert grid([], 2, 10, 2) == []
 
 
-def test_curve() -> None:
-    """A line between samples that are known, a gap elsewhere, a dot for one that stands alone."""
-    made = curve([(0, 0), (1, 10), (2, None), (3, 5), (4, None)], 100, 50)
-    assert made.paths == ["M0 50L25 0"] and made.dots == [(75.0, 25.0)] and made.top == 10
-    assert curve([], 100, 50).paths == [] and curve([(1, None)], 100, 50).dots == []
-    assert curve([(0, 30), (1, 3)], 10, 10, 3).paths == ["M0 0L10 0"]
-
-
 def test_numbers_are_short() -> None:
     """Two decimals at most."""
-    assert [number(one) for one in (0, 10.0, 100, 1.5, 1 / 3, 0.001)] == ["0", "10", "100", "1.5", "0.33", "0"]
+    assert [coordinate(one) for one in (0, 10.0, 100, 1.5, 1 / 3, 0.001)] == ["0", "10", "100", "1.5", "0.33", "0"]

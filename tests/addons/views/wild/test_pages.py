@@ -39,7 +39,7 @@ def write(folder: Path, name: str, told: Any) -> Path:
     if "watch" in name:
         return write_watch(folder, path, told)
     template, view = ("diff.html", diff_view.view) if "diff" in name else ("report.html", report_view.view)
-    path.write_text(render.render(template, view(codec.decoded(render.Envelope, told), told["data"], "2026-11-23 10:00 UTC")), encoding="utf-8")
+    path.write_text(render.render_page(template, view(codec.decoded(render.Envelope, told), told["data"], "2026-11-23 10:00 UTC")), encoding="utf-8")
     return path
 
 

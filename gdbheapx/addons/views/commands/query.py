@@ -1,5 +1,6 @@
 """heapx query"""
 
+from gdbheapx import addon_loader
 from gdbheapx.command import NAMES, SHORT_STOP, SQL, Answer, Options, argument, command, count
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import ask
@@ -25,9 +26,7 @@ def ready(session: Session, options: Options) -> None:
 
     asked = table_rows.wanted()
     if asked is not None and tables.SITES in asked.tables:
-        from gdbheapx.addons.labs.sites import find as sites
-
-        sites.ready(session)
+        addon_loader.load_sites("the table sites").require_code_reader(session)
 
 
 @command(

@@ -1,0 +1,118 @@
+"""Find and load add-ons: folders of gdbheapx/addons, each of which may be missing. Nothing else of the core imports one.
+
+`catalogue` names them, with the commands and the capabilities that each brings. A command lies in the add-on's folder `commands`, and
+CAPABILITIES of the add-on's package says which of its modules has a capability.
+"""
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, cast
+
+from gdbheapx.catalogue import ADDON_CAPABILITIES, ADDON_COMMANDS
+from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.problems import ADDON_MISSING, SHELL_ONLY
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from gdbheapx.analysis.census.find import CensusRow, LabelSet
+    from gdbheapx.analysis.census.world import World
+    from gdbheapx.analysis.sites.join import Joined
+    from gdbheapx.invocation import Invocation, Shell
+    from gdbheapx.session import Session
+
+    class SiteFinder(Protocol):
+        """Finds the functions that may have allocated blocks: the capability `sites`."""
+
+        def require_code_reader(self, session: Session) -> None:
+            """Raise HeapxError where they cannot be found; called before a process is stopped."""
+
+        def find_sites(self, session: Session, rows: Sequence[CensusRow], labels: Optional[LabelSet], world: World) -> Joined:
+            """Return them for rows of a census."""
+
+    class PageMaker(Protocol):
+        """Makes pages of templates: the capability `pages`."""
+
+        def require_jinja(self) -> None:
+            """Raise HeapxError where no page can be made."""
+
+        def render_page(self, template: str, values: Dict[str, Any], folder: str) -> str:
+            """Return the page of a template in `folder`."""
+
+
+PACKAGE = "gdbheapx.addons"
+
+
+def addon_of_command(file: str) -> Optional[str]:
+    """Return the add-on that brings the command of this file, which need not be there; None if the core has it, or nothing."""
+    return next((addon for addon, commands in ADDON_COMMANDS.items() if file in commands), None)
+
+
+def import_addon(addon: str) -> Optional[ModuleType]:
+    """Return the package of an add-on, or None if its folder is not there."""
+    name = "%s.%s" % (PACKAGE, addon)
+    try:
+        package = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name not in (PACKAGE, name):
+            raise
+        return None
+    return package if hasattr(package, "CAPABILITIES") else None  # a folder that was deleted may have left compiled files
+
+
+def installed_commands() -> List[str]:
+    """Return the files of the commands that the add-ons on disk bring."""
+    return [file for addon, commands in ADDON_COMMANDS.items() if import_addon(addon) is not None for file in commands]
+
+
+def import_command(file: str) -> None:
+    """Import the file of an add-on's command, which declares it; nothing happens if the add-on is not there."""
+    addon = addon_of_command(file)
+    if addon is not None and import_addon(addon) is not None:
+        importlib.import_module("%s.%s.commands.%s" % (PACKAGE, addon, file))
+
+
+def missing_command(name: str, file: str) -> Optional[UsageError]:
+    """Return the error of a command whose add-on is not there; None for any other."""
+    addon = addon_of_command(file)
+    return _missing_error(name, addon) if addon is not None and import_addon(addon) is None else None
+
+
+def _missing_error(name: str, addon: str) -> UsageError:
+    cause = "%s is part of the add-on %s, which is not installed" % (name, addon)
+    return UsageError(cause, "pip install gdbheapx has all, and make single WITH=%s a file with it" % addon, code=ADDON_MISSING)
+
+
+def has_capability(capability: str) -> bool:
+    """True if the add-on with this capability is there."""
+    return any(capability in names and import_addon(addon) is not None for addon, names in ADDON_CAPABILITIES.items())
+
+
+def load_capability(capability: str, name: str) -> Any:
+    """Return the module with this capability; UsageError, which begins with `name`, if its add-on is not there."""
+    addon = next(addon for addon, names in ADDON_CAPABILITIES.items() if capability in names)
+    package = import_addon(addon)
+    if package is None:
+        raise _missing_error(name, addon)
+    try:
+        return importlib.import_module("%s.%s" % (package.__name__, package.CAPABILITIES[capability]))
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(PACKAGE):
+            raise
+        cause = "pages, SQL and parquet files are not part of the single file"  # tools/make_single.py
+        raise HeapxError(cause, "use an installed gdbheapx, on a snapshot or core of the process", code=SHELL_ONLY)
+
+
+def load_renderer(capability: str, name: str) -> "Callable[[Invocation, Shell], int]":
+    """Return what makes something else of a look than the command's own answer, and returns the exit code."""
+    return cast("Callable[[Invocation, Shell], int]", load_capability(capability, name).make)
+
+
+def load_sites(name: str) -> "SiteFinder":
+    """Return what finds the functions that may have allocated blocks."""
+    return cast("SiteFinder", load_capability("sites", name))
+
+
+def load_pages(name: str) -> "PageMaker":
+    """Return what makes pages of templates."""
+    return cast("PageMaker", load_capability("pages", name))

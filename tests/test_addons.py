@@ -1,0 +1,138 @@
+"""Any add-on can be deleted: in a copy of the checkout without it, the core answers, and a command that is gone says how to get it.
+
+Files: addon_loader.py.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import List, NamedTuple, Sequence
+
+import pytest
+
+from gdbheapx import catalogue
+from tests.support.paths import ROOT
+from tests.support.processes import Lasting, Process, Stage
+
+pytestmark = pytest.mark.once  # imports and words alone
+
+NAMES = tuple(name for name in catalogue.ADDON_COMMANDS if (ROOT / "gdbheapx" / "addons" / name).exists())
+TOP = ("gdbheapx", "commands", "tests", "tools", "docs", "docker", "bench", "demo", "setup.py", "pyproject.toml", "Makefile")
+IMPORTS = """
+import importlib, pathlib, sys
+from gdbheapx import command
+command.load_commands()
+for path in sorted(pathlib.Path("gdbheapx").rglob("*.py")):
+    if path.parts[1] == "addons" or path.name == "gdbinit.py":
+        continue
+    try:
+        importlib.import_module(".".join(path.with_suffix("").parts))
+    except ModuleNotFoundError as error:
+        if error.name != "gdb":
+            raise
+print(*sorted(name for name in sys.modules if name.startswith("gdbheapx.addons.")))
+"""
+"""Every module of the core, outside gdb; says which of the add-ons were imported with them."""
+
+
+class Checkout(NamedTuple):
+    """A copy of the checkout, and the add-ons that it lacks."""
+
+    folder: Path
+    missing: Sequence[str]
+
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run this Python in it."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))}
+        return subprocess.run([sys.executable, *words], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=600)
+
+    def ask(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run its command line."""
+        return self.run("-m", "gdbheapx", *words)
+
+
+@pytest.fixture(scope="module", params=[*([name] for name in NAMES), list(NAMES)], ids=lambda missing: "without-" + "-".join(missing))
+def checkout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """The copy without one add-on and its tests, and without all."""
+    folder, missing = tmp_path_factory.mktemp("checkout"), request.param
+    left_out = {str(ROOT / of / name) for name in missing for of in ("gdbheapx/addons", "tests/addons")}
+
+    def ignored(where: str, names: List[str]) -> List[str]:
+        return [name for name in names if name in ("__pycache__", "target") or os.path.join(where, name) in left_out]
+
+    for name in TOP:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=ignored, symlinks=True)
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    return Checkout(folder, missing)
+
+
+@pytest.fixture(scope="module")
+def untouched(lasting: Lasting) -> Process:
+    """A process whose core is asked."""
+    return lasting.of("core", Stage.start, "untouched")
+
+
+def test_every_module_of_the_core_is_imported(checkout: Checkout) -> None:
+    """None needs an add-on, also not one that is there, but for its commands."""
+    done = checkout.run("-c", IMPORTS)
+    assert done.returncode == 0, done.stderr
+    imported = {name.split(".")[2] for name in done.stdout.split()}
+    assert imported == set(NAMES) - set(checkout.missing)
+
+
+def test_help_lists_what_is_there(checkout: Checkout) -> None:
+    """Commands of an add-on that is gone, and their older names, are in no list; all others are."""
+    short, long = checkout.ask("--help"), checkout.ask("--help-all")
+    assert (short.returncode, long.returncode) == (0, 0), short.stderr + long.stderr
+    words = set(short.stdout.replace(",", " ").split()) & {name for commands in catalogue.ADDON_COMMANDS.values() for name in commands}
+    listed = {line.split()[0] for line in long.stdout.splitlines() if line.startswith("  ")}
+    gone = {name for addon in checkout.missing for name in catalogue.ADDON_COMMANDS[addon]}
+    older = {name for name, (newer, _) in catalogue.ALIASES.items() if newer in gone}
+    assert not words & gone and not listed & (gone | older)
+    assert {"report", "arenas", "owners", "bins"} <= listed
+
+
+@pytest.mark.parametrize("words", [("report",), ("arenas", "--json"), ("census",), ("leaks",)], ids=" ".join)
+def test_the_core_answers(checkout: Checkout, untouched: Process, words: Sequence[str]) -> None:
+    """Commands of the core ask no add-on."""
+    done = checkout.ask("--core", str(untouched.core()), *words)
+    assert done.returncode == 0 and done.stdout and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_command_that_is_gone_says_how_to_get_it(checkout: Checkout, untouched: Process) -> None:
+    """In one line, with exit code 2, also for its help, with a target and by its older name."""
+    names = [name for addon in checkout.missing for name in catalogue.ADDON_COMMANDS[addon]]
+    older = [name for name, (newer, _) in catalogue.ALIASES.items() if newer in names]
+    for words in [[name] for name in (*names, *older)] + [["help", name] for name in names] + [["--core", str(untouched.core()), name] for name in names[:1]]:
+        done = checkout.ask(*words)
+        addon = next(addon for addon in checkout.missing if catalogue.file_of(words[-1]) in catalogue.ADDON_COMMANDS[addon])
+        cause = "gdbheapx: %s is part of the add-on %s, which is not installed; " % (words[-1], addon)
+        assert done.returncode == 2 and done.stdout == "", (words, done)
+        assert done.stderr.startswith(cause) and done.stderr.count("\n") == 1 and "make single WITH=%s" % addon in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("addon", "words"),
+    [
+        ("views", ("report", "--html", "page.html")),
+        ("labs", ("census", "--sites")),
+        ("labs", ("report", "--json", "--page", "--sites")),
+    ],
+)
+def test_an_option_that_is_gone_says_so(checkout: Checkout, untouched: Process, addon: str, words: Sequence[str]) -> None:
+    """An option of the core's commands that an add-on answers."""
+    if addon not in checkout.missing:
+        pytest.skip("this copy has it")
+    done = checkout.ask("--core", str(untouched.core()), *words)
+    assert done.returncode == 2 and "is part of the add-on %s, which is not installed" % addon in done.stderr, done.stderr
+
+
+@pytest.mark.slow
+def test_the_other_tests_are_collected(checkout: Checkout) -> None:
+    """No test but the add-on's own imports it."""
+    done = checkout.run("-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "tests")
+    assert done.returncode == 0, done.stdout[-3000:]
