@@ -1,4 +1,4 @@
-"""Metadata and packages; builds the C kernel where a compiler is found. Without one Python reads totals and lists, and `doctor` says so."""
+"""Metadata and packages; builds the C kernel where a compiler is found. Without one each command says how to get it."""
 
 import importlib.util
 import os

@@ -91,18 +91,6 @@ def cores(folder: Path, small: Heap, large: Heap) -> List[Row]:
     for size, limit in (("small", 0.6), ("large", 1)):
         least, gdb = min(got["json_" + size]), min(got["gdb_" + size])
         rows.append(Row("arenas without gdb, %s core: of gdb alone's time, least of each" % size, limit, least / gdb, "x", "%.3f s of %.3f" % (least, gdb)))
-    twins = interleaved(
-        max(3, RUNS // 3),
-        small=arenas(small, "--json", env={"GDBHEAPX_KERNEL": "python"}),
-        large=arenas(large, "--json", env={"GDBHEAPX_KERNEL": "python"}),
-    )
-    twin = (
-        statistics.median(twins["large"])
-        - statistics.median(twins["small"])
-        - statistics.median(got["gdb_large"])
-        + statistics.median(got["gdb_small"])
-    ) / more
-    rows.append(Row("the Python twin: slope, of the bare loop's", 6, twin / loop, "x", "%.0f ns a chunk" % (twin * 1e9)))
     return rows
 
 

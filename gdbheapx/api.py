@@ -450,7 +450,7 @@ def _own(name: str, reads: Reads, run: Callable[[Session, command.Options], comm
 
 def _nothing() -> runner.Found:
     """Of an answer without a look."""
-    return runner.Found(NO_ANSWER, None, False, [], runner.NOBODY["target"], [], runner.tool(None, None))
+    return runner.Found(NO_ANSWER, None, False, [], runner.NOBODY["target"], [], runner.tool(None))
 
 
 def _as_json(answer: command.Answer) -> command.Answer:

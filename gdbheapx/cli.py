@@ -232,7 +232,7 @@ def watch(invocation: "Invocation") -> None:
         has_file = bool(getattr(invocation.options, "output", None))
         return runner.failed(invocation.command.name, error) if invocation.options.json and not has_file else ""
 
-    watchdog.start(kernel.load().library, invocation.options.max_seconds, document)
+    watchdog.start(kernel.loaded_library(), invocation.options.max_seconds, document)
 
 
 def start_keeper() -> "Optional[Keeper]":

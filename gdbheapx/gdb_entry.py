@@ -180,7 +180,7 @@ def start_warming(command: str, watch: Callable[[Any], None], is_live: bool) -> 
             from gdbheapx.report import json, text
 
             parsed = invocation.handed_over(command)
-            watch(kernel.load().library)
+            watch(kernel.loaded_library())
             if not parsed.options.json:
                 text.preload()
             del runner, discovery, json

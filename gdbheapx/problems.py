@@ -225,7 +225,7 @@ CANNOT_WRITE = Code("cannot-write", Severity.ENVIRONMENT, "a result cannot be wr
 UNSAFE_PATH = Code("unsafe-path", Severity.ENVIRONMENT, "another user owns, or may change, the file or folder that is to be written")
 MISSING_PACKAGE = Code("missing-package", Severity.ENVIRONMENT, "an optional Python package is not installed")
 KERNEL_MISSING = Code(
-    "kernel-missing", Severity.ENVIRONMENT, "the native library is not built here, and the command follows pointers or looks into blocks"
+    "kernel-missing", Severity.ENVIRONMENT, "the native library, which reads memory, cannot be loaded here"
 )
 MISSING_SYMBOLS = Code("missing-symbols", Severity.ENVIRONMENT, "a debug file, symbol table, pack or build-id is missing")
 NO_SHORT_STOP = Code("no-short-stop", Severity.ENVIRONMENT, "what --short-stop or cold --for does is not possible, or not safe, here")

@@ -131,7 +131,7 @@ def failure(words: Sequence[str], error: HeapxError) -> str:
 
 def failed(name: str, error: HeapxError) -> str:
     """The envelope of a command that was not run."""
-    return '{"schema": "gdbheapx/1", "command": %s, "data": null%s\n' % (_encoded(name), tail(NOBODY, tool(None, None), error))
+    return '{"schema": "gdbheapx/1", "command": %s, "data": null%s\n' % (_encoded(name), tail(NOBODY, tool(None), error))
 
 
 def tail(parts: Dict[str, Any], made_by: Dict[str, Any], error: Optional[HeapxError] = None, line: hints.Write = hints.alone) -> str:
@@ -350,6 +350,8 @@ class Run:
             raise HeapxError(what, "run: " + hints.ask(self.command.name), code=problems.SHELL_ONLY)
         self.target = self.host.open()
         self._set_limits()
+        if self.target is not None and self.target.kind != "snapshot" and not self.command.tells_of_gdb:
+            kernels.load()
         if self.target is None and self.command.needs_target:
             what = "%s %s requires a process or a core" % (self.host.name, self.command.name)
             raise UsageError(what, command.name_a_target(self.command.name), code=problems.NO_TARGET)
@@ -528,14 +530,14 @@ class Run:
             return None
         reads = self._reads()
         table = self.target.page_table()
-        if table is None or stops.in_stop(reads, session.kernel.name, session.process) != Reads.COPY:
+        if table is None or stops.in_stop(reads, session.process) != Reads.COPY:
             self._say_not_copied(session, reads, "its page table cannot be read" if table is None else None)
             return None
         from gdbheapx.copying import Copying
 
         try:
             if self.copying is None:
-                self.copying = Copying(session.compiled, session.compiled.copy(table))
+                self.copying = Copying(session.kernel, session.kernel.copy(table))
             session.copied_bytes = self.copying.prepare(self.target)
         except (FileNotFoundError, ProcessLookupError):  # it is gone: what stops it says so
             self.copying = None
@@ -558,12 +560,12 @@ class Run:
             if copying is None:
                 raise HeapxError("there is no room for a copy of the process", injected.AS_TODAY, code=problems.NO_SHORT_STOP)
             accepts = self.options.accept_thp_split, self.options.accept_mark_loss
-            by_marks = short_stop.check(target, copying, session.compiled.library, accepts)
+            by_marks = short_stop.check(target, copying, session.kernel.library, accepts)
             if not self.is_confirmed:
                 question = MARKS_QUESTION if by_marks else SHORT_STOP_QUESTION
                 preflight.require_confirmed(self.options, question % target.pid, "omit --short-stop")
                 self.is_confirmed = True
-            short = short_stop.ShortStop(session.compiled.library, target, copying, self.options.accept_thp_split, by_marks)
+            short = short_stop.ShortStop(session.kernel.library, target, copying, self.options.accept_thp_split, by_marks)
             if short.first_stop_ms is not None:
                 target.was_stopped(short.first_stop_ms)
             short.begin()
@@ -589,12 +591,12 @@ class Run:
         """Before the stop, where a copy was wanted: this stop lasts for as long as the process is looked at. `why`: not for
         its size."""
         assert session.process is not None
-        if reads not in stops.TABLES or session.kernel.name != "c":
+        if reads not in stops.TABLES:
             return
         needed = units.Size(stops.copy_bytes(reads, session.process))
         allowed = units.Size(session.process.room_bytes)
         process, pid = session.process, session.target.pid
-        lasting = stops.about(stops.predict_ms(reads, "c", process), "c", process)
+        lasting = stops.about(stops.predict_ms(reads, process), process)
         if why is None:
             what = units.say("there was no room for a copy and its tables: they need %s, and gdbheapx may use %s", needed, allowed)
             stands, hint = "there is no room for a copy of process %s" % pid, "allow more memory here, or ask of a core of it (gcore PID)"
@@ -619,7 +621,7 @@ class Run:
             if left == before:  # one mapping alone takes longer
                 break
         limit_s = self.target.max_stop_s or 0
-        hint = stops.next_step(self.predicted_ms, self.session.kernel.name, limit_s)
+        hint = stops.next_step(self.predicted_ms, limit_s)
         if left is not None:
             what = "the process had to run on after --max-stop %g before its memory from here on was copied" % limit_s
             self.session.problem(problems.STOP_LIMIT, "0x%x" % left, what, hint)
@@ -632,12 +634,12 @@ class Run:
         assert self.target is not None
         reads = self.command.reads(self.options) if self.command.reads is not None else None
         self.predicted_ms = session.stop_for(reads) if reads is not None else None
-        limit_s, kernel = self.target.max_stop_s, session.kernel.name
+        limit_s = self.target.max_stop_s
         if limit_s is None or reads is None:
             return
         still = getattr(self.target, "still", None)
         if still is not None:
-            still.next_step = stops.next_step(self.predicted_ms, kernel, limit_s)
+            still.next_step = stops.next_step(self.predicted_ms, limit_s)
         process = session.process
         if self.predicted_ms is None or process is None or self.predicted_ms <= limit_s * 1000:
             return
@@ -645,12 +647,12 @@ class Run:
             return
         what = "this would stop process %s for %s, longer than --max-stop %g" % (
             self.target.pid,
-            stops.about(self.predicted_ms, kernel, process),
+            stops.about(self.predicted_ms, process),
             limit_s,
         )
-        is_copied = stops.in_stop(reads, kernel, process) == Reads.COPY
-        if not is_copied and stops.is_hopeless(reads, kernel, process, self.predicted_ms, limit_s):
-            raise HeapxError(what + ": it was not stopped", stops.next_step(self.predicted_ms, kernel, limit_s), code=problems.STOP_LIMIT)
+        is_copied = stops.in_stop(reads, process) == Reads.COPY
+        if not is_copied and stops.is_hopeless(reads, process, self.predicted_ms, limit_s):
+            raise HeapxError(what + ": it was not stopped", stops.next_step(self.predicted_ms, limit_s), code=problems.STOP_LIMIT)
         self.has_warned = True
         self.host.fail("%s: %s: %s" % (self.host.name, what, IN_SEVERAL if is_copied else "the answer may be partial"))
 
@@ -678,8 +680,8 @@ class Run:
             priority.ask()  # as in the stop: what others leave it then
             try:
                 self._rehearse_once(session)
-                process, kernel = session.process, session.kernel.name
-                if self.command.reads is not None and process is not None and stops.in_stop(self._reads(), kernel, process) != Reads.COPY:
+                process = session.process
+                if self.command.reads is not None and process is not None and stops.in_stop(self._reads(), process) != Reads.COPY:
                     began = time.thread_time()
                     self._rehearse_once(session)
                     self.rehearsed_ms = (time.thread_time() - began) * 1000
@@ -705,9 +707,8 @@ class Run:
             elif not answer.live:
                 for _ in answer.text(self._style()):
                     pass
-        except Exception as error:  # whatever else is wrong shows again, and is told, when it counts
-            if getattr(error, "code", None) == problems.KERNEL_MISSING:
-                raise
+        except Exception:  # whatever is wrong shows again, and is told, when it counts
+            pass
 
     def _records(self, session: Session, answer: Answer, spool: Optional[Spool]) -> Callable[[], None]:
         """Hand the answer over as it is."""
@@ -876,14 +877,7 @@ class Run:
         return tail(parts, self._tool(), error, self.place.line)
 
     def _tool(self) -> Dict[str, Any]:
-        return tool(self.target, self._kernel_name())
-
-    def _kernel_name(self) -> str:
-        try:
-            kernel = self.session.kernel.name if self.session is not None else None
-        except HeapxError:
-            kernel = None
-        return kernel or kernel_name()
+        return tool(self.target)
 
     def _target(self) -> Dict[str, Any]:
         facts = dict(NOBODY["target"]) if self.target is None else self.target.facts()
@@ -930,13 +924,13 @@ def debugger_version(target: Optional[Target]) -> Optional[str]:
     return (target.debugger_version if target is not None else None) or _debugger_version
 
 
-def tool(target: Optional[Target], kernel: Optional[str]) -> Dict[str, Any]:
+def tool(target: Optional[Target]) -> Dict[str, Any]:
     """The member `tool` of an envelope."""
     return {
         "version": __version__,
         "gdb": debugger_version(target),
         "python": sys.version.split()[0].rstrip("+"),
-        "kernel": kernel or kernel_name(),
+        "kernel": None if kernels.loaded_library() is None else "c",
     }
 
 
@@ -944,13 +938,3 @@ def internal(error: BaseException, how: str) -> HeapxError:
     """A defect of this program; `how`: the command line that shows more."""
     what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
     return HeapxError("internal error: %s" % what, "please report it with the output of: %s" % how, code=problems.INTERNAL)
-
-
-def kernel_name() -> str:
-    """Which kernel would serve; `python` where none can be loaded."""
-    try:
-        from gdbheapx import kernel
-
-        return kernel.load().name
-    except Exception:
-        return "python"

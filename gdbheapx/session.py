@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.records import HeapContext
     from gdbheapx.kernel.binding import CKernel
     from gdbheapx.kernel.common.in_ram import Ram
-    from gdbheapx.kernel.common.records import Kernel
     from gdbheapx.place import Place
 
 Made = TypeVar("Made")
@@ -88,7 +87,7 @@ class Session:
         """What was known of a process before it was stopped."""
         self.copied_bytes = 0
         """What a copy of its memory takes here."""
-        self._kernel: Optional[Kernel] = None
+        self._kernel: Optional[CKernel] = None
         self._ram: Optional[Ram] = None
         self._discovery = discovery
         self._heaps: Optional[Heaps] = None
@@ -134,16 +133,11 @@ class Session:
         return session
 
     @property
-    def kernel(self) -> "Kernel":
-        """The C kernel, or its Python twin where that could not be built."""
+    def kernel(self) -> "CKernel":
+        """The native library; HeapxError, with how to get it, where it cannot be loaded."""
         if self._kernel is None:
             self._kernel = kernels.load()
         return self._kernel
-
-    @property
-    def compiled(self) -> "CKernel":
-        """The C kernel, for what follows pointers or looks into blocks; HeapxError where it cannot be used."""
-        return kernels.compiled(self.kernel)
 
     @property
     def ram(self) -> "Ram":
@@ -180,15 +174,15 @@ class Session:
     def stop_for(self, reads: Reads) -> Optional[float]:
         """For how many milliseconds a process that runs on this machine will stand still when this is read of it; None where that is not
         known, or nothing stands still for it."""
-        kernel, process = self.kernel.name, self.process
-        return None if process is None else predict_ms(in_stop(reads, kernel, process), kernel, process)
+        process = self.process
+        return None if process is None else predict_ms(in_stop(reads, process), process)
 
     def stands_still(self, reads: Reads) -> str:
         """` (pauses the process for about 12 ms, at most 2 s)`; nothing where that is not known."""
         predicted_ms, process = self.stop_for(reads), self.process
         if predicted_ms is None or process is None:
             return ""
-        return " " + pauses(predicted_ms, self.kernel.name, process, self.target.max_stop_s or READ_STOP_S)
+        return " " + pauses(predicted_ms, process, self.target.max_stop_s or READ_STOP_S)
 
     def about_ram(self) -> None:
         """Notes what could not be told of the pages that were asked for."""
@@ -279,7 +273,7 @@ class Session:
 
             small_bytes, large_bytes, *lists = self._kinds_of_blocks(not now.swapped_bytes)
             known: Tuple[Optional[int], Optional[int]] = (None, None)
-            if small_bytes and small_bytes >= COUNTED_BYTES and not now.swapped_bytes and self.kernel.name == "c":
+            if small_bytes and small_bytes >= COUNTED_BYTES and not now.swapped_bytes:
                 if "small blocks" not in self.constants:
                     self.constants["small blocks"] = self._count_blocks(small_bytes)
                 known = self.constants["small blocks"]
@@ -314,9 +308,8 @@ class Session:
             readings = [nothing(()) if meter is None else meter.read(0.0) for meter in meters]
         except HeapxError:
             return None, 0, False, False
-        follows = may_follow and self.kernel.name == "c"
         large_bytes = sum(reading.large_bytes or 0 for reading in readings)
         small = [reading.walked_bytes for reading in readings]
-        has_long_lists = follows and any(meter.has_long_lists() for meter in meters if meter is not None)
-        lists_lead_far = follows and any(reading.lists_lead_far for reading in readings)
+        has_long_lists = may_follow and any(meter.has_long_lists() for meter in meters if meter is not None)
+        lists_lead_far = may_follow and any(reading.lists_lead_far for reading in readings)
         return (None if None in small else sum(reading or 0 for reading in small)), large_bytes, has_long_lists, lists_lead_far

@@ -1,11 +1,10 @@
-"""How long a process will stand still while it is read: said before it is stopped, by its size, the kernel that reads and this machine."""
+"""How long a process will stand still while it is read: said before it is stopped, by its size and this machine."""
 
 import time
 from enum import Enum
 from functools import cache
 from typing import NamedTuple, Optional, Tuple
 
-from gdbheapx.hints import ask
 from gdbheapx.units import plural
 
 
@@ -50,7 +49,7 @@ class Cost(NamedTuple):
     """For each of its threads, and its arena or cache."""
 
 
-C_COST = {
+COST = {
     Reads.STATE: Cost(2, 0.003, 0, 0, 0),
     Reads.LISTS: Cost(2, 0.003, 500, 0, 0),
     Reads.TOTALS: Cost(2.5, 0.003, 180, 1, 2, 0.15),
@@ -65,18 +64,9 @@ C_COST = {
     Reads.SNAPSHOT: Cost(14, 0.055, 4800, 800, 4000),
     Reads.COPY: Cost(4, 0.01, 240, 240, 240),
 }
-"""By the C kernel. tests/wild/test_predicted_stops.py holds what was measured against it."""
+"""tests/wild/test_predicted_stops.py holds what was measured against it."""
 HEADER_MS = {Reads.TOTALS: (0.0012, 6), Reads.REPORT: (0.0012, 22), Reads.BLOCKS: (0.0036, 12)}
-"""By the C kernel, of small blocks that are larger than 16 KiB, so that their headers alone are read: for each, and for each GiB."""
-PYTHON_MS = {
-    Reads.STATE: 0.0,
-    Reads.LISTS: 2.0e3,
-    Reads.TOTALS: 2.0e3,
-    Reads.REPORT: 2.0e3,
-    Reads.BLOCKS: 2.0e3,
-    Reads.CHECK: 47.0e3,
-}
-"""The same of its twin in Python, for each GiB in RAM, of what it reads."""
+"""Of small blocks that are larger than 16 KiB, so that their headers alone are read: for each, and for each GiB."""
 TABLES = {
     Reads.CHECK: 0.1,
     Reads.GRAPH: 0.4,
@@ -181,11 +171,11 @@ def crowding(since: Tuple[int, int]) -> float:
     return 1 + waited / ran if ran else 1.0
 
 
-def in_stop(reads: Reads, kernel: str, process: Process) -> Reads:
+def in_stop(reads: Reads, process: Process) -> Reads:
     """What is read of it while it stands still: a copy of everything, or what is asked for where there is no room for one."""
     has_lists = process.has_long_lists or (process.lists_lead_far and reads == Reads.BLOCKS)
-    follows = reads in HEADER_MS and has_lists and predict_ms(Reads.COPY, kernel, process) < predict_ms(reads, kernel, process)
-    is_copied = kernel == "c" and (reads in TABLES or follows) and copy_bytes(reads, process) <= process.room_bytes
+    follows = reads in HEADER_MS and has_lists and predict_ms(Reads.COPY, process) < predict_ms(reads, process)
+    is_copied = (reads in TABLES or follows) and copy_bytes(reads, process) <= process.room_bytes
     return Reads.COPY if is_copied else reads
 
 
@@ -199,10 +189,10 @@ def copy_bytes(reads: Reads, process: Process) -> int:
     return process.anonymous_bytes + tables
 
 
-def predict_ms(reads: Reads, kernel: str, process: Process) -> float:
+def predict_ms(reads: Reads, process: Process) -> float:
     """How long the process will stand still, to two digits; at most, where others have the CPUs, too."""
     reads = Reads.TOTALS if reads == Reads.LISTS and process.lists_lead_far else reads
-    cost, total = C_COST[reads], process.anonymous_bytes
+    cost, total = COST[reads], process.anonymous_bytes
     small = total if process.small_bytes is None else min(total, process.small_bytes)
     large = min(total - small, process.large_bytes)
     of_small = cost.small * small
@@ -210,8 +200,7 @@ def predict_ms(reads: Reads, kernel: str, process: Process) -> float:
         header_ms, page_ms = HEADER_MS[reads]
         of_small = min(of_small, header_ms * process.small_blocks * GIB + page_ms * small)
     of_small += LISTED_MS * small if process.has_long_lists and reads in HEADER_MS else 0
-    by_size = of_small + cost.large * large + cost.rest * (total - small - large)
-    by_size = (by_size if kernel == "c" else PYTHON_MS.get(reads, 0.0) * total) / GIB
+    by_size = (of_small + cost.large * large + cost.rest * (total - small - large)) / GIB
     fixed = cost.fixed + cost.mapping * process.mappings + cost.thread * process.threads + MODULE_MS * process.modules
     return process.waiting(slowness() * (fixed + by_size) + (0 if reads == Reads.COPY else process.rehearsed_ms))
 
@@ -224,32 +213,26 @@ def predict_short_ms(process: Process, by_marks: bool = False) -> float:
     return process.waiting(took)
 
 
-def is_hopeless(reads: Reads, kernel: str, process: Process, predicted_ms: float, limit_s: float) -> bool:
+def is_hopeless(reads: Reads, process: Process, predicted_ms: float, limit_s: float) -> bool:
     """There would be no answer within the limit: the process is not stopped for that. What it may last at most does not decide it."""
     over = predicted_ms / process.spare / 1000 / limit_s
-    if kernel != "c" and reads not in (Reads.STATE, Reads.LISTS, Reads.TOTALS, Reads.REPORT):
-        return over > 1
     return reads in NO_HALVES and over > PATIENCE
 
 
-def about(predicted_ms: float, kernel: str, process: Process) -> str:
-    """`about 40 s (no native library)`; `at most 0.4 s (the CPUs are busy)`."""
-    long, whys = _how_long(predicted_ms, kernel, process)
-    return "%s (%s)" % (long, whys) if whys else long
+def about(predicted_ms: float, process: Process) -> str:
+    """`about 40 s`; `at most 0.4 s (the CPUs are busy)`."""
+    return _how_long(predicted_ms, process) + (" (the CPUs are busy)" if process.is_bounded else "")
 
 
-def pauses(predicted_ms: float, kernel: str, process: Process, limit_s: float) -> str:
+def pauses(predicted_ms: float, process: Process, limit_s: float) -> str:
     """`(pauses the process for about 12 ms, at most 2 s)`."""
-    long, whys = _how_long(predicted_ms, kernel, process)
     limit = "" if process.is_bounded and predicted_ms <= limit_s * 1000 else ", at most %g s" % limit_s
-    return "(pauses the process for %s%s%s)" % (long, limit, ": %s" % whys if whys else "")
+    why = ": the CPUs are busy" if process.is_bounded else ""
+    return "(pauses the process for %s%s%s)" % (_how_long(predicted_ms, process), limit, why)
 
 
-def _how_long(predicted_ms: float, kernel: str, process: Process) -> Tuple[str, str]:
-    """How long, and why longer than it would have to be."""
-    whys = [] if kernel == "c" else ["no native library"]
-    whys += ["the CPUs are busy"] if process.is_bounded else []
-    return "%s %s" % ("at most" if process.is_bounded else "about", lasting(predicted_ms)), ", ".join(whys)
+def _how_long(predicted_ms: float, process: Process) -> str:
+    return "%s %s" % ("at most" if process.is_bounded else "about", lasting(predicted_ms))
 
 
 def paused(longest_ms: float, count: Optional[int]) -> str:
@@ -266,9 +249,8 @@ def lasting(predicted_ms: float) -> str:
     return "%.1f s" % seconds if seconds < 3 else "%d s" % round(seconds) if seconds < 100 else plural(round(seconds / 60), "minute")
 
 
-def next_step(predicted_ms: Optional[float], kernel: str, limit_s: float) -> str:
+def next_step(predicted_ms: Optional[float], limit_s: float) -> str:
     """What to do where a process may not stand still for as long as its answer takes."""
     enough_s = max(predicted_ms or 0.0, limit_s * 1000) * 1.5 / 1000
     step = "allow more with --max-stop %d" % max(1, round(enough_s + 0.5)) if enough_s < 120 else ""
-    kernels = [] if kernel == "c" else ["build the native library (`%s`)" % ask("doctor")]
-    return ", or ".join(filter(None, [*kernels, step, "ask of a core of it (gcore PID)"]))
+    return ", or ".join(filter(None, [step, "ask of a core of it (gcore PID)"]))

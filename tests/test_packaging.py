@@ -19,7 +19,7 @@ import venv
 import zipfile
 from email.message import Message
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Set
+from typing import Dict, Iterator, List, NamedTuple, Set
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -33,8 +33,6 @@ pytestmark = pytest.mark.image  # its Python's pip and setuptools make the wheel
 
 ROOT = Path(__file__).parents[1]
 FOLDER = os.environ.get("GDBHEAPX_DIST")
-KINDS = ("c", "python")
-"""The kernels, as answers call them; each has its wheel."""
 
 
 class Made(NamedTuple):
@@ -42,7 +40,7 @@ class Made(NamedTuple):
 
     sdist: Path
     wheels: Dict[str, Path]
-    """By the kernel that answers from them."""
+    """`c` has the native library; `python` is for any platform."""
 
 
 @pytest.fixture(scope="module")
@@ -212,16 +210,24 @@ def install(wheel: Path, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def idle() -> Iterator[int]:
-    """A process with a small heap, for the twin's sake."""
+    """A process with a small heap."""
     with subprocess.Popen(["sleep", "600"]) as process:
         yield process.pid
         process.kill()
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def installed(request: Any, made: Made, tmp_path_factory: pytest.TempPathFactory) -> "tuple[str, Path]":
-    """Each wheel in a venv: the kernel's name and the entry point."""
-    return request.param, install(made.wheels[request.param], tmp_path_factory.mktemp("venv"))
+@pytest.fixture(scope="module")
+def installed(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel with the library in a venv: its entry point."""
+    return install(made.wheels["c"], tmp_path_factory.mktemp("venv"))
+
+
+def test_the_wheel_for_any_platform_says_what_it_lacks(made: Made, idle: int, tmp_path: Path) -> None:
+    """One line: why there is no library, and how to get one."""
+    entry = install(made.wheels["python"], tmp_path)
+    done = subprocess.run([str(entry), "--gdb", "none", "--pid", str(idle), "arenas"], capture_output=True, text=True, cwd="/", timeout=120)
+    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert "native library" in done.stderr and "wheel" in done.stderr and "single file" in done.stderr
 
 
 def said(entry: Path, *words: str, cwd: Path = Path("/")) -> str:
@@ -232,12 +238,11 @@ def said(entry: Path, *words: str, cwd: Path = Path("/")) -> str:
     return done.stdout
 
 
-def test_installed_wheel_tells_of_itself(installed: "tuple[str, Path]") -> None:
+def test_installed_wheel_tells_of_itself(installed: Path) -> None:
     """From a venv the entry point tells its version, the gdbinit.py beside it and its commands; man page and completion lie below the prefix."""
     from gdbheapx import __version__
 
-    _, entry = installed
-    prefix = entry.parent.parent
+    entry, prefix = installed, installed.parent.parent
     assert said(entry, "--version") == "gdbheapx %s\n" % __version__
     assert prefix in Path(said(entry, "gdbinit").strip()).parents
     assert "arenas" in said(entry, "--help-all")
@@ -247,13 +252,13 @@ def test_installed_wheel_tells_of_itself(installed: "tuple[str, Path]") -> None:
 
 @pytest.mark.gdb
 @pytest.mark.live
-def test_installed_wheel_answers(installed: "tuple[str, Path]", idle: int, tmp_path: Path) -> None:
+def test_installed_wheel_answers(installed: Path, idle: int, tmp_path: Path) -> None:
     """doctor, arenas and a snapshot of a living process, by gdb and without it, with the wheel's own kernel; a snapshot answers as it did."""
-    kernel, entry = installed
+    entry = installed
     ways: List[List[str]] = [["--gdb", "none"]] + ([["--gdb", GDB]] if shutil.which(GDB) else [])
     for way in ways:
         doctor, arenas = (json.loads(said(entry, *way, "--pid", str(idle), command, "--json")) for command in ("doctor", "arenas"))
-        assert doctor["tool"]["kernel"] == arenas["tool"]["kernel"] == kernel
+        assert doctor["tool"]["kernel"] == arenas["tool"]["kernel"] == "c"
         assert arenas["data"]["totals"]["glibc"]["used_bytes"] > 0
         file = tmp_path / "look.heapx"
         said(entry, *way, "--pid", str(idle), "snapshot", str(file))

@@ -114,7 +114,7 @@ if [ ! -e "$stamp" ] || [ setup.py -nt "$stamp" ] || [ pyproject.toml -nt "$stam
   .venv/bin/python -m pip install -q --disable-pip-version-check -e ".$extra" "${build[@]}" -c tools/constraints.txt </dev/null
   touch "$stamp"
 fi
-# The kernel refuses a library of other sources, and its twin would serve: build it again when they changed.
+# A library of other sources is refused: build it again when they changed.
 kernel=gdbheapx/kernel/_kernel.so
 if [ ! -e $kernel ] || [ -n "$(find gdbheapx/kernel -name '*.[ch]' -newer $kernel)" ]; then
   .venv/bin/python gdbheapx/kernel/build.py >/dev/null

@@ -144,7 +144,7 @@ def check_written(session: Session, files: Files, options: Any) -> None:
     """HeapxError where something is in the way of a userfaultfd, or of the marks of what is written to."""
     try:
         if short_stop.is_by_marks():
-            marks.check(session.target, session.compiled.library, options.accept_mark_loss)
+            marks.check(session.target, session.kernel.library, options.accept_mark_loss)
         elif not options.yes:  # else all is asked a moment later, and once is a quarter of what a watch costs
             injected.check(session.target, options.accept_thp_split)
     except HeapxError as error:
@@ -335,7 +335,7 @@ def by_userfaultfd(session: Session, ranges: Sequence[Range], options: Any) -> I
         raise _instead(error)
     getattr(target, "was_stopped")(taken.stopped_ms)  # noqa: B009
     try:
-        follower = Follower(session.compiled.library, taken.descriptor)
+        follower = Follower(session.kernel.library, taken.descriptor)
     except OSError as error:
         raise refused("this kernel does not tell which memory is written to: %s" % error.strerror)
     try:

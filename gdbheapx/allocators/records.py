@@ -23,7 +23,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.hints import ask
 from gdbheapx.inferior.base import HugePages, Module, Target
 from gdbheapx.kernel.common.in_ram import Ram
-from gdbheapx.kernel.common.records import Kernel
+from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.model import AllocatorInfo, Claim, Finding, HeapSum, HistogramRow, Totals
 from gdbheapx.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, Report
 from gdbheapx.verdict import UNBOUNDED, Verdict

@@ -9,7 +9,8 @@ from functools import cache
 from typing import List, Optional
 
 from gdbheapx import allocators
-from gdbheapx.errors import Refusal
+from gdbheapx import kernel as kernels
+from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.model import AllocatorInfo, Check
 from gdbheapx.problems import PART_MISSING
@@ -67,27 +68,33 @@ def checkup(session: Session) -> List[Check]:
             if row.what == "executable" and row.ok is False:
                 session.problem(PART_MISSING, None, row.found, row.hint)  # a missing part
         rows += _threads(session)
-        rows += _allocators(session)
-        rows += missing_files(session)
+        if kernels.loaded_library() is not None:
+            rows += _allocators(session)
+            rows += missing_files(session)
     return rows
 
 
 def _machine(session: Session) -> List[Check]:
-    kernel = session.kernel
     gdb = session.debugger_version
     rows = [
         Check("gdb", True, gdb, None)
         if gdb
         else Check("gdb", None, "not in use: gdbheapx reads without it, and changes no process", "trim, purge and tickers --cure need gdb"),
         Check("python", None, platform.python_version(), None),
+        _kernel(),
     ]
-    lost = "leaks, owners, refs, census, pins and export do not work, snapshots and pages lack these, and walks take about 15 times as long"
-    slow = None if kernel.name == "c" else "%s; %s" % (kernel.why, lost)
-    rows.append(Check("kernel", kernel.name == "c", {"c": "C", "python": "Python twin"}.get(kernel.name, kernel.name), slow))
     scope = _line("/proc/sys/kernel/yama/ptrace_scope")
     if scope not in (None, "0") and os.geteuid() != 0:
         rows.append(Check("attach", False, "kernel.yama.ptrace_scope is %s" % scope, "run as root, or: sysctl kernel.yama.ptrace_scope=0"))
     return rows
+
+
+def _kernel() -> Check:
+    try:
+        kernels.load()
+    except HeapxError as error:
+        return Check("kernel", False, error.message, error.hint)
+    return Check("kernel", True, "C", None)
 
 
 @cache

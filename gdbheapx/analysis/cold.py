@@ -181,7 +181,7 @@ def _parts(session: Session, ages: Optional[Ages]) -> List[Part]:
     told, names = found.told, found.told.names
     spans_, page = seen[-1] if seen else (), session.target.page_bytes
     session.budget.progress.stage = "adding up the blocks of each page"
-    sums = kernel.sums(session.compiled.library, told.reach.graph, found.owners, told.labels, spans_, page)
+    sums = kernel.sums(session.kernel.library, told.reach.graph, found.owners, told.labels, spans_, page)
     heap_graph.check_time(session)
     alike: Dict[Tuple[Optional[str], Optional[str]], List[ColdSum]] = {}
     for one in sums:

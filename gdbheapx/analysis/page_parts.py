@@ -5,14 +5,12 @@ What the pages of each heap are, in at most 2,000 cells: in use, pinned, in cach
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap, plain_shape
 from gdbheapx.allocators.records import Facts
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.census.owned import FlameFrame
 from gdbheapx.analysis.reachability.owners import Owners
 from gdbheapx.analysis.sites.join import Joined
-from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.heapmap import Cell, MapShape
 from gdbheapx.model import Address, HistogramRow
 from gdbheapx.ranges import Range, union
@@ -76,7 +74,7 @@ def _of(session: Session, heap: Heap, facts: Facts) -> Optional[HeapMap]:
         free_is_pinned=rule.by_rooms,
         overheads=rule.overheads,
     )
-    made = session.compiled.heap_map(session.target.bulk_source(), shape, ranges, session.ram.pages, session.budget)
+    made = session.kernel.heap_map(session.target.bulk_source(), shape, ranges, session.ram.pages, session.budget)
     made.stream(iter(heap.blocks()))
     counted, knows_ram = made.cells(), session.ram.pages is not None
     cells = [_cell(address, cell, knows_ram) for address, cell in zip(_addresses(ranges, shape.cell_bytes), counted)]
@@ -156,11 +154,5 @@ def still(session: Session, facts: Sequence[Facts]) -> PageParts:
 
 def _maps(session: Session, facts: Sequence[Facts]) -> Sequence[HeapMap]:
     """Of every heap that holds anything, in the order of `facts`. Of the look at which these were made."""
-    try:
-        made = (_of(session, heap, fact) for heap, fact in zip(session.heaps.all(), facts))
-        return [heap_map for heap_map in made if heap_map is not None]
-    except HeapxError as error:
-        if error.code != problems.KERNEL_MISSING:
-            raise
-        session.problem(problems.NO_ANSWER, None, "the map of the heap's pages was left out: %s" % error, error.hint, partial=False)
-        return []
+    made = (_of(session, heap, fact) for heap, fact in zip(session.heaps.all(), facts))
+    return [heap_map for heap_map in made if heap_map is not None]

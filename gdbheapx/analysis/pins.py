@@ -209,7 +209,7 @@ def _pinned(session: Session, heaps: Sequence[Looked], labels: PinLabels) -> Ite
         keeping, page = asked.keeping, session.target.page_bytes
         shape = plain_shape(asked.heap.shape) if keeping is None else keeping.shape
         shape = shape._replace(page_bytes=max(page, shape.page_bytes))
-        pins = session.compiled.pins(session.target.bulk_source(), shape, _own(labels, asked.heap), first, session.budget)
+        pins = session.kernel.pins(session.target.bulk_source(), shape, _own(labels, asked.heap), first, session.budget)
         pins.stream(iter(asked.blocks))
         groups = pins.found()
         first = pins.used_blocks

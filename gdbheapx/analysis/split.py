@@ -9,7 +9,7 @@ from gdbheapx.analysis.memory.ended import EndedThreads
 from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import MappingUse, MemoryUse, ParentPages, Target
-from gdbheapx.kernel.common.records import Kernel
+from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.model import Address, Claim, MemoryPart, SplitPart, UnclaimedMapping
 from gdbheapx.ranges import Range, Ranges
 

@@ -18,10 +18,10 @@ from gdbheapx.glibc.arenas import Arena, Glibc, Heap
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import BulkSource, Mapping, Target
 from gdbheapx.kernel.common.in_ram import Ram
-from gdbheapx.kernel.common.records import STOP_TOP, Kernel
-from gdbheapx.kernel.glibc.interface import ChunkWalker
+from gdbheapx.kernel.common.library import Kernel
+from gdbheapx.kernel.common.records import STOP_TOP
 from gdbheapx.kernel.glibc.records import Region, WalkResult, add_results
-from gdbheapx.kernel.glibc.walkers import chunk_walker
+from gdbheapx.kernel.glibc.walkers import ChunkWalker, chunk_walker
 from gdbheapx.problems import Code, Diagnostic, Report
 from gdbheapx.ranges import Range, subtract, union
 

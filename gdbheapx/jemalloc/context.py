@@ -15,7 +15,7 @@ from gdbheapx.jemalloc.detection.detect import Jemalloc
 from gdbheapx.jemalloc.detection.geometry import Geometry
 from gdbheapx.jemalloc.detection.symbols import Symbols
 from gdbheapx.kernel.common.in_ram import Ram
-from gdbheapx.kernel.common.records import Kernel
+from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.layout.view import View, read_view
 from gdbheapx.problems import Report
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, PageTable
 from gdbheapx.kernel.common import embedded
-from gdbheapx.kernel.common.library import LIBRARY, CommonBinding, Unusable, load, open_library
+from gdbheapx.kernel.common.library import LIBRARY, Kernel, Unusable, load, open_library
 
 if TYPE_CHECKING:  # few commands ask for any of these
     from array import array
@@ -30,7 +30,7 @@ def open_kernel(path: str = LIBRARY) -> "CKernel":
     return CKernel(open_library(path))
 
 
-class CKernel(CommonBinding):
+class CKernel(Kernel):
     """See Kernel; and what follows pointers from block to block, or looks into blocks."""
 
     def copy(self, table: PageTable) -> "Copy":

@@ -326,7 +326,7 @@ def _told(session: Session, model: KeptGraph, streams: Parted[str, Packed], path
     habits = [habit.offset for habit in model.habits]
     data = {number: streams[PREFIX + name].bytes(path) for number, name in enumerate(STREAMS) if PREFIX + name in streams}
     kept_ = PackedGraph(model.word_bytes, model.unit_bytes, model.has_slots, mappings, habits, data)
-    graph = session.compiled.unpacked(kept_, session.budget)
+    graph = session.kernel.unpacked(kept_, session.budget)
     count = graph.numbers()
     roots = [_kept_root(root) for root in model.roots]
     if count.nodes != count.blocks + len(nodes) + len(roots):

@@ -10,8 +10,8 @@ from gdbheapx.allocators.records import HeapContext
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.slots import SlotRun
 from gdbheapx.kernel.tcmalloc import records as api
-from gdbheapx.kernel.tcmalloc import twin, walkers
-from gdbheapx.kernel.tcmalloc.records import PageLeaf, SpanLayout, Spans
+from gdbheapx.kernel.tcmalloc import walkers
+from gdbheapx.kernel.tcmalloc.records import PageLeaf, SpanLayout, SpanRange, Spans, SpanTally
 from gdbheapx.problems import Code, Report
 from gdbheapx.ranges import subtract, union
 from gdbheapx.tcmalloc import accounts, caches, codes
@@ -152,8 +152,21 @@ def _mapped(target: Target, spans: Spans) -> Tuple[Spans, List[int]]:
     for at in range(0, len(spans.runs), run_width):
         if spans.runs[at + base] not in addresses:
             runs.extend(spans.runs[at : at + run_width])
-    tallies, held = twin.counted(kept)
+    tallies, held = _count_spans(kept)
     return spans._replace(spans=kept, runs=runs, tallies=tallies, held=held), sorted(ranges[place][0] for place in bad)
+
+
+def _count_spans(rows: "array[int]") -> Tuple[List[SpanTally], List[SpanRange]]:
+    """Return the sums and the joined ranges of spans: TcSpan, row by row."""
+    sums, width = [[0] * len(SpanTally._fields) for _ in range(api.LABELS)], len(api.TcSpan._fields)
+    spans = [api.TcSpan._make(rows[at : at + width]) for at in range(0, len(rows), width)]
+    for span in spans:
+        out_of_use = {api.SPAN_ON_NORMAL: api.TC_FREE_LABEL, api.SPAN_ON_RETURNED: api.TC_RETURNED_LABEL}
+        listed = max(0, span.objects - span.refcount) if span.size_class else 0
+        own = sums[out_of_use.get(span.location, span.size_class)]
+        own[:] = [before + more for before, more in zip(own, (1, span.bytes, span.objects, listed))]
+    held = union((span.start, span.start + span.bytes) for span in spans)
+    return [SpanTally(*row) for row in sums], [SpanRange(*row) for row in held]
 
 
 def is_changing(target: Target, tcmalloc: Tcmalloc, central: Sequence[CentralList]) -> bool:

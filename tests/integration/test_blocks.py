@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.glibc import check_identity
 from tests.support.processes import Lasting, Process, Stage
-from tests.support.sameness import check_twin_agrees
 from tests.support.tool import heapx, told
 
 pytestmark = [pytest.mark.image, pytest.mark.first]  # where its libc puts blocks
@@ -125,11 +124,6 @@ def test_histogram_adds_up(lasting: Lasting, kind: str) -> None:
     for row, after in zip(ordered, ordered[1:]):
         assert row["size_bytes"] <= row["max_size_bytes"] < after["size_bytes"]
         assert row["max_size_bytes"] == row["size_bytes"] or row["size_bytes"] >= 1024
-
-
-def test_kernel_and_twin_agree(lasting: Lasting, core: str) -> None:
-    """The C kernel and its Python twin give the same answers."""
-    check_twin_agrees(lasting.of(core, Stage.start, "recorder", *CASES["nine-threads"]), core, *ASKED, "malloc-info", "malloc-stats")
 
 
 FILTERED = (

@@ -14,7 +14,6 @@ from tests.support.hidden import hidden
 from tests.support.jemalloc_record import read
 from tests.support.jemallocs import EVERY_PAIR, UNKNOWN_LAYOUT, has_stats, start
 from tests.support.processes import Lasting, Process, Stage
-from tests.support.sameness import check_twin_agrees
 from tests.support.tool import heapx, told
 
 pytestmark = [pytest.mark.image, pytest.mark.first]  # where its libjemalloc puts blocks
@@ -127,12 +126,6 @@ def check_sums(process: Process, kind: str, counted: bool) -> None:
     assert bins["partial"] is False and any(row["allocator"] == "jemalloc" for row in bins["data"]["bins"])
     kept = pins["data"]["sums"][0]
     assert kept["difference_bytes"] == 0 and kept["kept_bytes"] == sum(size for (_, status), size in sums.items() if status == "free")
-
-
-def test_kernel_and_twin_agree(lasting: Lasting, core: str) -> None:
-    """The C kernel and its Python twin give the same answers."""
-    commands = ("arenas", "chunks", "bins", "tcache", "malloc-stats", "chunks --histogram")
-    check_twin_agrees(lasting.of(core, recorder, "preload"), core, *commands)
 
 
 def test_filters_choose_from_the_full_list(lasting: Lasting, kind: str) -> None:

@@ -13,7 +13,6 @@ import pytest
 from gdbheapx.problems import ALLOCATOR_UNREAD
 from gdbheapx.tcmalloc.codes import LISTS_CHANGING
 from tests.support.processes import Lasting, Process, Stage
-from tests.support.sameness import check_twin_agrees
 from tests.support.tcmallocs import libraries, library, recorded, recorder
 from tests.support.tool import acted, alone, answers, heapx, told
 from tests.support.unchanged import EVERY, unchanged
@@ -115,11 +114,6 @@ def test_a_purge(stage: Stage, live: str) -> None:
     assert (after["free_bytes"], after["returned_bytes"]) == (0, before["free_bytes"] + before["returned_bytes"])
     assert truth.figures["returned"] == after["returned_bytes"] and after["used_bytes"] == before["used_bytes"]
     assert after["system_bytes"] == truth.figures["heap"] == before["system_bytes"]
-
-
-def test_the_twin_agrees(lasting: Lasting, core: str) -> None:
-    """Without the C kernel the sums and the listing are the same."""
-    check_twin_agrees(lasting.of(core, at_rest), core, "arenas", "bins", "chunks")
 
 
 def test_commands_with_gdb_and_without(lasting: Lasting, kind: str) -> None:

@@ -46,7 +46,7 @@ def with_its_folder(tmp_path_factory: pytest.TempPathFactory) -> CKernel:
 def walks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The toy's blocks are read by its lines of Python, or by its folder of the kernel."""
     if request.param == "c":
-        monkeypatch.setitem(kernel._loaded, "c", request.getfixturevalue("with_its_folder"))
+        monkeypatch.setattr(kernel, "_loaded", [request.getfixturevalue("with_its_folder")])
 
 
 @pytest.fixture(autouse=True)
@@ -220,10 +220,10 @@ def test_what_its_plan_refuses_is_said(hoarding: Process, monkeypatch: pytest.Mo
 def test_its_folder_of_the_kernel_reads_the_same(process: Process, with_its_folder: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Block by block; its functions are known once it has walked."""
     core = {"core": str(process.core())}
-    monkeypatch.setitem(kernel._loaded, "c", with_its_folder)
+    monkeypatch.setattr(kernel, "_loaded", [with_its_folder])
     by_c = answer(core, "chunks")
     assert walker.PROTOTYPES in with_its_folder.library.declared
-    monkeypatch.delitem(kernel._loaded, "c")
+    monkeypatch.setattr(kernel, "_loaded", [])
     assert answer(core, "chunks") == by_c and by_c["chunks"]
 
 

@@ -110,9 +110,8 @@ def test_a_reader_that_stops_early(stage: Stage, kind: str) -> None:
 def test_the_process_runs_on_whatever_ends_the_tool(lasting: Lasting, live: str, name: str) -> None:
     """A signal while the process stands still: it is let go, by the tool or by the kernel; those that ask for an end get what is there."""
     process = lasting.of(live, Stage.start, "recorder", "4", "60000", "5")
-    command = [*tool_command(), *process.target(live), "--gdb", "none", "arenas", "--json", "--max-stop", "60"]
-    env = tool_environment({"GDBHEAPX_KERNEL": "python"})  # slow enough to be met at work
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as tool:
+    command = [*tool_command(), *process.target(live), "--gdb", "none", "chunks", "--json", "--max-stop", "60"]
+    with subprocess.Popen(command, env=tool_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as tool:
         until(lambda: status(process.pid, "TracerPid") != "0", lambda: "it was never stopped", process)
         tool.send_signal(getattr(signal, name))
         out, errors = tool.communicate(timeout=TOOL_SECONDS)

@@ -64,7 +64,7 @@ def session_of(process: Process, kind: str) -> Session:
     if kind == "live":
         table = target.page_table()
         assert table is not None
-        copying = Copying(session.compiled, session.compiled.copy(table))
+        copying = Copying(session.kernel, session.kernel.copy(table))
         copying.prepare(target)
         target.stop()
         assert copying.take(target) is None

@@ -2,10 +2,6 @@
 
 from typing import Any, Dict, List, Sequence, Tuple
 
-import pytest
-
-from tests.support import tool
-from tests.support.processes import Process
 from tests.support.tool import heapx
 
 PROGRAMS: Sequence[Tuple[str, Tuple[str, ...]]] = (
@@ -81,13 +77,3 @@ def told(target: Sequence[str]) -> Dict[str, Any]:
         "mmapped": arenas["mmapped"],
         "owners": owners["used"],
     }
-
-
-def check_twin_agrees(process: Process, kind: str, *commands: str) -> None:
-    """The C kernel and its Python twin give the same answers; skips where there is no C kernel."""
-    usual = tool.told(process, kind, *commands)
-    for one, twin in zip(usual, tool.answers(process.target(kind), process.folder, *commands, env={"GDBHEAPX_KERNEL": "python"})):
-        assert twin["tool"]["kernel"] == "python"
-        assert one["partial"] is twin["partial"] is False and one["data"] == twin["data"], one["command"]
-    if usual[0]["tool"]["kernel"] == "python":
-        pytest.skip("the C kernel is not built, so there was nothing to compare: run `make kernel`")

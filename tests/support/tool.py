@@ -77,7 +77,7 @@ def check_envelope(envelope: Dict[str, Any]) -> None:
     assert "data" in envelope
     assert "error" not in envelope or (envelope["data"] is None and check_error(envelope["error"]))
     assert {"version", "gdb", "python", "kernel"} <= set(envelope["tool"])
-    assert envelope["tool"]["kernel"] in ("c", "python")
+    assert envelope["tool"]["kernel"] in ("c", None)
     assert {"kind", "pid", "executable", "core", "stopped_ms", "swapped_in_bytes"} <= set(envelope["target"])
     assert envelope["target"]["kind"] == "live" or envelope["target"]["swapped_in_bytes"] is None
     for problem in envelope["problems"]:
@@ -162,6 +162,16 @@ def without_packs() -> Path:
         shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
     for pack in (home / "gdbheapx" / "packs").glob("*.json"):
         pack.unlink()
+    return home
+
+
+@cache
+def without_library() -> Path:
+    """A copy of the tool that has no native library."""
+    home = Path(tempfile.mkdtemp(prefix="gdbheapx-bare-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for name in ("gdbheapx", "commands"):
+        shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__", "_kernel.so"))
     return home
 
 

@@ -10,7 +10,6 @@ from gdbheapx.columns import ADD, BYTES, TEXT, Column
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, EVERYTHING, BlockFilter, Blocks, BlockShape, make_blocks
 from gdbheapx.kernel.common.in_ram import UNKNOWN
-from gdbheapx.kernel.common.library import CommonBinding
 from gdbheapx.model import AllocatorInfo, Claim
 from tests.support.toy_kernel.tiny.walker import FREED, HEADER_BYTES, TinyRoom, walk
 
@@ -52,7 +51,7 @@ class TinyHeap(Heap):
 
     def blocks(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
         kernel, room = self.around.kernel, TinyRoom(self.start, self.end)
-        if isinstance(kernel, CommonBinding) and hasattr(kernel.library, "heapx_tiny_blocks"):  # compiled with the toy's folder
+        if hasattr(kernel.library, "heapx_tiny_blocks"):  # compiled with the toy's folder
             return walk(kernel, self._target.bulk_source(), room, wanted, self.around.budget)
         return self._by_python(wanted)
 

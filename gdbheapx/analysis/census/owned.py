@@ -253,7 +253,7 @@ def paths_of(
     others += [number(Frame(tallied.contained.step(one))) for one in tree.containers]
     ends = number(LEAKED_FRAME), number(SHARED_FRAME), MOST_FRAMES
     rule = FrameRule(told.labels, [number(name) for name in names], array("I", others), begins, *ends)
-    made = owner_stacks(session.compiled.library, graph, tree, rule)
+    made = owner_stacks(session.kernel.library, graph, tree, rule)
     paths, at = Paths(list(frames), made), made.of_node
     heap_graph.check_time(session)
     if pages is not None:

@@ -7,7 +7,6 @@ from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.kernel.common.copy import KIND_RESIDENT, KIND_SWAPPED, KIND_UNSURE
 from gdbheapx.kernel.common.in_ram import Ram
-from gdbheapx.kernel.common.twin.pagemap import open_pages
 from gdbheapx.session import Session
 
 
@@ -88,10 +87,10 @@ def pages(session: Session) -> Optional[Pages]:
     table, use = session.target.page_table(), session.target.memory_use()
     if table is None or use is None:
         return None
-    copy, opened, ram = table.copy, open_pages(table), Ram(session.target, session.kernel)
+    copy, kernel, ram = table.copy, session.kernel, Ram(session.target, session.kernel)
 
     def kinds(start: int, end: int) -> Optional[bytes]:
-        return copy.kinds(start, end) if copy is not None else opened.kinds(start, end) if opened is not None else None
+        return copy.kinds(start, end) if copy is not None else kernel.page_kinds(table, start, end)
 
     def resident(start: int, end: int) -> Optional[int]:
         found = ram.of([(start, end)], with_exclusive=False)

@@ -16,7 +16,8 @@ from gdbheapx.analysis.memory.places import Places
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import MappingUse, MemoryUse, Target
 from gdbheapx.kernel.common.in_ram import Ram
-from gdbheapx.kernel.common.records import ADDRESS_MASK, Kernel
+from gdbheapx.kernel.common.library import Kernel
+from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.model import CERTAIN, Claim
 from gdbheapx.ranges import Range, Ranges, subtract, union
 

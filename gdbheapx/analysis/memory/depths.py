@@ -5,7 +5,7 @@ from typing import Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.analysis.memory.attribute import Attribution, WrittenPages
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import Target, Thread
-from gdbheapx.kernel.common.records import Kernel
+from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.ranges import Range, union
 
 LARGEST = 5

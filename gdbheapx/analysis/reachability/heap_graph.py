@@ -318,7 +318,7 @@ def gather(
     made = world(session, slots, further)
     outside = made.regions
     vtables = image_source(target, made.shape.images)
-    graph = session.compiled.graph(block_source(target), made.shape, session.budget, vtables)
+    graph = session.kernel.graph(block_source(target), made.shape, session.budget, vtables)
     if signer is not None:
         graph.sign(signer)
     if owning:

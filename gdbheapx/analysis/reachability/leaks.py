@@ -249,7 +249,7 @@ def sweep(session: Session, interior_holds: bool) -> Optional[Leaks]:
     session.budget.progress.stage = "sweeping over all blocks"
     made = heap_graph.world(session, slots=False)
     regions = made.regions
-    marks = session.compiled.sweep(heap_graph.block_source(target), made.shape, session.budget)
+    marks = session.kernel.sweep(heap_graph.block_source(target), made.shape, session.budget)
     marks.gather([heap.blocks() for heap in made.heaps], made.own_places)
     outside: List[Sequence[Tuple[int, int, int]]] = [
         *([(node.start, low, high) for low, high in heap_graph.of_node(target, node)] for node in regions.nodes),

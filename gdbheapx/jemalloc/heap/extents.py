@@ -10,9 +10,8 @@ from gdbheapx.jemalloc.detection import calibrate
 from gdbheapx.jemalloc.heap import arenas
 from gdbheapx.kernel.common.records import STOP_TIME
 from gdbheapx.kernel.jemalloc import records as kernel_api
-from gdbheapx.kernel.jemalloc.interface import ExtentWalker
 from gdbheapx.kernel.jemalloc.records import BinLayout, BitField, BlockSizes, ExtentLayout, ExtentsResult, HeapLayout, RtreeLayout
-from gdbheapx.kernel.jemalloc.walkers import extent_walker
+from gdbheapx.kernel.jemalloc.walkers import ExtentWalker, extent_walker
 from gdbheapx.problems import Code
 
 _SLAB_BITMAPS = ("e_slab_data.bitmap", "e_slab_data")

@@ -1,4 +1,4 @@
-"""The one walk over slots of equal size, by ctypes or in Python: as a stream of blocks, and counted."""
+"""The one walk over slots of equal size, by ctypes: as a stream of blocks, and counted."""
 
 from array import array
 from typing import Any, Optional, Sequence
@@ -18,8 +18,7 @@ from gdbheapx.kernel.blocks.slots import (
     SlotTallies,
     SlotTally,
 )
-from gdbheapx.kernel.common.library import CommonBinding, Rows, at, declared, run
-from gdbheapx.kernel.common.records import Kernel
+from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, run
 
 PROTOTYPES = """
 struct block_source *heapx_slot_blocks(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,
@@ -56,20 +55,11 @@ class SlotWalker:
             raise ValueError("no runs of slots")
 
     def _fit(self) -> bool:
-        if isinstance(self.kernel, CommonBinding):
-            return bool(declared(self.kernel.library, PROTOTYPES).heapx_slots_fit(at(self.runs), self.count, self.labels))
-        from gdbheapx.kernel.blocks.slots_twin import fit
-
-        return fit(self)
+        return bool(declared(self.kernel.library, PROTOTYPES).heapx_slots_fit(at(self.runs), self.count, self.labels))
 
     def blocks(self, wanted: BlockFilter = EVERYTHING, apart: Optional[Blocks] = None) -> BlockStream:
         """All blocks by address: used ones as the reader tells them, free slots whole. `apart`: further ones, to be merged in."""
         apart = apart_from(apart, wanted)
-        if not isinstance(self.kernel, CommonBinding):
-            from gdbheapx.kernel.blocks.slots_twin import SlotSource
-            from gdbheapx.kernel.blocks.twin import TwinBlocks
-
-            return TwinBlocks(SlotSource(self, wanted), apart, self.budget)
         library, opened = self._declared(), self.kernel.open(self.source)
         kept = (self.runs, self.frees, self.classes, wanted.numbers())
         make = getattr(library, self.reader.blocks if self.reader else "heapx_slot_blocks")
@@ -79,10 +69,6 @@ class SlotWalker:
 
     def tally(self) -> SlotTallies:
         """All slots, counted by label, and what is wrong with them."""
-        if not isinstance(self.kernel, CommonBinding):
-            from gdbheapx.kernel.blocks.slots_twin import tally
-
-            return tally(self)
         library, opened, listed = self._declared(), self.kernel.open(self.source), self.frees.addresses
         make = getattr(library, self.reader.tally if self.reader else "heapx_slot_tally_new")
         job = make(opened.handle, at(self.runs), self.count, at(listed), len(listed), self.labels)
@@ -105,6 +91,5 @@ class SlotWalker:
         )
 
     def _declared(self) -> Any:
-        assert isinstance(self.kernel, CommonBinding)
         library = declared(self.kernel.library, PROTOTYPES)
         return declared(library, self.reader.prototypes) if self.reader else library

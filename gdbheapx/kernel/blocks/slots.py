@@ -6,7 +6,7 @@ the names of the two functions that pass it on.
 """
 
 from array import array
-from typing import Any, Callable, NamedTuple, Sequence, Tuple
+from typing import NamedTuple, Sequence
 
 IN_C = "SLOT_* MOST_SLOT_PROBLEMS SlotRun SlotTally SlotProblem SlotSums"
 
@@ -124,6 +124,3 @@ class SlotReader(NamedTuple):
     """The functions of the C kernel, which take what heapx_slot_blocks and heapx_slot_tally_new take."""
     tally: str
     prototypes: str
-    twin: Callable[[Any, SlotRun, int, bool], Tuple[int, int, int]]
-    """The same in Python, of a reader of memory, a run, where the slot begins, and whether it is free: what is wrong or SLOT_READ, the
-    block's address and usable bytes; 0 and 0 where it is not known."""

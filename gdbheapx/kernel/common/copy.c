@@ -239,7 +239,7 @@ static void *run_pass(void *item)
     uint64_t begin, pages;
     while ((pages = claim(pass, &range, &begin))) {
         if (pass->looks)
-            pages_look(&pass->copy->table, begin / pass->copy->table.page, pages, worker->entries, worker->kinds);
+            heapx_pages_look(&pass->copy->table, begin / pass->copy->table.page, pages, worker->entries, worker->kinds);
         pass->work(worker, range, begin, pages);
     }
     return NULL;
@@ -454,7 +454,7 @@ static int scan_on(struct worker *worker, struct scan_arg *arg, uint64_t end)
 /* Reads a part of a piece as it is now. */
 static void read_anew(struct worker *worker, const struct copied_range *range, uint64_t begin, uint64_t pages)
 {
-    pages_look(&worker->pass->copy->table, begin / worker->pass->copy->table.page, pages, worker->entries, worker->kinds);
+    heapx_pages_look(&worker->pass->copy->table, begin / worker->pass->copy->table.page, pages, worker->entries, worker->kinds);
     take_piece(worker, range, begin, pages);
 }
 

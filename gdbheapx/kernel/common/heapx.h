@@ -225,9 +225,6 @@ struct page_table {
     const struct copy *copy;        /* of the pages as they were; NULL: they are asked for as they are */
 };
 
-/* What pages from a number on are: their entries of pagemap, and KIND_...; of how many. */
-uint64_t pages_look(const struct page_table *table, uint64_t first, uint64_t count, uint64_t *entries, uint8_t *kinds);
-
 /* The first page from `number` on, below `last`, that may be in RAM or in swap: a heap's reserve has thousands that never were. */
 uint64_t pages_jump(const struct page_table *table, uint64_t number, uint64_t last);
 

@@ -3,12 +3,12 @@
 import ctypes
 import os
 from array import array
-from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
-from gdbheapx.kernel.common.records import ADDRESS_MASK, Kernel, Residency, Written
+from gdbheapx.kernel.common.records import ADDRESS_MASK, Residency, Written
 from gdbheapx.ranges import subtract
 
 PROTOTYPES = """
@@ -26,6 +26,7 @@ void heapx_source_until(struct source *source, const double *until);
 void heapx_source_copied(struct source *source, const struct copy *copy);
 void heapx_pages_copied(struct page_table *table, const struct copy *copy);
 void heapx_source_free(struct source *source);
+uint64_t heapx_pages_look(const struct page_table *table, uint64_t first, uint64_t count, uint64_t *entries, uint8_t *kinds);
 void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, int with_exclusive,
     struct residency *out);
 int heapx_sort(uint64_t *values, uint64_t count);
@@ -120,7 +121,7 @@ def _type(text: str) -> Any:
 def why_missing() -> str:
     """Why there is no library: nobody is blamed who was not looked for."""
     if build.source_id() is None:
-        return "not built at install time, and its C files are not here; with a C compiler, run: pip install --force-reinstall gdbheapx"
+        return "not built at install time, and its C files are not here; run: pip install --force-reinstall --no-binary gdbheapx gdbheapx"
     words = build.compiler()
     if words is None:
         lacking = "not built, and no C compiler found here (looked for $CC, cc, gcc, clang)"
@@ -370,10 +371,8 @@ def asking(budget: Budget) -> Any:
     return _STOP(is_over)
 
 
-class CommonBinding(Kernel):
-    """See Kernel; and what its walkers ask to be opened."""
-
-    name = "c"
+class Kernel:
+    """The native library's functions that know no allocator, and what the walkers of each allocator take."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
@@ -399,21 +398,37 @@ class CommonBinding(Kernel):
 
     @property
     def swapped_in_bytes(self) -> int:
-        """See Kernel."""
+        """Bytes of live processes that were in swap when they were read, since this kernel was loaded: they are in RAM now."""
         return int(self._swapped_in[0])
 
     def in_order(self, numbers: "array[int]") -> "array[int]":
-        """See Kernel."""
+        """array('Q') sorted in place."""
         if not self.library.heapx_sort(at(numbers), len(numbers)):
             raise MemoryError()
         return numbers
+
+    searched_words = 0
+    """How many words find_addresses has looked at since this kernel was loaded."""
+
+    def find_addresses(self, memory: Iterable[Tuple[int, bytes]], ranges: Sequence[Tuple[int, int]], mask: int) -> List[Tuple[int, int]]:
+        """(where it is, word) of each aligned 64-bit word of these pieces of memory, as this machine orders bytes, that lies in a range and
+        has no bit of `mask`. `memory`: (address, bytes) of each; `ranges`: sorted, without overlap."""
+        bounds, found = array("Q", [bound for pair in ranges for bound in pair]), []  # type: array[int], List[Tuple[int, int]]
+        for start, data in memory:
+            first = -start & 7
+            words = array("Q", data[first : first + (len(data) - first & -8)])
+            self.searched_words += len(words)
+            found += [(start + first + 8 * place, words[place]) for place in self._places_into(words, bounds, mask)]
+        return found
 
     def _places_into(self, words: "array[int]", bounds: "array[int]", mask: int) -> "array[int]":
         places = array("Q", bytes(8 * len(words)))
         return places[: self.library.heapx_words_into(at(words), len(words), at(bounds), len(bounds) // 2, mask, at(places))]
 
     def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
-        """See Kernel."""
+        """Which pages of the sorted ranges, without overlap, hold anything but zeros; so counts what cannot be read. Pages begin at
+        multiples of page_bytes; ranges may begin and end anywhere. When the budget expires, or at Ctrl-C, it says how far it came.
+        """
         library, opened = self.library, self.open(source)
         flat, until = array("Q", [bound for pair in ranges for bound in pair]), array("Q", [0])
         job = library.heapx_written_new(opened.handle, at(flat), len(ranges), page_bytes)
@@ -428,10 +443,21 @@ class CommonBinding(Kernel):
         return Written(out, None if until[0] == ADDRESS_MASK else until[0])
 
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]], with_exclusive: bool = True) -> Optional[Residency]:
-        """See Kernel."""
+        """What of the page-aligned, ascending ranges is in RAM, all together; None if the process's page table cannot be opened. What no
+        other process has mapped takes four times as long to tell: exclusive_bytes is 0 where it is not wanted."""
         table = self.open_pages(pages)
         if table.handle is None:
             return None
         flat, out = array("Q", [number for pair in ranges for number in pair]), array("Q", bytes(8 * len(Residency._fields)))
         self.library.heapx_residency(table.handle, at(flat), len(ranges), with_exclusive, at(out))
         return Residency(*out)
+
+    def page_kinds(self, pages: PageTable, start: int, end: int) -> Optional[bytes]:
+        """KIND_ bits (copy.py) of each page of a page-aligned range, fewer where the table ends; None if it cannot be opened."""
+        table = self.open_pages(pages)
+        if table.handle is None:
+            return None
+        page = os.sysconf("SC_PAGESIZE")
+        count = (end - start) // page
+        entries, kinds = array("Q", bytes(8 * count)), array("B", bytes(count))
+        return kinds[: self.library.heapx_pages_look(table.handle, start // page, count, at(entries), at(kinds))].tobytes()

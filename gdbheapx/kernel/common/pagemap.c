@@ -149,7 +149,7 @@ static void scan(const struct page_table *table, uint64_t first, uint64_t count,
             kinds[i] = KIND_RESIDENT | KIND_HUGE;
 }
 
-uint64_t pages_look(const struct page_table *table, uint64_t first, uint64_t count, uint64_t *entries, uint8_t *kinds)
+uint64_t heapx_pages_look(const struct page_table *table, uint64_t first, uint64_t count, uint64_t *entries, uint8_t *kinds)
 {
     unsigned any = 0;
     count = read_words(table->pagemap_fd, entries, count, first);
@@ -170,7 +170,7 @@ static void load(struct page_window *window, uint64_t first)
     window->first = first;
     window->count = table->copy ? copy_kinds(table->copy, first, window->next, window->kinds) : 0;
     if (!window->count)
-        window->count = pages_look(table, first, window->next, entries, window->kinds);
+        window->count = heapx_pages_look(table, first, window->next, entries, window->kinds);
 }
 
 uint64_t pages_jump(const struct page_table *table, uint64_t number, uint64_t last)
@@ -190,7 +190,6 @@ uint64_t pages_jump(const struct page_table *table, uint64_t number, uint64_t la
     return found > number ? found : number;
 }
 
-/* RSS counts the pages at `address`; `until`: up to where the answer holds. */
 static int in_rss(const struct page_table *table, uint64_t address, uint64_t *until)
 {
     *until = UINT64_MAX;

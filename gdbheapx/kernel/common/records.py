@@ -1,12 +1,6 @@
-"""What all walks share: why they ended, what is in RAM, which pages are written, classes of sizes; and what every kernel can do."""
+"""What all walks share: why they ended, what is in RAM, which pages are written, classes of sizes."""
 
-from abc import ABC, abstractmethod
-from array import array
-from bisect import bisect_right
-from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple
-
-from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BulkSource, PageTable
+from typing import NamedTuple, Optional, Sequence, Tuple
 
 IN_C = "STOP* HISTOGRAM_EXACT_BYTES Residency"
 
@@ -80,53 +74,3 @@ def histogram_bounds(index: int, alignment_bytes: int) -> Tuple[int, int]:
     quarter = 1 << (power + 8)
     lower = (4 + step) * quarter
     return lower + alignment_bytes, lower + quarter
-
-
-class Kernel(ABC):
-    """Functions that know no allocator, and what the walkers of each allocator take; `name` says which implementation answers."""
-
-    name = ""
-    """`c` or `python`."""
-    why: Optional[str] = None
-    """Why the C kernel is not in use; None if it is."""
-    library: Any = None
-    """The C library; None if it is not in use."""
-
-    def in_order(self, numbers: "array[int]") -> "array[int]":
-        """array('Q') sorted; the one that was given may be it."""
-        return array("Q", sorted(numbers))
-
-    searched_words = 0
-    """How many words find_addresses has looked at since this kernel was loaded."""
-
-    def find_addresses(self, memory: Iterable[Tuple[int, bytes]], ranges: Sequence[Tuple[int, int]], mask: int) -> List[Tuple[int, int]]:
-        """(where it is, word) of each aligned 64-bit word of these pieces of memory, as this machine orders bytes, that lies in a range and
-        has no bit of `mask`. `memory`: (address, bytes) of each; `ranges`: sorted, without overlap."""
-        bounds, found = array("Q", [bound for pair in ranges for bound in pair]), []  # type: array[int], List[Tuple[int, int]]
-        for start, data in memory:
-            first = -start & 7
-            words = array("Q", data[first : first + (len(data) - first & -8)])
-            self.searched_words += len(words)
-            found += [(start + first + 8 * place, words[place]) for place in self._places_into(words, bounds, mask)]
-        return found
-
-    def _places_into(self, words: "array[int]", bounds: "array[int]", mask: int) -> "array[int]":
-        low, high = (bounds[0], bounds[-1]) if bounds else (1, 0)
-        likely = (place for place, word in enumerate(words) if low <= word < high and not word & mask)
-        return array("Q", [place for place in likely if bisect_right(bounds, words[place]) & 1])
-
-    @property
-    @abstractmethod
-    def swapped_in_bytes(self) -> int:
-        """Bytes of live processes that were in swap when they were read, since this kernel was loaded: they are in RAM now."""
-
-    @abstractmethod
-    def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
-        """Which pages of the sorted ranges, without overlap, hold anything but zeros; so counts what cannot be read. Pages begin at
-        multiples of page_bytes; ranges may begin and end anywhere. When the budget expires, or at Ctrl-C, it says how far it came.
-        """
-
-    @abstractmethod
-    def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]], with_exclusive: bool = True) -> Optional[Residency]:
-        """What of the page-aligned, ascending ranges is in RAM, all together; None if the process's page table cannot be opened. What no
-        other process has mapped takes four times as long to tell: exclusive_bytes is 0 where it is not wanted."""

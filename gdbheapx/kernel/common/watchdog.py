@@ -1,16 +1,15 @@
 """Ends this process where it does not end by itself: a second after a signal or the deadline, whatever the main thread is in.
 
-The C library has the thread for that: it needs no lock of Python's. Without the library a thread of Python's does it, as far as Python
-switches to it. Nothing here knows gdb: in the user's own gdb nobody calls start(), and the other functions do nothing.
+The C library has the thread for that: it needs no lock of Python's. Without the library nothing is read that could last. Nothing here
+knows gdb: in the user's own gdb nobody calls start(), and the other functions do nothing.
 """
 
 import os
-import select
 import signal
 import time
 from array import array
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, List, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from gdbheapx.budget import LEAST_S, NAMES
 from gdbheapx.errors import HeapxError, Interrupted
@@ -31,7 +30,6 @@ WATCH_ON, WATCH_HELD, WATCH_ENDS = 0, 1, 2
 """States: the process may be ended; it must not be; it is being ended."""
 WATCH_PATHS, WATCH_PATH_BYTES = 8, 4096
 """How many files can be removed at the end, and how long a path may be."""
-GRACE_S, STEP_S = 1.0, 0.05
 
 _cells: Any = [0] * WATCH_CELLS
 _paths: Any = bytearray(WATCH_PATHS * WATCH_PATH_BYTES)
@@ -50,6 +48,8 @@ def start(
     """Watch this process from now on. `document`: what goes to `out` for an error where nothing was written; `told`: where the exit code is
     told; `wake`: gives the numbers of signals, where Python's handlers are not the ones that hear them."""
     global _cells, _paths, _library
+    if library is None:
+        return
     until = float("inf") if max_seconds is None else time.monotonic() + max(max_seconds, LEAST_S)
     late = HeapxError("stopped after --max-seconds %g before there was an answer" % (max_seconds or 0), "raise --max-seconds", code=CUT)
     errors = [late, *(Interrupted(NAMES[number]) for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))]
@@ -60,57 +60,13 @@ def start(
             signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         except ValueError:  # not the main thread: the deadline alone counts
             pass
-    _library = None
-    if library is not None:
-        import ctypes
+    import ctypes
 
-        numbers = array("B", b"\0".join(texts) + b"\0")
-        place = declared(library, PROTOTYPES).heapx_watchdog_start(at(numbers), len(numbers), until, wake, out, told)
-        if place:
-            _library, _cells = library, (ctypes.c_uint64 * WATCH_CELLS).from_address(place)
-            _paths = (ctypes.c_ubyte * (WATCH_PATHS * WATCH_PATH_BYTES)).from_address(place + ctypes.sizeof(_cells))
-            return
-    _cells, _paths = [0] * WATCH_CELLS, bytearray(WATCH_PATHS * WATCH_PATH_BYTES)
-    import _thread
-
-    _thread.start_new_thread(_watch, (_cells, _paths, texts, until, (wake, out, told)))
-
-
-def _watch(cells: Any, paths: bytearray, texts: List[bytes], until: float, descriptors: Any) -> None:
-    """As run() in watchdog.c."""
-    wake, out, told = descriptors
-    listening = select.poll()
-    listening.register(wake, select.POLLIN)
-    causes = [0, *map(int, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))]
-    cause, since = 0, 0.0
-    while True:
-        ready = listening.poll(1000 * STEP_S if since else 250)
-        heard = os.read(wake, 1) if ready else b""
-        if ready and not heard:
-            listening.unregister(wake)
-        cause = cause or (causes.index(heard[0]) if heard and heard[0] in causes else 0)
-        is_late = time.monotonic() > until and not cells[WATCH_ANSWERED]
-        if cells[WATCH_STATE] != WATCH_ON or not (cause or is_late):
-            since = 0.0
-        elif not since:
-            since = time.monotonic()
-        elif time.monotonic() - since >= GRACE_S:
-            try:
-                _end(paths, texts[2 * cause], texts[2 * cause + 1] if not cells[WATCH_BEGUN] else b"", out, told)
-            finally:  # whatever could not be removed or written
-                os._exit(1)
-
-
-def _end(paths: bytearray, line: bytes, document: bytes, out: int, told: int) -> None:
-    """As end() in watchdog.c, but for its last step."""
-    for place in range(0, len(paths), WATCH_PATH_BYTES):
-        path = bytes(paths[place : place + WATCH_PATH_BYTES]).partition(b"\0")[0]
-        if path and os.path.lexists(path):
-            os.unlink(path)
-    os.write(2, line)
-    os.write(out, document)
-    if told >= 0:
-        os.write(told, b"1")
+    numbers = array("B", b"\0".join(texts) + b"\0")
+    place = declared(library, PROTOTYPES).heapx_watchdog_start(at(numbers), len(numbers), until, wake, out, told)
+    if place:
+        _library, _cells = library, (ctypes.c_uint64 * WATCH_CELLS).from_address(place)
+        _paths = (ctypes.c_ubyte * (WATCH_PATHS * WATCH_PATH_BYTES)).from_address(place + ctypes.sizeof(_cells))
 
 
 def hold_off() -> None:

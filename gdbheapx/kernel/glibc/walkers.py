@@ -1,4 +1,4 @@
-"""The C kernel's walks over a glibc heap, by ctypes; and which walker goes over one: the C kernel's or its twin's."""
+"""The walks over a glibc heap, by ctypes."""
 
 import os
 from array import array
@@ -8,9 +8,8 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream, apart_from
-from gdbheapx.kernel.common.library import CommonBinding, OpenPages, as_array, at, declared, run
-from gdbheapx.kernel.common.records import ADDRESS_MASK, Kernel
-from gdbheapx.kernel.glibc.interface import ChunkWalker, check_geometry
+from gdbheapx.kernel.common.library import Kernel, OpenPages, as_array, at, declared, run
+from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc.lists import Followed, Lists, Rules, followed
 from gdbheapx.kernel.glibc.records import (
     PAGE_COUNTERS,
@@ -61,10 +60,10 @@ REGIONS_AT_ONCE = 64
 MAX_THREADS = 8
 
 
-class CChunkWalker(ChunkWalker):
-    """See ChunkWalker."""
+class ChunkWalker:
+    """Walks over the chunks of one heap: bound to where its bytes come from, its geometry, and the budget of whoever asks."""
 
-    def __init__(self, kernel: CommonBinding, source: BulkSource, geometry: Geometry, budget: Budget) -> None:
+    def __init__(self, kernel: Kernel, source: BulkSource, geometry: Geometry, budget: Budget) -> None:
         check_geometry(geometry)
         self._kernel, self._library, self._opened = kernel, declared(kernel.library, PROTOTYPES), kernel.open(source)
         self._geometry, self._budget = geometry, budget
@@ -73,7 +72,13 @@ class CChunkWalker(ChunkWalker):
     def walk(
         self, regions: Sequence[Region], cached_chunks: Sequence[int], pages: Optional[PageTable] = None, threads: Optional[int] = None
     ) -> List[WalkResult]:
-        """See ChunkWalker."""
+        """One result per region, in order.
+
+        `cached_chunks`: sorted array('Q') of `chunk | SPECIAL_x` for all regions. `pages`: fill the residency of the
+        interior from that process's page table. `threads`: None for as many as there are processors, up to 8; results do not depend on it.
+        When the budget expires, or at Ctrl-C, unfinished regions end with STOP_TIME.
+        A special whose successor's PREV_INUSE is clear is counted as free. fd and bk that cannot be read count as 0 in the sums.
+        """
         library, listed, table = self._library, as_array(cached_chunks), self._kernel.open_pages(pages)
         count = min(threads or os.cpu_count() or 1, MAX_THREADS)
         results: List[WalkResult] = []
@@ -106,7 +111,11 @@ class CChunkWalker(ChunkWalker):
     def blocks(
         self, regions: Sequence[Listed], cached_chunks: Sequence[int], wanted: BlockFilter = EVERYTHING, apart: Optional[Blocks] = None
     ) -> BlockStream:
-        """See ChunkWalker."""
+        """The chunks of all regions; kinds are STATUS_ numbers, Wanted's sizes are chunk sizes.
+
+        The chunks are those that `walk` counts, top included; a first fencepost or terminator is where a region ends and is not listed.
+        `regions` in any order; `result` is of the one that ended last. `apart`: further blocks, by address, to be merged in as they are.
+        """
         flat = array("Q", [number for one in sorted(regions) for number in (*one.region, one.arena)])
         kept = [self._numbers, flat, as_array(cached_chunks), wanted.numbers()]
         numbers = (at(flat), len(regions), at(kept[2]), len(cached_chunks))
@@ -114,7 +123,12 @@ class CChunkWalker(ChunkWalker):
         return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
 
     def follow(self, lists: Lists, rules: Rules, ranges: Sequence[Tuple[int, int]], threads: Optional[int] = None) -> Followed:
-        """See ChunkWalker."""
+        """Follows lists, each from its first entry to a null link, or a bin until it comes back to its header.
+
+        `ranges`: (begin, end) of memory where members may lie, sorted: where lists jump about in it, it is looked through once instead of
+        being read link by link. Answers do not depend on it, nor on `threads`. An entry with a problem is not counted. When the budget
+        expires, or at Ctrl-C, lists that have not ended have the problem CUT.
+        """
         library, count = self._library, len(lists)
         columns = lists.heads + lists.kinds + lists.limits
         flat = array("Q", [number for pair in ranges for number in pair])
@@ -143,7 +157,7 @@ class CChunkWalker(ChunkWalker):
         return check_members(self._library, self._opened, at(self._numbers), lists, mangled, self._budget)
 
     def scan_mmapped(self, ranges: Sequence[Tuple[int, int]], search: MmappedSearch) -> MmappedFound:
-        """See ChunkWalker."""
+        """Chunks with a mapping of their own. `ranges`: page-aligned (begin, end) in which to look, the likeliest first."""
         library, pages, known = self._library, OpenPages(self._library, search.pages), as_array(search.known)
         flat = array("Q", [number for (begin, end), limit in zip(ranges, search.limits_of(ranges)) for number in (begin, end, limit)])
         data = array("Q", [number for pair in search.data for number in pair])
@@ -167,7 +181,13 @@ class CChunkWalker(ChunkWalker):
     def find_chain(
         self, low: int, high: int, anchors: Sequence[int], strict: bool = False, fences: bool = False, step: Optional[int] = None
     ) -> Optional[int]:
-        """See ChunkWalker."""
+        """The lowest chunk-aligned address in [low, high) from which plausible sizes lead exactly onto an anchor, or None.
+
+        `anchors`: sorted array('Q') of chunk addresses above `low`. `strict`: the first chunk has PREV_INUSE set, and each
+        free chunk on the way has its size repeated behind it, as in an undamaged region. `fences`: two fenceposts, which end a
+        piece of the main arena, are as good as an anchor. `step`: bytes from one address that is tried to the next, the alignment unless
+        told.
+        """
         library, listed = self._library, as_array(anchors)
         if not len(listed) or low >= high:
             return None
@@ -185,10 +205,19 @@ class CChunkWalker(ChunkWalker):
 
 def chunk_walker(kernel: Kernel, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
     """Walks over a heap of that geometry. ValueError for one that no glibc has."""
-    if isinstance(kernel, CommonBinding):
-        return CChunkWalker(kernel, source, geometry, budget)
-    from gdbheapx.kernel.common.twin.kernel import PythonKernel
-    from gdbheapx.kernel.glibc.twin.walker import ChunkTwin
+    return ChunkWalker(kernel, source, geometry, budget)
 
-    assert isinstance(kernel, PythonKernel)
-    return ChunkTwin(kernel.open(source), geometry, budget)
+
+def check_geometry(geometry: Geometry) -> None:
+    """Raises ValueError for numbers that no glibc has: the C code relies on these."""
+    word, alignment = geometry.word_bytes, geometry.alignment_bytes
+    good = (
+        word in (4, 8)
+        and alignment in (2 * word, 16)
+        and geometry.min_chunk_bytes == max(4 * word, alignment)
+        and geometry.chunk_struct_bytes == 6 * word
+        and 1024 <= geometry.page_bytes <= 1 << 24
+        and not geometry.page_bytes & (geometry.page_bytes - 1)
+    )
+    if not good:
+        raise ValueError("no geometry of glibc malloc: %r" % (geometry,))

@@ -1,4 +1,4 @@
-"""The C kernel's walks over jemalloc's extents, by ctypes: layouts into numbers, numbers into records; and which walker it is."""
+"""The walks over jemalloc's extents, by ctypes: layouts into numbers, numbers into records."""
 
 from array import array
 from typing import Any, Iterator, List, Optional, Sequence
@@ -7,10 +7,10 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream, apart_from
-from gdbheapx.kernel.common.library import CommonBinding, OpenPages, Rows, as_array, at, declared, flat, run
-from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_END, STOP_TIME, Kernel
+from gdbheapx.kernel.common.library import Kernel, OpenPages, Rows, as_array, at, declared, flat, run
+from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_END, STOP_TIME
 from gdbheapx.kernel.jemalloc import records as api
-from gdbheapx.kernel.jemalloc.interface import ExtentWalker, check_layout
+from gdbheapx.kernel.jemalloc.layouts import check_layout
 from gdbheapx.kernel.jemalloc.records import Linked, LinkedList
 
 PROTOTYPES = """
@@ -36,16 +36,21 @@ void heapx_linked_free(struct linked_job *job);
 """
 
 
-class CExtentWalker(ExtentWalker):
-    """See ExtentWalker."""
+class ExtentWalker:
+    """Walks over the extents of one jemalloc: bound to where its bytes come from, its layout, and the budget of whoever asks."""
 
-    def __init__(self, kernel: CommonBinding, source: BulkSource, heap: api.HeapLayout, budget: Budget) -> None:
+    def __init__(self, kernel: Kernel, source: BulkSource, heap: api.HeapLayout, budget: Budget) -> None:
         check_layout(heap)
         self._library, self._opened, self._heap, self._budget = declared(kernel.library, PROTOTYPES), kernel.open(source), heap, budget
         self._numbers, self._bins = flat(layout_numbers(heap)), flat(heap.bins)
 
     def walk(self, cached: Sequence[int], pages: Optional[PageTable] = None, runs: Optional[Sequence[int]] = None) -> api.ExtentsResult:
-        """See ExtentWalker."""
+        """Every extent that the rtree names, counted by arena; one pass in address order.
+
+        `cached`: sorted array('Q') of the pointers in thread caches. An extent is believed if the leaf elements of its first and its
+        last page name it. When the budget expires, or at Ctrl-C, the walk ends with STOP_TIME.
+        `runs`: begin and end of each run of pages that a core has, sorted: for `absent`, which `pages` is for in a process.
+        """
         library, listed, table = self._library, as_array(cached), OpenPages(self._library, pages)
         kept = [self._numbers, self._bins, as_array(self._heap.size_classes), flat(self._heap.sizes), listed]
         present = as_array((0, 0) if runs is None else (*runs, 0, 0))  # not empty: its address says that there is one
@@ -62,7 +67,12 @@ class CExtentWalker(ExtentWalker):
     def blocks(
         self, cached: Sequence[int], wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None, apart: Optional[Blocks] = None
     ) -> BlockStream:
-        """See ExtentWalker."""
+        """The blocks of the extents that `walk` counts; kinds are BLOCK_ numbers, sizes are usable bytes.
+
+        Regions of slabs with the size of their bin; large allocations at e_addr (which cache-oblivious builds move within the first
+        page) with their size by `heap.sizes`, sampled small ones with that of their size class; all other extents whole.
+        `apart`: further blocks, by address, to be merged in as they are.
+        """
         sizes, listed = self._heap.sizes, as_array(cached)
         kept = [self._numbers, self._bins, as_array(self._heap.size_classes), listed, wanted.numbers(), flat(sizes)]
         places = (*map(at, kept[:4]), len(listed), at(kept[4]), ADDRESS_MASK if arena is None else arena, at(kept[5]))
@@ -70,7 +80,7 @@ class CExtentWalker(ExtentWalker):
         return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
 
     def follow(self, lists: Sequence[LinkedList]) -> List[Linked]:
-        """See ExtentWalker."""
+        """What is along heaps and rings of extents, up to the first contradiction of each. When the budget expires, of those before."""
         library, asked = self._library, flat(lists)
         job = library.heapx_linked_new(self._opened.handle, at(self._numbers), at(self._bins), at(asked), len(lists))
         if not job:
@@ -156,10 +166,4 @@ def _arenas(library: Any, job: int, heap: api.HeapLayout, has_pages: bool, has_r
 
 def extent_walker(kernel: Kernel, source: BulkSource, heap: api.HeapLayout, budget: Budget) -> ExtentWalker:
     """Walks over a heap of that layout. ValueError for one that no jemalloc has."""
-    if isinstance(kernel, CommonBinding):
-        return CExtentWalker(kernel, source, heap, budget)
-    from gdbheapx.kernel.common.twin.kernel import PythonKernel
-    from gdbheapx.kernel.jemalloc.twin.walker import ExtentTwin
-
-    assert isinstance(kernel, PythonKernel)
-    return ExtentTwin(kernel.open(source), heap, budget)
+    return ExtentWalker(kernel, source, heap, budget)

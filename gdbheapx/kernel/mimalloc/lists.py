@@ -1,12 +1,11 @@
-"""mimalloc's free lists, by ctypes or in Python."""
+"""mimalloc's free lists, by ctypes."""
 
 from array import array
 from typing import Sequence
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
-from gdbheapx.kernel.common.library import CommonBinding, Rows, at, declared, run
-from gdbheapx.kernel.common.records import Kernel
+from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, run
 from gdbheapx.kernel.mimalloc.records import FreeBlocks, FreeList, ListEnd, ListPage
 
 PROTOTYPES = """
@@ -22,10 +21,6 @@ void heapx_mimalloc_lists_free(struct free_lists *job);
 
 def follow(kernel: Kernel, source: BulkSource, lists: Sequence[FreeList], pages: Sequence[ListPage], budget: Budget) -> FreeBlocks:
     """Every member of these lists, told apart from what damage leads to."""
-    if not isinstance(kernel, CommonBinding):
-        from gdbheapx.kernel.mimalloc import twin
-
-        return twin.follow(kernel, source, lists, pages, budget)
     library, opened = declared(kernel.library, PROTOTYPES), kernel.open(source)
     rows = array("Q", [number for row in lists for number in row])
     blocks = array("Q", [number for row in pages for number in row])

@@ -1,4 +1,4 @@
-"""The walks over musl's groups and slots, by ctypes or in Python."""
+"""The walks over musl's groups and slots, by ctypes."""
 
 from array import array
 from typing import Sequence
@@ -7,8 +7,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.blocks.slots import SlotReader, SlotRun
-from gdbheapx.kernel.common.library import CommonBinding, Rows, at, declared, flat, run
-from gdbheapx.kernel.common.records import Kernel
+from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, flat, run
 from gdbheapx.kernel.musl.records import (
     HEAD_LABEL,
     LABELS,
@@ -51,12 +50,6 @@ void heapx_musl_groups_free(struct groups_job *job);
 def groups(kernel: Kernel, source: BulkSource, layout: MuslLayout, memory: "array[int]", with_rows: bool, budget: Budget) -> Groups:
     """All areas, metas and groups, summed up, and with their slots as runs if rows are asked for. What is damaged is told and left out; the
     rest is whole. `memory`: array('Q') of begin and end of each range that the process has, sorted."""
-    if not isinstance(kernel, CommonBinding):
-        from gdbheapx.kernel.common.twin.kernel import PythonKernel
-        from gdbheapx.kernel.musl import twin
-
-        assert isinstance(kernel, PythonKernel)
-        return twin.groups(kernel.open(source), layout, memory, with_rows, budget)
     library, opened, numbers, counts = declared(kernel.library, PROTOTYPES), kernel.open(source), flat(layout), Rows(MuslSums, 1)
     job = library.heapx_musl_groups_new(opened.handle, at(numbers), at(memory), len(memory) // 2, with_rows)
     if not job:
@@ -82,10 +75,8 @@ def _room(count: int) -> "array[int]":
 
 def slot_walker(kernel: Kernel, source: BulkSource, layout: MuslLayout, runs: Sequence[int], budget: Budget) -> SlotWalker:
     """Over the slots of these groups."""
-    from gdbheapx.kernel.musl import twin
-
     ending = "" if layout.little_endian else "_big"
     names = ("heapx_musl_blocks" + ending, "heapx_musl_tally" + ending)
-    reader = SlotReader(*names, prototypes=PROTOTYPES, twin=twin.reader(layout))
+    reader = SlotReader(*names, prototypes=PROTOTYPES)
     assert isinstance(runs, array)
     return SlotWalker(kernel, source, runs, MUSL_CLASS_OF, LABELS, budget, reader=reader)

@@ -1,4 +1,4 @@
-"""The walks over tcmalloc's page map and lists, by ctypes or in Python."""
+"""The walks over tcmalloc's page map and lists, by ctypes."""
 
 from array import array
 from typing import Any, Sequence
@@ -7,8 +7,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.blocks.slots import Frees, SlotRun
-from gdbheapx.kernel.common.library import CommonBinding, Rows, at, declared, flat, run
-from gdbheapx.kernel.common.records import Kernel
+from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, flat, run
 from gdbheapx.kernel.tcmalloc.records import (
     LABELS,
     TC_CLASS_OF,
@@ -49,12 +48,6 @@ def spans(
 ) -> Spans:
     """All spans of these leaves, and their objects as runs of slots. `sizes`: bytes of an object of each of SIZE_CLASSES, 0: there is no
     such class."""
-    if not isinstance(kernel, CommonBinding):
-        from gdbheapx.kernel.common.twin.kernel import PythonKernel
-        from gdbheapx.kernel.tcmalloc import twin
-
-        assert isinstance(kernel, PythonKernel)
-        return twin.spans(kernel.open(source), layout, leaves, sizes, budget)
     library, opened, sums = declared(kernel.library, PROTOTYPES), kernel.open(source), Rows(SpanSums, 1)
     numbers, places, classes = flat(layout), flat(leaves), array("Q", sizes)
     job = library.heapx_tc_spans_new(opened.handle, at(numbers), at(places), len(leaves), at(classes))
@@ -75,12 +68,6 @@ def spans(
 
 def follow(kernel: Kernel, source: BulkSource, little_endian: bool, lists: "array[int]", most: int, budget: Budget) -> Listed:
     """All objects on these lists: FreeList, row by row. `most`: so many objects there may be at all."""
-    if not isinstance(kernel, CommonBinding):
-        from gdbheapx.kernel.common.twin.kernel import PythonKernel
-        from gdbheapx.kernel.tcmalloc import twin
-
-        assert isinstance(kernel, PythonKernel)
-        return twin.follow(kernel.open(source), little_endian, lists, most, budget)
     library, opened, sums = declared(kernel.library, PROTOTYPES), kernel.open(source), Rows(ListSums, 1)
     count = len(lists) // len(FreeList._fields)
     ends = _room(ListEnd, count)
@@ -101,10 +88,6 @@ def follow(kernel: Kernel, source: BulkSource, little_endian: bool, lists: "arra
 def frees(kernel: Kernel, listed: Listed) -> Frees:
     """What is on lists, as the walker over slots takes it: `listed.objects` is used up."""
     objects = listed.objects
-    if not isinstance(kernel, CommonBinding):
-        from gdbheapx.kernel.tcmalloc import twin
-
-        return twin.frees(objects)
     kinds = array("B", bytes(-(-len(objects) // 8) * 8))
     declared(kernel.library, PROTOTYPES).heapx_tc_lists_split(at(objects), len(objects), at(kinds))
     return Frees(objects, kinds[: len(objects)])

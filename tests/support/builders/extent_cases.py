@@ -7,17 +7,35 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, PageTable
-from gdbheapx.kernel import Kernel
-from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockStream
+from gdbheapx.kernel.blocks.records import (
+    CLASS_CACHED,
+    CLASS_FREE,
+    CLASS_OVERHEAD,
+    CLASS_RETURNED,
+    CLASS_USED,
+    EVERYTHING,
+    BlockFilter,
+    BlockStream,
+)
+from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import BlockSizes
-from gdbheapx.kernel.jemalloc.twin.walker import CLASS_OF
 from gdbheapx.kernel.jemalloc.walkers import extent_walker
 from tests.support.builders import rtree, rtree_truth
 from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, UNASSOCIATED, Spec, Variant
 
 PADDED = BlockSizes(True, 0)
 PAGE = 4096
+CLASS_OF = {
+    api.BLOCK_USED: CLASS_USED,
+    api.BLOCK_CACHED: CLASS_CACHED,
+    api.BLOCK_FREE: CLASS_FREE,
+    api.BLOCK_DIRTY: CLASS_RETURNED,
+    api.BLOCK_MUZZY: CLASS_RETURNED,
+    api.BLOCK_RETAINED: CLASS_RETURNED,
+    api.BLOCK_OTHER: CLASS_OVERHEAD,
+    api.BLOCK_PINNED: CLASS_RETURNED,
+}
 
 
 @st.composite

@@ -15,8 +15,8 @@ from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry
 from gdbheapx.jemalloc.detection.traces import Constants
 from gdbheapx.jemalloc.heap.arenas import Arena
 from gdbheapx.jemalloc.records import PublicNames
+from gdbheapx.kernel import load
 from gdbheapx.kernel.common.in_ram import Ram
-from gdbheapx.kernel.common.twin.kernel import PythonKernel
 from gdbheapx.layout import pack
 from gdbheapx.problems import Code, Diagnostic
 
@@ -230,7 +230,7 @@ class World:
         self.geometry = self._geometry(arenas)
         self.states = {name: value for value, name in layouts.tsd_states(self.types, version).items()}
         jemalloc: Any = FakeJemalloc("jemalloc", LIBRARY, version, self.types, self.symbols, self.geometry)
-        kernel = PythonKernel()
+        kernel = load()
         self.context = Context(self.memory, jemalloc, kernel, self.memory.bulk_source(), Budget(), self.report, Ram(self.memory, kernel))
         self.arenas = [Arena(index, self.struct("arena_s"), "auto", self.context) for index in range(arenas)]
         self.variable("nhbins", NHBINS, 4)

@@ -1,19 +1,18 @@
-"""Both kernels, for every test of this folder."""
+"""The native library, for every test of this folder."""
 
 import contextlib
 import os
 
 import pytest
 
-from gdbheapx.kernel import Kernel, binding, build
+from gdbheapx.kernel import binding, build
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.common import library
-from gdbheapx.kernel.common.twin.kernel import PythonKernel
 
 
 @pytest.fixture(scope="session")
 def c_library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The C kernel, compiled from the files as they are now: the checkout's own, where it is of today's sources, or one that is built."""
+    """The library, compiled from the files as they are now: the checkout's own, where it is of today's sources, or one that is built."""
     named = os.environ.get("HEAPX_TEST_LIBRARY")
     if named:
         return named
@@ -39,14 +38,6 @@ def the_c_kernel(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def python_kernel() -> Kernel:
-    """The twin."""
-    return PythonKernel()
-
-
-@pytest.fixture(params=["c", "python"])
-def kernel(request: pytest.FixtureRequest) -> Kernel:
-    """Each kernel in turn."""
-    chosen = request.getfixturevalue(request.param + "_kernel")
-    assert isinstance(chosen, Kernel)
-    return chosen
+def kernel(c_kernel: CKernel) -> CKernel:
+    """The same."""
+    return c_kernel

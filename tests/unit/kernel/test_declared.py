@@ -1,6 +1,6 @@
 """What crosses between Python and C is declared once: prototypes, numbers and records become headers that the compiler checks.
 
-Files: kernel/glibc/interface.py, kernel/glibc/walkers.py, kernel/jemalloc/interface.py, kernel/jemalloc/walkers.py.
+Files: kernel/glibc/walkers.py, kernel/jemalloc/layouts.py, kernel/jemalloc/walkers.py.
 """
 
 import ctypes

@@ -63,7 +63,7 @@ def process(tmp_path: object) -> Iterator["subprocess.Popen[bytes]"]:
 def made(pid: int, until_s: float = NEVER) -> Tuple[LiveSource, List[Mapping], "copy.Copy", object]:
     """Everything of it, copied and kept."""
     source = LiveSource(pid)
-    compiled = kernel.compiled(kernel.load())
+    compiled = kernel.load()
     table = source.page_table()
     assert table is not None
     held = compiled.copy(table)
@@ -130,7 +130,7 @@ def test_what_there_was_no_time_for(process: "subprocess.Popen[bytes]") -> None:
     source, mappings, held, left = made(process.pid, time.monotonic() - 1)
     first = next(mapping for mapping in mappings if mapping.readable and mapping.is_untouched_zero)
     assert left is not None and source.read_prefix(first.start, 16) == b""
-    compiled = kernel.compiled(kernel.load())
+    compiled = kernel.load()
     opened = compiled.open_apart(LiveSource(process.pid).bulk_source())
     assert held.take(copied_ranges(mappings, set(), set()), opened, array("d", [NEVER]), left) is None  # type: ignore[call-overload]
     assert len(source.read_prefix(first.start, PAGE)) == PAGE
@@ -145,7 +145,7 @@ def test_a_process_that_is_gone(monkeypatch: pytest.MonkeyPatch, process: "subpr
     process.kill()
     process.wait()
     with pytest.raises(FileNotFoundError):
-        kernel.compiled(kernel.load()).copy(table)
+        kernel.load().copy(table)
     assert not told
 
 
@@ -202,9 +202,7 @@ def test_marks_of_what_was_written(tmp_path: Path) -> None:
         (0, entry(109), True),
         (0, entry(110, marked), True),
     ]
-    if kernel.load().name != "c":
-        pytest.skip("of the C kernel")
-    library = kernel.compiled(kernel.load()).library
+    library = kernel.load().library
     declared(library, copy.PROTOTYPES)
     with open(tmp_path / "pagemap", "w+b", buffering=0) as pagemap, open(tmp_path / "mem", "w+b", buffering=0) as memory:
 

@@ -15,14 +15,17 @@ import pytest
 
 import gdbheapx.kernel
 from gdbheapx.budget import Budget, Still
+from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BytesSource, CallSource, FileSource, PageTable, ProcessSource, Segment
-from gdbheapx.kernel import Kernel, binding, build
+from gdbheapx.kernel import binding, build
 from gdbheapx.kernel.blocks.records import BlockFilter
 from gdbheapx.kernel.common import library
+from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME, STOP_UNREADABLE
 from gdbheapx.kernel.glibc.lists import TCACHE, Lists, Rules
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, Listed, Region
 from gdbheapx.kernel.glibc.walkers import chunk_walker
+from gdbheapx.problems import KERNEL_MISSING
 from tests.support import compilers
 from tests.support.builders import heap
 
@@ -198,28 +201,20 @@ def test_impossible_geometry_is_refused(kernel: Kernel) -> None:
             chunk_walker(kernel, BytesSource(()), heap.LP64._replace(**wrong), Budget()).walk([], NONE)
 
 
-def test_the_twin_is_loaded_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the environment or by name; `why` says so."""
-    monkeypatch.setattr(gdbheapx.kernel, "_loaded", {})
-    monkeypatch.setenv("GDBHEAPX_KERNEL", "python")
-    kernel = gdbheapx.kernel.load()
-    assert (kernel.name, kernel.why) == ("python", "GDBHEAPX_KERNEL=python")
-    assert gdbheapx.kernel.load("python").why == "GDBHEAPX_KERNEL=python"
-
-
 def test_a_library_that_is_missing_broken_or_stale_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The twin answers, and says why."""
-    monkeypatch.delenv("GDBHEAPX_KERNEL", raising=False)
+    """One line says why, and how to get it."""
     with pytest.raises(binding.Unusable, match="not built"):
         binding.open_kernel(str(tmp_path / "none.so"))
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"no library")
     with pytest.raises(binding.Unusable, match="cannot load it"):
         binding.open_kernel(str(broken))
-    monkeypatch.setattr(gdbheapx.kernel, "_loaded", {})
+    monkeypatch.setattr(gdbheapx.kernel, "_loaded", [])
     monkeypatch.setattr(binding, "open_kernel", _refuse)
-    kernel = gdbheapx.kernel.load()
-    assert (kernel.name, kernel.why) == ("python", "stale: built from other sources")
+    with pytest.raises(HeapxError, match="stale: built from other sources") as refused:
+        gdbheapx.kernel.load()
+    assert refused.value.code == KERNEL_MISSING and "wheel" in (refused.value.hint or "")
+    assert gdbheapx.kernel.loaded_library() is None and gdbheapx.kernel.swapped_in_bytes() == 0
 
 
 def _refuse() -> Kernel:
@@ -259,7 +254,7 @@ def test_the_c_kernel_keeps_within_its_buffers(tmp_path: Path) -> None:
     chosen = ["test_kernel_blocks.py", "test_kernel_lists.py", "test_kernel_finds.py", "test_kernel_walk.py"]
     outcome = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-        + ["-k", "(alike or same or threads or round or damage) and not python"]  # the twin has no buffers
+        + ["-k", "threads or round or damage"]
         + [str(Path(__file__).parent / name) for name in chosen],
         env=environment,
         stdout=subprocess.PIPE,

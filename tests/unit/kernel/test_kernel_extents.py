@@ -1,6 +1,6 @@
 """The walk over jemalloc's rtree: what was built is what is counted and listed, in every shape of tree and release.
 
-Files: kernel/jemalloc/records.py, kernel/jemalloc/twin/extent_totals.py, kernel/jemalloc/twin/rtree.py, kernel/jemalloc/twin/walker.py.
+Files: kernel/jemalloc/records.py.
 """
 
 import ctypes
@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import CallSource, PageTable
-from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.blocks.records import BlockFilter
+from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import BlockSizes

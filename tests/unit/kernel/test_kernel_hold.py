@@ -50,7 +50,7 @@ def process() -> Iterator["subprocess.Popen[bytes]"]:
 
 def ready(pid: int, limit_s: float = 5.0) -> Tuple[LiveSource, Copy, Any, Hold]:
     """All that a stop needs."""
-    source, compiled = LiveSource(pid), kernel.compiled(kernel.load())
+    source, compiled = LiveSource(pid), kernel.load()
     table = source.page_table()
     assert table is not None
     copy = compiled.copy(table)

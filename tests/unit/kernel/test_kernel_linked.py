@@ -1,6 +1,6 @@
 """Heaps and rings of extents are followed by both kernels alike, up to the first contradiction.
 
-Files: kernel/common/records.py, kernel/jemalloc/records.py, kernel/jemalloc/twin/walker.py, kernel/jemalloc/walkers.py.
+Files: kernel/common/records.py, kernel/jemalloc/records.py, kernel/jemalloc/walkers.py.
 """
 
 from typing import Callable, List, Tuple
@@ -8,7 +8,7 @@ from typing import Callable, List, Tuple
 import pytest
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.common.records import Kernel
+from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.walkers import extent_walker
 from tests.support.builders import rtree

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, CallSource
-from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.glibc.lists import (
     BACK_LINK,
     BIN,
@@ -31,6 +31,7 @@ from gdbheapx.kernel.glibc.lists import (
 )
 from gdbheapx.kernel.glibc.records import SPECIAL_FAST, SPECIAL_TCACHE, Geometry
 from gdbheapx.kernel.glibc.walkers import chunk_walker
+from tests.support import reference_walk
 from tests.support.builders import heap
 from tests.support.searches import search
 
@@ -363,7 +364,6 @@ ONE_COMES_BACK = {
 @example(**ONE_COMES_BACK)
 def test_garbage_is_followed_as_defined(
     c_kernel: Kernel,
-    python_kernel: Kernel,
     values: List[int],
     shapes: List[int],
     heads: List[int],
@@ -373,7 +373,7 @@ def test_garbage_is_followed_as_defined(
     patience: int,
     geometry: Geometry,
 ) -> None:
-    """Words that point anywhere near, with what may be size fields between them: both kernels give what the definition gives, noted links or not."""
+    """Words that point anywhere near, with what may be size fields between them: found is what the definition gives, noted links or not."""
     word, step, header = geometry.word_bytes, geometry.alignment_bytes, 2 * geometry.word_bytes
     size = PLACES * step
     words: Dict[int, int] = {}
@@ -391,7 +391,7 @@ def test_garbage_is_followed_as_defined(
     collect = BIN not in lists.kinds
     rules = Rules(mangled, 1 << 20, collect, patience)
     found = chunk_walker(c_kernel, source, geometry, Budget()).follow(lists, rules, [(BASE, BASE + size)], threads=1 + limit % 2)
-    assert found == chunk_walker(python_kernel, source, geometry, Budget()).follow(lists, rules, [])
+    assert found == reference_walk.follow(source, geometry, lists, rules)
     for index, (head, kind) in enumerate(zip(lists.heads, lists.kinds)):
         count, problem, at, entries = naive(words, geometry, kind, head, limit, mangled, size)
         assert ones(found)[index] == (count, problem, at, entries[-1] if entries else 0), (index, kind)
@@ -399,8 +399,8 @@ def test_garbage_is_followed_as_defined(
 
 @search(25)
 @given(seed=st.integers(0, 1 << 32), kind=st.sampled_from((TCACHE, FAST, BIN)), order=st.sampled_from(("up", "down", "random")), hurt=st.integers(0, 4))
-def test_long_lists_with_stale_links_and_damage(c_kernel: Kernel, python_kernel: Kernel, seed: int, kind: int, order: str, hurt: int) -> None:
-    """Lists of thousands among chunks whose stale links lead into them, some with a bad link: both kernels agree to the last figure."""
+def test_long_lists_with_stale_links_and_damage(c_kernel: Kernel, seed: int, kind: int, order: str, hurt: int) -> None:
+    """Lists of thousands among chunks whose stale links lead into them, some with a bad link: as the reference walk to the last figure."""
     data, count = random.Random(seed), 6000
     places = list(range(1, 2 * count))
     if order == "random":
@@ -429,7 +429,7 @@ def test_long_lists_with_stale_links_and_damage(c_kernel: Kernel, python_kernel:
         victim = chunks[data.randrange(count)]
         words[victim + data.choice((8, 16, 16, 24))] = data.choice((0, 0x1234, 8, chunks[0], chunks[data.randrange(len(chunks))], 1 << 47))
     source = memory(heap.LP64, words, size=64 * (2 * count + 4))
-    wanted = chunk_walker(python_kernel, source, heap.LP64, Budget()).follow(asked(kind, heads, 1 << 14), Rules(True, 128, True), [])
+    wanted = reference_walk.follow(source, heap.LP64, asked(kind, heads, 1 << 14), Rules(True, 128, True))
     for rules in (Rules(True, 128, True), Rules(True, 128, True, patience_reads=0)):
         found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(kind, heads, 1 << 14), rules, EVERYWHERE)
         assert found == wanted

@@ -1,6 +1,6 @@
 """musl's groups and slots as both kernels walk them: every class and mask, nested and donated groups, offsets, and each kind of damage.
 
-Files: kernel/musl/records.py, kernel/musl/twin.py, kernel/musl/walkers.py.
+Files: kernel/musl/records.py, kernel/musl/walkers.py.
 """
 
 import random
@@ -10,8 +10,8 @@ from typing import Any, Dict, List, Tuple
 import pytest
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.blocks.slots import SLOT_OWN, SLOT_UNREADABLE, SlotTallies
+from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.musl import records as api
 from gdbheapx.kernel.musl import walkers
 from gdbheapx.kernel.musl.records import MUSL_CLASSES, OWN_CLASS, UNIT_BYTES, Groups, MuslGroup, most_bytes, slot_units
@@ -268,8 +268,8 @@ def test_a_block_whose_header_cannot_be_read(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_both_kernels_agree_on_random_damage(c_kernel: Kernel, python_kernel: Kernel, seed: int) -> None:
-    """Whatever bytes are changed, both give the same groups, runs, problems and blocks, and end."""
+def test_sums_are_those_of_the_rows_whatever_is_damaged(kernel: Kernel, seed: int) -> None:
+    """Whatever bytes are changed, it ends, and groups, runs and blocks agree."""
     rng = random.Random(seed)
     heap = MuslHeap()
     nested(heap, 3, 2)
@@ -283,11 +283,8 @@ def test_both_kernels_agree_on_random_damage(c_kernel: Kernel, python_kernel: Ke
         data = changed.pieces[start]
         place = rng.randrange(min(len(data), 1200))
         before, data[place] = data[place], rng.choice((0, 1, 255, rng.randrange(256)))
-        one, other = look(c_kernel, changed), look(python_kernel, changed)
-        assert one == other
-        read = blocks(c_kernel, changed, one)
-        assert read == blocks(python_kernel, changed, other)
-        check_sums(one, read[2])
+        groups = look(kernel, changed)
+        check_sums(groups, blocks(kernel, changed, groups)[2])
         if rng.random() < 0.7:
             data[place] = before
 

@@ -1,6 +1,6 @@
 """Slots of equal size as blocks: those of masks, of lists and of both, nested ones, in address order, resumed, in parts, and counted.
 
-Files: kernel/blocks/slot_walker.py, kernel/blocks/slots.py, kernel/blocks/slots_twin.py.
+Files: kernel/blocks/slot_walker.py, kernel/blocks/slots.py.
 """
 
 import random
@@ -11,12 +11,12 @@ import pytest
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
-from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import GraphShape
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_USED, EVERYTHING, BlockFilter, make_blocks
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.blocks.slots import SLOT_STRAY, SLOT_TWICE, Frees, SlotRun, SlotTally
+from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
 
 USED, FREE, CACHED, OWN = range(4)

@@ -1,7 +1,6 @@
-"""Walks: what was built is what is counted, and damage stops both kernels at the same chunk for the same reason.
+"""Walks: what was built is what is counted, and damage stops them where the reference walk stops, for the same reason.
 
-Files: kernel/common/records.py, kernel/glibc/walkers.py, kernel/glibc/twin/chain.py, kernel/glibc/twin/lists.py,
-kernel/glibc/twin/check.py, kernel/glibc/twin/step.py, kernel/glibc/twin/walk.py, kernel/glibc/twin/walker.py.
+Files: kernel/common/records.py, kernel/glibc/walkers.py.
 """
 
 import random
@@ -14,8 +13,8 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource
-from gdbheapx.kernel import Kernel
-from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter
+from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_USED, EVERYTHING, BlockFilter
+from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import (
     STOP_END,
     STOP_FENCE,
@@ -28,22 +27,33 @@ from gdbheapx.kernel.common.records import (
 )
 from gdbheapx.kernel.glibc.records import (
     STATUS_FAST,
+    STATUS_FENCE,
     STATUS_FREE,
     STATUS_TCACHE,
     STATUS_TCACHE_STRUCT,
+    STATUS_TOP,
     STATUS_USED,
     Geometry,
     Listed,
     Region,
     WalkResult,
 )
-from gdbheapx.kernel.glibc.twin.blocks import CLASS_OF
 from gdbheapx.kernel.glibc.walkers import chunk_walker
+from tests.support import reference_walk
 from tests.support.builders import heap
 from tests.support.builders.drawn import damaged, heaps
 from tests.support.searches import search
 
 NONE = array("Q")
+CLASS_OF = {
+    STATUS_USED: CLASS_USED,
+    STATUS_FAST: CLASS_CACHED,
+    STATUS_TCACHE: CLASS_CACHED,
+    STATUS_TCACHE_STRUCT: CLASS_OVERHEAD,
+    STATUS_FREE: CLASS_FREE,
+    STATUS_TOP: CLASS_RESERVE,
+    STATUS_FENCE: CLASS_OVERHEAD,
+}
 FAST = search(150)
 
 
@@ -82,14 +92,15 @@ def test_a_listing_gives_the_chunks_that_were_built(kernel: Kernel, made: Tuple[
 
 @FAST
 @given(case=damaged())
-def test_both_kernels_say_the_same_of_damage(c_kernel: Kernel, python_kernel: Kernel, case: Tuple[Geometry, Region, Any, BulkSource]) -> None:
+def test_damage_is_the_same_to_the_reference_walk(kernel: Kernel, case: Tuple[Geometry, Region, Any, BulkSource]) -> None:
     """Overwritten words, wrong cached chunks and holes: equal in every field, walk and listing."""
     geometry, region, cached_chunks, source = case
-    results = [walk(kernel, source, geometry, region, cached_chunks) for kernel in (c_kernel, python_kernel)]
-    assert results[0] == results[1]
-    listings = [listed(kernel, source, geometry, region, cached_chunks) for kernel in (c_kernel, python_kernel)]
-    assert listings[0] == listings[1]
-    check_agreement(results[0], listings[0])
+    result = walk(kernel, source, geometry, region, cached_chunks)
+    assert result == reference_walk.walk(source, geometry, region, cached_chunks)
+    listing, word = listed(kernel, source, geometry, region, cached_chunks), geometry.word_bytes
+    rows, end = reference_walk.list_chunks(source, geometry, [Listed(region, 7)], cached_chunks)
+    assert listing == ([(address - 2 * word, usable + word, kind) for address, usable, kind, _ in rows], end)
+    check_agreement(result, listing)
 
 
 def check_agreement(result: WalkResult, listing: Tuple[Any, Any]) -> None:
@@ -106,14 +117,14 @@ def check_agreement(result: WalkResult, listing: Tuple[Any, Any]) -> None:
 
 @FAST
 @given(data=st.binary(max_size=600), geometry=st.sampled_from(heap.GEOMETRIES), top=st.integers(0, 600), shift=st.integers(0, 17))
-def test_garbage_stops_both_kernels_alike(c_kernel: Kernel, python_kernel: Kernel, data: bytes, geometry: Geometry, top: int, shift: int) -> None:
+def test_garbage_stops_it_as_the_reference_walk(kernel: Kernel, data: bytes, geometry: Geometry, top: int, shift: int) -> None:
     """Random bytes, also at addresses that no chunk can have, and a top anywhere: no crash, equal results."""
     begin = 0x10000 + shift
     region, source = Region(begin, begin + len(data) + 8, begin + top), BytesSource(((begin, data),))
-    assert walk(c_kernel, source, geometry, region) == walk(python_kernel, source, geometry, region)
+    assert walk(kernel, source, geometry, region) == reference_walk.walk(source, geometry, region)
 
 
-def test_many_random_heaps_with_few_bits_flipped(c_kernel: Kernel, python_kernel: Kernel) -> None:
+def test_many_random_heaps_with_few_bits_flipped(kernel: Kernel) -> None:
     """Flipped bits in larger heaps than hypothesis makes: equal results, also with a special on every tenth chunk."""
     for seed in range(12):
         rng = random.Random(seed)
@@ -122,7 +133,7 @@ def test_many_random_heaps_with_few_bits_flipped(c_kernel: Kernel, python_kernel
         for _ in range(rng.randrange(4)):
             changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
         source = BytesSource(((region.begin, bytes(changed)),))
-        assert walk(c_kernel, source, heap.LP64, region, cached_chunks) == walk(python_kernel, source, heap.LP64, region, cached_chunks)
+        assert walk(kernel, source, heap.LP64, region, cached_chunks) == reference_walk.walk(source, heap.LP64, region, cached_chunks)
 
 
 SIZE_FIELDS = [
@@ -245,15 +256,15 @@ def all_threads(kernel: Kernel, source: BulkSource, geometry: Geometry, regions:
 
 
 @pytest.mark.parametrize("geometry", [heap.LP64, heap.GEOMETRIES[3], heap.GEOMETRIES[4], heap.GEOMETRIES[8]])
-def test_results_do_not_depend_on_the_number_of_threads(c_kernel: Kernel, python_kernel: Kernel, geometry: Geometry) -> None:
-    """A region long enough to be cut into pieces; and equal to the twin, which never cuts."""
+def test_results_do_not_depend_on_the_number_of_threads(c_kernel: Kernel, geometry: Geometry) -> None:
+    """A region long enough to be cut into pieces; and equal to the reference walk, which never cuts."""
     data, region, cached_chunks = heap.large(7, 40, geometry)
     source = BytesSource(((region.begin, data),))
     answers = all_threads(c_kernel, source, geometry, [region], cached_chunks)
     assert answers[0] == answers[1] == answers[2] == answers[3]
     assert answers[0][0].stop == STOP_END
     shorter = region._replace(end=region.begin + len(data) // 10)
-    assert walk(c_kernel, source, geometry, shorter, cached_chunks, 4) == walk(python_kernel, source, geometry, shorter, cached_chunks)
+    assert walk(c_kernel, source, geometry, shorter, cached_chunks, 4) == reference_walk.walk(source, geometry, shorter, cached_chunks)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -356,7 +367,7 @@ def test_a_heap_of_which_every_second_chunk_is_free_is_cut_behind_a_free_one(c_k
     "kinds, end",
     [((STATUS_FAST,), "top"), ((STATUS_TCACHE,), "end"), ((STATUS_FAST, STATUS_TCACHE), "top"), ((STATUS_FAST, STATUS_FREE), "end"), ((STATUS_FAST, STATUS_USED), "end")],
 )
-def test_runs_of_listed_chunks_that_cross_the_cuts_between_pieces(c_kernel: Kernel, python_kernel: Kernel, kinds: Tuple[int, ...], end: str) -> None:
+def test_runs_of_listed_chunks_that_cross_the_cuts_between_pieces(c_kernel: Kernel, kinds: Tuple[int, ...], end: str) -> None:
     """Heaps of little else than chunks of fastbins or thread caches: a run that spans several pieces is one run, also where it borders top."""
     rng, spec = random.Random(len(kinds)), []  # type: ignore[var-annotated]
     total = 0
@@ -370,7 +381,6 @@ def test_runs_of_listed_chunks_that_cross_the_cuts_between_pieces(c_kernel: Kern
     built = heap.build(spec[:-1] + [(STATUS_USED, 48)] if end == "end" else spec + [(kinds[0], 64)], end=end)
     answers = all_threads(c_kernel, built.source, heap.LP64, [built.region], built.cached_chunks)
     assert answers[0] == answers[1] == answers[2] == answers[3] == [built.expected]
-    assert chunk_walker(python_kernel, built.source, heap.LP64, Budget()).walk([built.region], built.cached_chunks) == answers[0]
 
 
 def piece(spec: List[Tuple[int, int]], address: int, has_top: bool = False, geometry: Geometry = heap.LP64) -> Tuple[bytes, heap.Built]:
@@ -441,14 +451,14 @@ def test_a_walk_goes_on_from_piece_to_piece(kernel: Kernel, seed: int, geometry:
 
 @search(60)
 @given(seed=st.integers(0, 1 << 30), flips=st.lists(st.tuples(st.integers(0, 1 << 30), st.integers(0, 7)), max_size=4))
-def test_both_kernels_go_on_alike_over_damaged_pieces(c_kernel: Kernel, python_kernel: Kernel, seed: int, flips: List[Tuple[int, int]]) -> None:
-    """Flipped bits anywhere: where a walk goes on, and what it counts, is the same in both kernels and with any number of threads."""
+def test_it_goes_on_over_damaged_pieces_as_the_reference_walk(kernel: Kernel, seed: int, flips: List[Tuple[int, int]]) -> None:
+    """Flipped bits anywhere: where a walk goes on, and what it counts, is what the reference walk says."""
     data, begin, top, _, cached_chunks = joined_pieces(seed)
     changed = bytearray(data + bytes(4096))
     for place, bit in flips:
         changed[place % len(changed)] ^= 1 << bit
     source, region = BytesSource(((begin, bytes(changed)),)), Region(begin, begin + len(changed), top, True)
-    assert walk(c_kernel, source, heap.LP64, region, cached_chunks) == walk(python_kernel, source, heap.LP64, region, cached_chunks)
+    assert walk(kernel, source, heap.LP64, region, cached_chunks) == reference_walk.walk(source, heap.LP64, region, cached_chunks)
 
 
 def test_many_pieces_in_several_threads(c_kernel: Kernel) -> None:

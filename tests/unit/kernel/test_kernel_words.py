@@ -8,7 +8,7 @@ from typing import List, Tuple
 
 import pytest
 
-from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.common.library import Kernel
 
 BASE = 0x7F0000001003
 RANGES = [[], [(0x1000, 0x2000)], [(0x1000, 0x2000), (0x2000, 0x3000)], [(64 * n, 64 * n + 24) for n in range(1, 400)], [(1, (1 << 64) - 1)]]

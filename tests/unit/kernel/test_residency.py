@@ -1,6 +1,6 @@
 """What is in RAM: written, read only, shared with a child, huge, in part huge; with PAGEMAP_SCAN, by page frames, and by smaps alone.
 
-Files: kernel/common/in_ram.py, kernel/common/twin/pagemap.py.
+Files: kernel/common/in_ram.py.
 """
 
 import ctypes
@@ -17,8 +17,8 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import PageTable, ProcessSource
 from gdbheapx.inferior.live import page_table, procfs
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
-from gdbheapx.kernel import Kernel
 from gdbheapx.kernel.common.in_ram import InRam, Ram
+from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import Residency
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED
 from gdbheapx.kernel.glibc.walkers import chunk_walker

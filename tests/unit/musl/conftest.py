@@ -1,14 +1,12 @@
-"""Both kernels."""
+"""The native library."""
 
 import pytest
 
-from gdbheapx.kernel import Kernel, load
+from gdbheapx.kernel import load
+from gdbheapx.kernel.common.library import Kernel
 
 
-@pytest.fixture(params=["c", "python"])
-def kernel(request: pytest.FixtureRequest) -> Kernel:
-    """Each in turn; skips where the C kernel is not built."""
-    chosen = load(request.param)
-    if chosen.name != request.param:
-        pytest.skip("no C kernel here")
-    return chosen
+@pytest.fixture
+def kernel() -> Kernel:
+    """Loaded."""
+    return load()

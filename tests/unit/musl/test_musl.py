@@ -12,8 +12,8 @@ from gdbheapx.allocators.records import Surroundings, heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.hints import bare
 from gdbheapx.inferior.base import Module, Thread
-from gdbheapx.kernel import Kernel
-from gdbheapx.kernel.common.twin.kernel import PythonKernel
+from gdbheapx.kernel import load
+from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.musl import records as api
 from gdbheapx.musl import codes, detect
 from gdbheapx.musl.allocator import MuslMalloc
@@ -192,7 +192,7 @@ def test_slots_that_musl_counts_are_checked(kernel: Kernel) -> None:
 def test_the_meter_reads_metas_alone(word: int, little_endian: bool) -> None:
     """The same figures as a walk over every slot; and None of each where the list of areas is damaged."""
     target = MuslTarget(made(word, little_endian))
-    malloc = opened(target, PythonKernel()).malloc
+    malloc = opened(target, load()).malloc
     meter, exact = MuslMeter(malloc.musl, target), malloc.exact_reading()
     for _ in range(2):
         reading = meter.read(0.0)

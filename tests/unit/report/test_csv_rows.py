@@ -32,7 +32,7 @@ class Heap(NamedTuple):
 
 def test_every_block_is_a_row() -> None:
     """The size is the allocator's own; a block of no arena has an empty cell."""
-    assert "".join(csv_rows.pieces(kernel.compiled(kernel.load()), [Heap()])).splitlines() == [
+    assert "".join(csv_rows.pieces(kernel.load(), [Heap()])).splitlines() == [
         "address,size_bytes,usable_bytes,class,status,arena,allocator",
         "0x1010,32,24,overhead,used,0,glibc",
         "0x1030,64,56,free,free,0,glibc",
@@ -45,12 +45,12 @@ def test_every_block_is_a_row() -> None:
 def test_names_are_found_by_address(addresses: List[int], labels: List[int]) -> None:
     """Whether or not other blocks with a name lie between."""
     signed = csv_rows.Signed(array("Q", addresses), array("I", labels), ["=cmd", "Session"])
-    lines = "".join(csv_rows.signed_pieces(kernel.compiled(kernel.load()), list(csv_rows.used([Heap()])), signed)).splitlines()
+    lines = "".join(csv_rows.signed_pieces(kernel.load(), list(csv_rows.used([Heap()])), signed)).splitlines()
     assert lines[1:] == ["0x1070,48,40,used,used,0,glibc,Session", "0x7010,4096,4080,used,mmapped,,glibc,'=cmd"]
 
 
 def test_a_block_without_a_name_has_none() -> None:
     """It is in use all the same."""
     signed = csv_rows.Signed(array("Q", [0x7010]), array("I", [1]), ["Session"])
-    lines = "".join(csv_rows.signed_pieces(kernel.compiled(kernel.load()), list(csv_rows.used([Heap()])), signed)).splitlines()
+    lines = "".join(csv_rows.signed_pieces(kernel.load(), list(csv_rows.used([Heap()])), signed)).splitlines()
     assert lines[1:] == ["0x1070,48,40,used,used,0,glibc,", "0x7010,4096,4080,used,mmapped,,glibc,Session"]

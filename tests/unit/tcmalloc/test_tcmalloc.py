@@ -2,7 +2,7 @@
 
 Files: tcmalloc/allocator.py, tcmalloc/caches.py, tcmalloc/check.py, tcmalloc/counts.py, tcmalloc/detect.py, tcmalloc/entry.py, tcmalloc/help.py,
 tcmalloc/messages.py, tcmalloc/meter.py, tcmalloc/plan.py, tcmalloc/records.py, tcmalloc/structure.py, tcmalloc/sums.py, tcmalloc/survey.py, kernel/tcmalloc/records.py,
-kernel/tcmalloc/twin.py, kernel/tcmalloc/walkers.py.
+kernel/tcmalloc/walkers.py.
 """
 
 import struct
@@ -14,7 +14,7 @@ from gdbheapx import findings, verdict
 from gdbheapx.allocators.records import Surroundings, heap_context
 from gdbheapx.allocators.returning import ALL
 from gdbheapx.budget import Budget
-from gdbheapx.kernel import Kernel
+from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.problems import Code
 from gdbheapx.tcmalloc import codes
 from gdbheapx.tcmalloc.allocator import SHAPE, TcmallocHeap

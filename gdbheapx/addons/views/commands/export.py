@@ -161,9 +161,9 @@ def _csv(session: Session, options: Options) -> Answer:
         return Answer(dict, lambda style: csv_rows.kept_pieces(kept), read=True, document=True, pieces=True)
     heaps = session.heaps.all()
     if options.of != "census":
-        return Answer(dict, lambda style: csv_rows.pieces(session.compiled, heaps), document=True, pieces=True)
+        return Answer(dict, lambda style: csv_rows.pieces(session.kernel, heaps), document=True, pieces=True)
     memory_budget.check(session)
     used: List[csv_rows.Used] = []
     told = find.label_blocks(session, lambda graph: used.extend(csv_rows.used(heaps)), contents=True)
     signed = csv_rows.signed(told)
-    return Answer(dict, lambda style: csv_rows.signed_pieces(session.compiled, used, signed), read=True, document=True, pieces=True)
+    return Answer(dict, lambda style: csv_rows.signed_pieces(session.kernel, used, signed), read=True, document=True, pieces=True)

@@ -198,7 +198,7 @@ class Query:
         return '{"schema": "gdbheapx/1", "command": "query", "data": %s%s' % (encode(data), self._tail(NOBODY))
 
     def _tail(self, envelope: Dict[str, Any]) -> str:
-        return tail({name: envelope[name] for name in NOBODY}, envelope.get("tool") or tool(None, None))
+        return tail({name: envelope[name] for name in NOBODY}, envelope.get("tool") or tool(None))
 
     def _write(self, code: int, lines: Any, end: str = "\n") -> int:
         out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)

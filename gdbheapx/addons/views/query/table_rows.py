@@ -217,7 +217,7 @@ def _blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
     used = [csv_rows.Used(heap, []) for heap in heaps]
     begin(session, asked.rows)
     for heap, batches in used:
-        writer = session.compiled.csv(csv_rows.words(heap, for_engines=True))
+        writer = session.kernel.csv(csv_rows.words(heap, for_engines=True))
         for blocks in heap.blocks():
             put(session, asked.rows, writer.rows(blocks))
             if asked.signed is not None:

@@ -109,7 +109,7 @@ def memory_of_arenas(world: World, arenas: Sequence[Arena]) -> Inner:
     """What is in the arenas."""
     pool_bytes = (arenas[0].end - arenas[0].start) // POOLS
     runs: List[Tuple[int, int]] = [(arena.first_pool, arena.next_pool) for arena in arenas if arena.next_pool > arena.first_pool]
-    pools = world.session.compiled.pools(world.target.bulk_source(), PoolShape(pool_bytes, world.little_endian, runs), world.session.budget)
+    pools = world.session.kernel.pools(world.target.bulk_source(), PoolShape(pool_bytes, world.little_endian, runs), world.session.budget)
     sums = pools.sums()
     never = sum(arena.pools * pool_bytes - (arena.next_pool - arena.first_pool) for arena in arenas)
     beside = sum(arena.end - arena.start - arena.pools * pool_bytes for arena in arenas)

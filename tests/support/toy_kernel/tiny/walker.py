@@ -6,7 +6,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import BlockFilter, BlockStream
-from gdbheapx.kernel.common.library import CommonBinding, at, declared, flat
+from gdbheapx.kernel.common.library import Kernel, at, declared, flat
 
 IN_C = "TinyRoom HEADER_BYTES FREED"
 PROTOTYPES = """
@@ -22,7 +22,7 @@ class TinyRoom(NamedTuple):
     end: int
 
 
-def walk(kernel: CommonBinding, source: BulkSource, room: TinyRoom, wanted: BlockFilter, budget: Budget) -> BlockStream:
+def walk(kernel: Kernel, source: BulkSource, room: TinyRoom, wanted: BlockFilter, budget: Budget) -> BlockStream:
     """Its blocks, by address."""
     library, opened, kept = declared(kernel.library, PROTOTYPES), kernel.open(source), (flat(room), wanted.numbers())
     handle = library.heapx_tiny_blocks(opened.handle, at(kept[0]), at(kept[1]))

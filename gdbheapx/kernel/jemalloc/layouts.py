@@ -1,10 +1,7 @@
-"""What both kernels can do with jemalloc's rtree."""
+"""Which layouts of jemalloc the C code takes."""
 
-from abc import ABC, abstractmethod
-from typing import List, Optional, Sequence
+from typing import Sequence
 
-from gdbheapx.inferior.base import PageTable
-from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream
 from gdbheapx.kernel.jemalloc.records import (
     LEAF_COMPACT,
     LEAF_COMPACT_STATE,
@@ -14,44 +11,13 @@ from gdbheapx.kernel.jemalloc.records import (
     MOST_EXTENT_BYTES,
     MOST_REGIONS,
     ExtentLayout,
-    ExtentsResult,
     HeapLayout,
-    Linked,
-    LinkedList,
     RtreeLayout,
 )
 
 
-class ExtentWalker(ABC):
-    """Walks over the extents of one jemalloc: bound to where its bytes come from, its layout, and the budget of whoever asks."""
-
-    @abstractmethod
-    def walk(self, cached: Sequence[int], pages: Optional[PageTable] = None, runs: Optional[Sequence[int]] = None) -> ExtentsResult:
-        """Every extent that the rtree names, counted by arena; one pass in address order.
-
-        `cached`: sorted array('Q') of the pointers in thread caches. An extent is believed if the leaf elements of its first and its
-        last page name it. When the budget expires, or at Ctrl-C, the walk ends with STOP_TIME.
-        `runs`: begin and end of each run of pages that a core has, sorted: for `absent`, which `pages` is for in a process.
-        """
-
-    @abstractmethod
-    def blocks(
-        self, cached: Sequence[int], wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None, apart: Optional[Blocks] = None
-    ) -> BlockStream:
-        """The blocks of the extents that `walk` counts; kinds are BLOCK_ numbers, sizes are usable bytes.
-
-        Regions of slabs with the size of their bin; large allocations at e_addr (which cache-oblivious builds move within the first
-        page) with their size by `heap.sizes`, sampled small ones with that of their size class; all other extents whole.
-        `apart`: further blocks, by address, to be merged in as they are.
-        """
-
-    @abstractmethod
-    def follow(self, lists: Sequence[LinkedList]) -> List[Linked]:
-        """What is along heaps and rings of extents, up to the first contradiction of each. When the budget expires, of those before."""
-
-
 def check_layout(heap: HeapLayout) -> None:
-    """Raises ValueError for numbers that no jemalloc has: the kernels rely on these."""
+    """Raises ValueError for numbers that no jemalloc has: the C code relies on these."""
     rtree, extent = heap.rtree, heap.extent
     for what, good in (("rtree", _good_rtree(rtree, extent.word_bytes)), ("extent", _good_extent(extent))):
         if not good:

@@ -1,1 +1,0 @@
-"""The same in Python."""
