@@ -129,7 +129,8 @@ def dispatch(words: List[str]) -> int:
     if os.environ.pop(STANDS_BY, None):
         from gdbheapx import addon_loader
 
-        return int(addon_loader.load_capability("standby", "a watch that takes snapshots").stand_by(asked, lambda look: interruptible(look.words, lambda: perform(look))))
+        standby = addon_loader.load_capability("standby", "a watch that takes snapshots")
+        return int(standby.stand_by(asked, lambda look: interruptible(look.words, lambda: perform(look))))
     if rest[:1] == ["--version"]:
         from gdbheapx import __version__
 

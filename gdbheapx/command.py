@@ -1,7 +1,7 @@
 """Commands are declared once: name, options, help; shell, gdb, the help pages and the docs read the declaration.
 
-Files of the core's are installed as gdbheapx.commands, or stand in the folder `commands` beside this package in a bare checkout. A command line
-becomes a declared command and its options, with argparse.
+The core's files are installed as gdbheapx.commands, or stand in the folder `commands` beside this package in a bare checkout; an add-on
+has a folder of its own. A command line becomes a declared command and its options, with argparse.
 """
 
 import argparse
