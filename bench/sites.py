@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import gdbheapx
-from gdbheapx.analysis.sites.join import FEW, Joined, at_size
-from gdbheapx.analysis.sites.records import Scan
+from gdbheapx.addons.labs.sites.join import at_size
+from gdbheapx.analysis.sites.records import FEW, Joined, Scan
 from gdbheapx.command import Answer, Options
 from gdbheapx.inferior.base import Target
 from gdbheapx.session import Session
@@ -104,10 +104,10 @@ def measure(pid: int, folder: Path) -> Tuple[Joined, List[Tuple[Any, ...]], Dict
 
     def run(session: Session, options: Options) -> Answer:
         from gdbheapx.addons.labs.sites.code import read
+        from gdbheapx.addons.labs.sites.join import join
         from gdbheapx.addons.labs.sites.scan import scan
         from gdbheapx.analysis.census import find
         from gdbheapx.analysis.census.world import EXACT, SHAPE, World
-        from gdbheapx.analysis.sites.join import join
         from gdbheapx.own_memory import allowed_bytes
 
         world = World.of(session)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gdbheapx.analysis.census.find import CensusRow, LabelSet
     from gdbheapx.analysis.census.world import World
-    from gdbheapx.analysis.sites.join import Joined
+    from gdbheapx.analysis.sites.records import Joined
     from gdbheapx.invocation import Invocation, Shell
     from gdbheapx.session import Session
 

@@ -10,7 +10,7 @@ from gdbheapx.allocators.records import Facts
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.census.owned import FlameFrame
 from gdbheapx.analysis.reachability.owners import Owners
-from gdbheapx.analysis.sites.join import Joined
+from gdbheapx.analysis.sites.records import Joined
 from gdbheapx.kernel.blocks.heapmap import Cell, MapShape
 from gdbheapx.model import Address, HistogramRow
 from gdbheapx.ranges import Range, union

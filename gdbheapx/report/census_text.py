@@ -10,7 +10,7 @@ from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Sa
 from gdbheapx.analysis.census.samples import Sample
 from gdbheapx.analysis.census.slabs import Slabs
 from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
-from gdbheapx.analysis.sites.join import FEW, NODES, Joined
+from gdbheapx.analysis.sites.records import FEW, NODES, Joined
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.hints import again

@@ -3,6 +3,7 @@
 from typing import AbstractSet, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Module
+from gdbheapx.model import Address
 
 ADDRESS, ITSELF, PUSHED, BEGIN, BEYOND = "address", "itself", "pushed", "begin", "beyond"
 STRING_BYTES = 16
@@ -10,6 +11,8 @@ STRING_BYTES = 16
 
 TREE, LIST, CHAIN = "tree", "list", "chain"
 """What a block is a node of: a std::map or set, a std::list, an unordered one."""
+NODES = {"node of a map or set": TREE, "node of a list": LIST, "node of an unordered map or set": CHAIN}
+FEW = 3
 
 
 class Word(NamedTuple):
@@ -53,3 +56,50 @@ class Scan(NamedTuple):
     """Where functions begin that only hand their size on: malloc itself, too."""
     unread: Sequence[Tuple[str, str]]
     """(name, why) of objects whose code could not be read."""
+
+
+class Candidate(NamedTuple):
+    """A function that may have allocated such blocks."""
+
+    module: str
+    function: Optional[str]
+    """None: no symbol table has its name."""
+    address: Address
+    """Where it begins, or a part of it."""
+    offset: int
+    """The same in the module, as its file has it."""
+    calls: int
+    """Of its calls that fit."""
+    sizes: Sequence[int]
+    """Bytes that these ask for, where that is a number in the code."""
+    is_open: bool
+    """What some of them ask for is no such number."""
+    why: Sequence[str]
+
+    def named(self) -> str:
+        """`make of program`, or `program+0x1230` where no symbol table has its name."""
+        return "%s of %s" % (self.function, self.module) if self.function is not None else "%s+0x%x" % (self.module, self.offset)
+
+
+class RowSites(NamedTuple):
+    """What is known for one row."""
+
+    signature: Optional[str]
+    module: str
+    bytes: int
+    sites: Sequence[Candidate]
+    """Empty: none was found, so the code that allocated the blocks is unknown."""
+    size_functions: int
+    """Functions with a call for such a size as a number in the code. They are no candidates: most calls ask for what differs."""
+
+
+class Joined(NamedTuple):
+    """The answer."""
+
+    rows: Sequence[RowSites]
+    calls: int
+    """That were found in the code."""
+    unread: Sequence[Tuple[str, str]]
+    typed_bytes: int
+    few_bytes: int
+    """Of them with at most FEW candidates, and at least one."""

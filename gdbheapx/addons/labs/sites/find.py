@@ -3,10 +3,11 @@
 from typing import Optional, Sequence
 
 from gdbheapx.addons.labs.sites.code import Read, library, read
+from gdbheapx.addons.labs.sites.join import join
 from gdbheapx.addons.labs.sites.scan import scan
 from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import World
-from gdbheapx.analysis.sites.join import Joined, join
+from gdbheapx.analysis.sites.records import Joined
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import again
 from gdbheapx.own_memory import allowed_bytes

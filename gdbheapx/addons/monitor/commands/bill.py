@@ -38,8 +38,8 @@ def bill(session: Session, options: Options) -> Answer:
     """The command `bill`."""
     if session.has_target:
         raise UsageError("bill is about a memory cgroup, not about one process", "try: " + run("bill PID"))
-    from gdbheapx.analysis.bill import bill as made
-    from gdbheapx.report import bill_text
+    from gdbheapx.addons.monitor import bill_text
+    from gdbheapx.addons.monitor.bill import bill as made
     from gdbheapx.report.text import show
 
     found = made(session, options.which, options.top)

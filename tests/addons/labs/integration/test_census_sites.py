@@ -1,6 +1,6 @@
 """Call sites: a class's vtable ties its blocks to the function that made them, in programs with and without symbols.
 
-Files: analysis/sites/join.py, analysis/sites/records.py, arch/x86_64_code.py, addons/labs/sites/code.py, addons/labs/sites/find.py, addons/labs/sites/flow.py,
+Files: addons/labs/sites/join.py, analysis/sites/records.py, arch/x86_64_code.py, addons/labs/sites/code.py, addons/labs/sites/find.py, addons/labs/sites/flow.py,
 addons/labs/sites/scan.py, addons/labs/sites/ways.py, inferior/elf/code.py.
 """
 
@@ -15,11 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gdbheapx
-from gdbheapx.addons.labs.sites import code
+from gdbheapx.addons.labs.sites import code, join
 from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, Follower, Instruction, Pointers, Value
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.census.world import Signature
-from gdbheapx.analysis.sites import join
 from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, PUSHED, TREE, Site, Word
 from gdbheapx.arch import Operand, named
 from gdbheapx.arch.x86_64_code import READER, decode

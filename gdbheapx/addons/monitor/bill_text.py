@@ -2,8 +2,8 @@
 
 from typing import Iterator, List, Sequence
 
+from gdbheapx.addons.monitor.bill import ALLOCATOR, KERNEL, SOCKETS, SWAP_CACHE, UNEXPLAINED, Bill, BillGroup, BillLine, BillProcess
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.bill import ALLOCATOR, KERNEL, SOCKETS, SWAP_CACHE, UNEXPLAINED, Bill, BillGroup, BillLine, BillProcess
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.columns import Table, columns_of, sums
 from gdbheapx.hints import about

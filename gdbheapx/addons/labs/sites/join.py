@@ -8,14 +8,28 @@ where a runtime calls malloc through a pointer, functions that ask for just such
 import struct
 from collections import Counter
 from functools import cache
-from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.cplusplus import ARRAY, SLAB
 from gdbheapx.analysis.census.cpython import MODULE as PYTHON
 from gdbheapx.analysis.census.cpython.layout import HEADS, TP_ALLOC
 from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import EXACT, SHAPE, World
-from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, LIST, PUSHED, STRING_BYTES, TREE, Scan, Site
+from gdbheapx.analysis.sites.records import (
+    ADDRESS,
+    BEGIN,
+    BEYOND,
+    FEW,
+    ITSELF,
+    NODES,
+    PUSHED,
+    STRING_BYTES,
+    Candidate,
+    Joined,
+    RowSites,
+    Scan,
+    Site,
+)
 from gdbheapx.inferior.base import Module
 from gdbheapx.model import Address
 
@@ -24,7 +38,6 @@ INNER = "lets +0x%x point into the block itself, as theirs does"
 LINKS = "hands it to what links such nodes"
 PUSHES = "stores its address at +0x%x of others, like those"
 BEGINS = "stores its begin in it, as at +0x%x of theirs"
-NODES = {"node of a map or set": TREE, "node of a list": LIST, "node of an unordered map or set": CHAIN}
 ALLOC = "their type's tp_alloc"
 SAMPLE_BYTES, MOST_SAMPLE_BYTES, MOST_SAMPLES, MOST_SHARE = 128, 16 << 10, 32, 0.8
 LEAST_LINKED = 3
@@ -32,7 +45,6 @@ NODE_BYTES = 16
 MASK = (1 << 64) - 1
 Sample = Tuple[int, bytes]
 """(address, what the block begins with)."""
-FEW = 3
 MOST_SAMPLED = 200_000
 LEAST_SHARE = 0.05
 """Of a row's blocks one size must have, to be looked for; of nodes each size counts."""
@@ -44,53 +56,6 @@ IsOne = Callable[[int], bool]
 """A block of the row begins at the address."""
 Key = Tuple[Optional[str], str]
 """(signature, module) of a row."""
-
-
-class Candidate(NamedTuple):
-    """A function that may have allocated such blocks."""
-
-    module: str
-    function: Optional[str]
-    """None: no symbol table has its name."""
-    address: Address
-    """Where it begins, or a part of it."""
-    offset: int
-    """The same in the module, as its file has it."""
-    calls: int
-    """Of its calls that fit."""
-    sizes: Sequence[int]
-    """Bytes that these ask for, where that is a number in the code."""
-    is_open: bool
-    """What some of them ask for is no such number."""
-    why: Sequence[str]
-
-    def named(self) -> str:
-        """`make of program`, or `program+0x1230` where no symbol table has its name."""
-        return "%s of %s" % (self.function, self.module) if self.function is not None else "%s+0x%x" % (self.module, self.offset)
-
-
-class RowSites(NamedTuple):
-    """What is known for one row."""
-
-    signature: Optional[str]
-    module: str
-    bytes: int
-    sites: Sequence[Candidate]
-    """Empty: none was found, so the code that allocated the blocks is unknown."""
-    size_functions: int
-    """Functions with a call for such a size as a number in the code. They are no candidates: most calls ask for what differs."""
-
-
-class Joined(NamedTuple):
-    """The answer."""
-
-    rows: Sequence[RowSites]
-    calls: int
-    """That were found in the code."""
-    unread: Sequence[Tuple[str, str]]
-    typed_bytes: int
-    few_bytes: int
-    """Of them with at most FEW candidates, and at least one."""
 
 
 def join(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan: Scan) -> Joined:

@@ -1,17 +1,16 @@
 """The bill of a group that was made up: every byte of memory.current once, in either version of cgroups; what is left is a line of its own.
 
-Files: analysis/bill.py, report/bill_text.py.
+Files: addons/monitor/bill.py, addons/monitor/bill_text.py.
 """
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.analysis import bill
+from gdbheapx.addons.monitor import bill, bill_text
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import GroupBelow, GroupMemory, GroupProcess, Mapping, MappingUse
-from gdbheapx.report import bill_text
 from gdbheapx.report.text import escaped, show
 from gdbheapx.session import Session
 
