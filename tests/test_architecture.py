@@ -166,12 +166,14 @@ def test_addons_do_not_know_each_other() -> None:
 
 @pytest.mark.parametrize("addon", catalogue.ADDON_COMMANDS)
 def test_an_addon_is_what_the_core_says_of_it(addon: str) -> None:
-    """Its commands are the files of its folder `commands`, and each capability is a module of it."""
+    """Its commands are the files of its folder `commands`, each capability is a module of it, and its pages are in docs/."""
     home = ROOT / "gdbheapx" / ADDONS / addon
     if not home.exists():
         pytest.skip("this add-on was deleted")
     assert sorted(path.stem for path in home.glob("commands/*.py") if path.stem != "__init__") == sorted(catalogue.ADDON_COMMANDS[addon])
-    capabilities = importlib.import_module("gdbheapx.addons.%s" % addon).CAPABILITIES
+    package = importlib.import_module("gdbheapx.addons.%s" % addon)
+    capabilities = package.CAPABILITIES
+    assert not [page for page in package.DOCS if not (ROOT / "docs" / page).exists()]
     assert sorted(capabilities) == sorted(catalogue.ADDON_CAPABILITIES[addon])
     assert not [module for module in capabilities.values() if not (home / (module.replace(".", "/") + ".py")).exists()]
 

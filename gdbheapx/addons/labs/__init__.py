@@ -2,3 +2,5 @@
 
 CAPABILITIES = {"sites": "sites.find"}
 """Which module has what the core asks for (addon_loader.py)."""
+DOCS = ("explanation/call-sites.md",)
+"""Its pages in docs/."""

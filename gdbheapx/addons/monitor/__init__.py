@@ -2,3 +2,10 @@
 
 CAPABILITIES = {"capture": "capture.command", "standby": "watch.standby", "turn": "capture.turn"}
 """Which module has what the core asks for (addon_loader.py)."""
+DOCS = (
+    "how-to/bill.md",
+    "how-to/last-look.md",
+    "how-to/serve.md",
+    "how-to/watch.md",
+)
+"""Its pages in docs/."""

@@ -9,3 +9,11 @@ CAPABILITIES = {
     "sql": "query.command",
 }
 """Which module has what the core asks for (addon_loader.py)."""
+DOCS = (
+    "how-to/explore.md",
+    "how-to/export.md",
+    "how-to/fleet.md",
+    "how-to/page.md",
+    "reference/for-agents.md",
+)
+"""Its pages in docs/."""
