@@ -19,7 +19,8 @@ from tests.support.processes import Lasting, Process, Stage
 pytestmark = pytest.mark.once  # imports and words alone
 
 NAMES = tuple(name for name in catalogue.ADDON_COMMANDS if (ROOT / "gdbheapx" / "addons" / name).exists())
-TOP = ("gdbheapx", "commands", "tests", "tools", "docs", "docker", "bench", "demo", "setup.py", "pyproject.toml", "Makefile")
+TOP = ("gdbheapx", "commands", "tests", "tools", "docs", "docker", "bench", "demo", "share", "debian", "changelog.d", "setup.py", "pyproject.toml", "Makefile", "MANIFEST.in")
+TEXTS = ("README.md", "SECURITY.md", "SUPPORT.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
 IMPORTS = """
 import importlib, pathlib, sys
 from gdbheapx import command
@@ -62,7 +63,7 @@ def checkout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     def ignored(where: str, names: List[str]) -> List[str]:
         return [name for name in names if name in ("__pycache__", "target") or os.path.join(where, name) in left_out]
 
-    for name in TOP:
+    for name in (*TOP, *TEXTS):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=ignored, symlinks=True)
         else:
