@@ -8,8 +8,6 @@ from typing import Any, Iterator
 import pytest
 
 from gdbheapx import command
-from gdbheapx.addons.monitor.watch import recorded
-from gdbheapx.addons.monitor.watch.summary import History
 from gdbheapx.addons.views.html import diff_view, report_view
 from gdbheapx.snapshot import codec
 from tests.support import pages
@@ -45,6 +43,8 @@ def write(folder: Path, name: str, told: Any) -> Path:
 
 def write_watch(folder: Path, path: Path, lines: str) -> Path:
     """From a file of these lines."""
+    recorded = pytest.importorskip("gdbheapx.addons.monitor.watch.recorded", reason="the add-on monitor was deleted")
+    from gdbheapx.addons.monitor.watch.summary import History
     from gdbheapx.addons.monitor.watch.view import Page
 
     source = folder / "lines"
