@@ -255,7 +255,7 @@ def test_what_is_in_the_way_is_told_in_words_of_cold(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(aging.short_stop, "is_by_marks", lambda: is_by_marks)
     monkeypatch.setattr(marks if is_by_marks else injected, "check", check)
     monkeypatch.setattr(injected, "take", check)
-    session: Any = SimpleNamespace(target=SimpleNamespace(pid=1), compiled=SimpleNamespace(library=None))
+    session: Any = SimpleNamespace(target=SimpleNamespace(pid=1), kernel=SimpleNamespace(library=None))
     ways: List[Callable[[], Any]] = [lambda: aging.check_written(session, aging.Files(), options(yes=False))]
     if not is_by_marks:
         aging.check_written(session, aging.Files(), options())
