@@ -484,6 +484,13 @@ def test_a_product_folder_has_its_unit_tests(name: str) -> None:
     assert list(where.rglob("test_*.py"))
 
 
+def test_files_that_tests_name_exist() -> None:
+    """A test module may say of which files it is (`Files: ...` ends its docstring); each is a file of the product."""
+    modules = [path.read_text() for path in sorted((ROOT / "tests").rglob("test_*.py"))]
+    named = {name for text in modules for line in re.findall(r"^Files: ((?:.|\n(?!\"\"\"))*)", text, re.MULTILINE) for name in re.findall(r"[\w/]+\.py", line)}
+    assert named - {label(path) for path in files()} == set()
+
+
 def test_docker_is_no_package() -> None:
     """docker/ never gets an __init__.py: it would shadow the docker SDK."""
     assert not (ROOT / "docker" / "__init__.py").exists()
