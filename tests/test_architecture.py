@@ -1,6 +1,7 @@
 """The dependency rule of the tree, read off its imports."""
 
 import ast
+import functools
 import importlib
 import re
 from pathlib import Path
@@ -71,6 +72,18 @@ def files() -> List[Path]:
     return sorted((ROOT / "gdbheapx").rglob("*.py")) + sorted((ROOT / "commands").glob("*.py"))
 
 
+@functools.cache
+def text_of(path: Path) -> str:
+    """A file, read once."""
+    return path.read_text()
+
+
+@functools.cache
+def parse(path: Path) -> ast.Module:
+    """A Python file, parsed once."""
+    return ast.parse(text_of(path))
+
+
 def label(path: Path) -> str:
     """The path below gdbheapx/, or commands/...."""
     return str(path.relative_to(ROOT / "gdbheapx")) if (ROOT / "gdbheapx") in path.parents else str(path.relative_to(ROOT))
@@ -78,7 +91,7 @@ def label(path: Path) -> str:
 
 def imports(path: Path) -> Iterator[Import]:
     """Every import, also those inside functions."""
-    tree = ast.parse(path.read_text())
+    tree = parse(path)
     typing_only: Set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
@@ -236,7 +249,7 @@ LIBRARIES_OF_LIBC = re.compile(r"ld-musl|libc\.musl")
 
 def names_in(path: Path, name: str) -> Iterator[int]:
     """Lines with an allocator's name, as word or part of an identifier; the texts of a command that only it offers may have it."""
-    text = path.read_text()
+    text = text_of(path)
     told: Set[int] = set()
     if path.parent.name == "commands" and path.stem in NAMED_BY:
         with_capability = [one.name for one in allocators.every() if one.can(NAMED_BY[path.stem])]
@@ -292,7 +305,7 @@ def test_nothing_below_report_prints() -> None:
         name = folder(label(path))
         if name in {"report", "cli", "gdb_entry", "gdbinit", "runner", "commands"} or label(path) == "kernel/build.py":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
                 wrong.append("%s:%d" % (label(path), node.lineno))
             if isinstance(node, ast.Attribute) and node.attr == "stdout" and isinstance(node.value, ast.Name) and node.value.id == "sys":
@@ -308,7 +321,7 @@ def test_nobody_tells_looks_that_are_not_asked() -> None:
     """Only who tells them at the end, and who has no further look, makes Attempts; whether something waits for the next look is theirs to say."""
     made, set_ = set(), set()
     for path in files():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Attempts":
                 made.add(label(path))
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr == "can_wait":
@@ -321,7 +334,7 @@ def test_no_code_decides_by_matching_a_sentence() -> None:
     """Nobody looks for words in what is said to a user: a code tells what it is."""
     wrong = []
     for path in files():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parse(path)):
             sides: List[ast.expr] = []
             if isinstance(node, ast.Compare) and any(isinstance(one, (ast.In, ast.NotIn)) for one in node.ops):
                 sides = [side for side in node.comparators if isinstance(side, ast.Attribute)]
@@ -338,7 +351,7 @@ def test_versions_are_compared_in_few_places() -> None:
     for path in files():
         if folder(label(path)) not in {"glibc", "jemalloc", "analysis"} or path.name in ("layouts.py", "detect.py", "geometry.py"):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.Compare) and re.search(r"attr='(version|glibc_version)'|id='version'", ast.dump(node)):
                 wrong.append("%s:%d" % (label(path), node.lineno))
     assert not wrong
@@ -375,7 +388,7 @@ def test_importing_opens_nothing() -> None:
     for path in files():
         if label(path) == "gdbinit.py":
             continue
-        for node in ast.parse(path.read_text()).body:
+        for node in parse(path).body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) or (isinstance(node, ast.If) and "__main__" in ast.dump(node.test)):
                 continue
             for inner in ast.walk(node):
@@ -400,7 +413,7 @@ def test_one_file_starts_an_interpreter() -> None:
     """Python is started by child_python.py alone: no other file has its path, its options or its variables; few files start anything."""
     of_python, starting = set(), set()
     for path in files():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.Constant) and node.value in ("-m", "-c", "PYTHONPATH") or isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.executable":
                 of_python.add(label(path))
             if isinstance(node, ast.Call) and re.match(r"(subprocess|os|shutil)\.(%s)$" % STARTS, ast.unparse(node.func)):
@@ -413,7 +426,7 @@ def test_every_test_states_a_fact() -> None:
     """Each test function has a docstring."""
     missing = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parse(path)):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node):
                 missing.append("%s:%s" % (path.name, node.name))
     assert not missing
@@ -444,7 +457,7 @@ def test_nobody_edits_the_path() -> None:
     """Tests, tools and benchmarks are packages, found from the root: none puts a folder on sys.path."""
     wrong = []
     for path in beside():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parse(path)):
             edited = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
             targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
             touched = [edited] + [one.value if isinstance(one, ast.Subscript) else one for one in targets]
@@ -457,7 +470,7 @@ def test_no_test_imports_a_test() -> None:
     """What several need is in tests/support; support itself imports nothing of the tests."""
     wrong = []
     for path in beside():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parse(path)):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names = ["%s.%s" % (node.module, alias.name) for alias in node.names]
