@@ -72,6 +72,7 @@ static void *work(void *argument)
     size_t number = (size_t)argument;
     struct thread *own = &threads[number];
 
+    stage_forget_vectors(); /* a thread begins with its parent's */
     begin(own);
     if (number < 2) {
         own->now = 0;
