@@ -191,7 +191,7 @@ def test_the_way_back_to_a_root(stage: Stage, core: str, way: str, name: str, ro
         assert chain[-1]["root"].startswith(root)
     form, holder = ("list", "mapping" if name == "mapped" else root) if place else ("tree", "g_tree")
     for element, at in ((data["element"], place), (chain[0]["element"], str(int(place) - 1) if place else "")):
-        assert element.startswith("element%s of the %s %s" % (" " + at if at else "", form, holder if is_named else "")), element
+        assert element.startswith("%s of the %s %s" % ("element " + at if at else "an element", form, holder if is_named else "")), element
     assert chain[-1]["signature"] is None and all(step["root"] is None for step in chain[:-1])
     assert {step["evidence"] for step in chain} == {"start"}
     if name == "mapped":
