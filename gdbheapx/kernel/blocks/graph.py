@@ -891,8 +891,6 @@ class Graph:
         roots = locals_from, weak_from, self._more
         if self._containers is None or self._containers[0] != roots:
             self._containers = roots, Containers(self._library, self, self._budget, self.linked(), locals_from, weak_from)
-        if self._more:  # roots are split once
-            self._linked = None
         return self._containers[1]
 
     def dominators(
@@ -904,6 +902,7 @@ class Graph:
         kept."""
         first_local = weak[0] if locals_from is None else locals_from
         some = self.containers(first_local, weak[0]) if containers and self._shape.all_slots else None
+        self._linked = None  # who asks for owners has split the roots, and needs the room
         nodes = self.nodes + (len(some) if some is not None else 0)
         found = array("I", [NO_NODE]) * nodes, array("Q", bytes(8 * nodes)), array("I", bytes(4 * nodes))
         handle = some.handle if some is not None else None
