@@ -57,7 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
         if item.get_closest_marker("rust"):
             item.add_marker("once")
     if IMAGE:
-        left_out = [same[place] for same in of_each_kind(items) for place in range(len(same)) if place != chosen(same) % len(same)]
+        groups = [*of_each_kind(items), *cases_of_unit_tests(items)]
+        left_out = [same[place] for same in groups for place in range(len(same)) if place != chosen(same) % len(same)]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
 
@@ -72,6 +73,15 @@ def of_each_kind(items: List[pytest.Item]) -> Iterable[List[pytest.Item]]:
         if parameters.pop("kind", None) is not None:
             found.setdefault((item.path, getattr(item, "originalname", ""), repr(parameters)), []).append(item)
     return found.values()
+
+
+def cases_of_unit_tests(items: List[pytest.Item]) -> Iterable[List[pytest.Item]]:
+    """Group the cases of each unit test: an image adds its Python and its libc to what `make test` has asked of all cases, and one case shows these."""
+    cases: Dict[Any, List[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("first") and is_unit(item):
+            cases.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
+    return cases.values()
 
 
 def chosen(same: List[pytest.Item]) -> int:

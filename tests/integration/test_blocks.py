@@ -1,6 +1,5 @@
 """Against a program that records its own blocks: every live block is used, no freed one is."""
 
-import json
 import struct
 from typing import Any, Dict, List, Set, Tuple
 
@@ -8,7 +7,7 @@ import pytest
 
 from tests.support.glibc import check_identity
 from tests.support.processes import Lasting, Process, Stage
-from tests.support.tool import heapx, told
+from tests.support.tool import told
 
 pytestmark = [pytest.mark.image, pytest.mark.first]  # where its libc puts blocks
 
@@ -154,26 +153,3 @@ def test_filters_choose_from_the_full_list(lasting: Lasting, kind: str) -> None:
     assert pick("--limit", "7") == full[:7]
     largest = pick("--sort", "size", "--limit", "20")
     assert [chunk["size_bytes"] for chunk in largest] == sorted((chunk["size_bytes"] for chunk in full), reverse=True)[:20]
-
-
-def test_text_forms_name_the_figures(lasting: Lasting, core: str) -> None:
-    """The table shows plain integers with --bytes, and the same ones as the JSON."""
-    target = lasting.of(core, Stage.start, "recorder", *CASES["nine-threads"]).target(core)
-    arenas = asked(lasting, core, "nine-threads", "arenas")[0]["arenas"]
-    table = heapx(target, "arenas", "--bytes", "--wide")
-    assert table.code == 0
-    text = table.stdout.decode()
-    assert text.isascii()
-    for arena in arenas:
-        assert str(arena["system_bytes"]) in text.replace(",", "") and str(arena["used_bytes"]) in text.replace(",", "")
-    listing = heapx(target, "chunks")
-    assert listing.code == 0 and "more" in listing.stdout.decode()
-
-
-def test_json_lines_stream(lasting: Lasting, core: str) -> None:
-    """`chunks --json` writes one entry a line, data before partial and problems."""
-    process = lasting.of(core, Stage.start, "recorder", *CASES["nine-threads"])
-    outcome = heapx(process.target(core), "chunks", "--json")
-    lines = outcome.stdout.decode().splitlines()
-    assert len(lines) > outcome.data["count"]
-    assert list(json.loads(outcome.stdout)).index("data") < list(json.loads(outcome.stdout)).index("partial")

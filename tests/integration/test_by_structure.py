@@ -60,13 +60,6 @@ def test_what_a_pack_or_a_debug_file_lacks(lasting: Lasting, core: str, folder: 
     assert [row["ok"] for row in rows if row["what"] == "thread caches"] == [True]
 
 
-def test_doctor_shows_the_proof(recorder: Process, kind: str, tool: Bare) -> None:
-    """How many bins and arenas prove it, and which releases have its layouts where no file tells the release."""
-    checks = {row["what"]: row for row in tool.ask(recorder.target(kind), "doctor", "--json").envelope["data"]["checks"]}
-    assert checks["by structure"]["ok"] is True and "127 of 127 bins" in checks["by structure"]["found"]
-    assert checks["thread caches"]["ok"] is True
-
-
 def test_what_forbids_trim(recorder: Process, live: str, tool: Bare) -> None:
     """Its functions are not known, so that it cannot be told whether a thread is inside one: a refusal, with what can be had instead."""
     outcome = tool.ask(recorder.target(live), "trim", "--yes")

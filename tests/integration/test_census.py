@@ -17,7 +17,7 @@ from gdbheapx.session import Session
 from tests.support.jemallocs import library as jemalloc
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
-from tests.support.tool import alone, heapx, in_gdb
+from tests.support.tool import alone, heapx
 
 pytestmark = pytest.mark.image  # the containers are those of its C++ library
 
@@ -74,13 +74,6 @@ def test_numbers_are_those_of_the_program(stage: Stage, way: str, kind: str) -> 
     assert used is None or abs(outcome.data["used"]["bytes"] - used) <= used // 25
 
 
-def test_text(stage: Stage) -> None:
-    """The largest rows come first, and the words below say what their names rest on."""
-    outcome = heapx(kinds(stage).target("core"), "census", "--limit", "6")
-    assert outcome.code == 0, outcome.stderr
-    assert NODE in outcome.stdout.decode() and "more rows: gdbheapx -" in outcome.stdout.decode() and "shape: laid out like this" in outcome.stdout.decode()
-
-
 def test_nothing_but_the_core(stage: Stage) -> None:
     """Without symbols and files the same is found; variables are then told as data of their module."""
     process = kinds(stage, flags=("-s",))
@@ -98,20 +91,6 @@ def test_containers_of_rust_in_a_program_in_cplusplus(stage: Stage, way: str, mo
     found = {name: sum(row.blocks for row in rows if row.signature == name) for name in (NODE, STRING, VECTOR)}
     assert found == {NODE: 2 * MANY, STRING: MANY, VECTOR: FEW}
     assert not [row for row in rows if row.sure == SHAPE and (row.signature or "").startswith(("dyn ", "Vec ", "Rc or Arc", "node of a BTree", "table of a Hash"))]
-
-
-@pytest.mark.gdb
-def test_inside_gdb(stage: Stage) -> None:
-    """The command in gdb says the same."""
-    outcome = in_gdb(kinds(stage).target("core"), ["heapx census --limit 5"])
-    assert NODE in outcome.stdout.decode()
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("limit", ["-1", "x"])
-def test_wrong_limit(stage: Stage, limit: str) -> None:
-    """A limit that is none is refused."""
-    assert heapx(kinds(stage).target("core"), "census", "--limit", limit).code == 2
 
 
 def test_without_room_for_a_graph(stage: Stage, core: str) -> None:

@@ -10,10 +10,8 @@ import pytest
 from gdbheapx.glibc.check.findings import RULE_NAMES
 from tests.support import kernelcore, plants_mapped
 from tests.support.damaged_glibc import Damaged
-from tests.support.paths import GDB
 from tests.support.plants_glibc import PLANTS, Map, Plant, plant
 from tests.support.processes import Builder, Stage
-from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # the rules are the tool's own; the layouts they rest on have tests in every image
 
@@ -87,23 +85,3 @@ def test_every_rule_has_a_plant() -> None:
     """Once at least."""
     planted = {rule for one in PLANTS for rule in one.rules}.union(one.rule for one in plants_mapped.PLANTS)
     assert set(RULE_NAMES) - planted <= set(UNPLANTED)
-
-
-@pytest.mark.parametrize("damage", ["size", "bin-cycle", "tcache-cycle", "top-size", "unmap-page"])
-def test_inside_gdb_and_without(stage: Stage, kind: str, damage: str) -> None:
-    """In gdb and without, live and on a core: the same findings, exit code 3."""
-    process = stage.start("damage", damage)
-    address = process.words()[0]
-    first, second = (heapx([*process.target(kind), *gdb], "check", "--json") for gdb in ((), ("--gdb", GDB)))
-    assert (first.code, second.code) == (3, 3), (first.stderr, second.stderr)
-    findings = first.envelope["data"]["findings"]
-    assert findings == second.envelope["data"]["findings"]
-    assert any(row["address"] and abs(int(row["address"], 16) - address) < (8192 if damage == "unmap-page" else 64) for row in findings), findings
-
-
-def test_text(stage: Stage, kind: str) -> None:
-    """A table with address, rule, message and suspect; a sentence when nothing is broken."""
-    process = stage.start("damage", "top-size")
-    outcome = heapx(process.target(kind), "check")
-    assert outcome.code == 3 and b"malloc(): corrupted top size" in outcome.stdout and b"suspect" in outcome.stdout
-    assert b"No corruption found" in heapx(stage.start("damage", "none").target(kind), "check").stdout

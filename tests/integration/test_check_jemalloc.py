@@ -10,10 +10,9 @@ import pytest
 from tests.support.damaged_jemalloc import Living, Patient
 from tests.support.gcores import gcore
 from tests.support.jemallocs import WAYS, pairs, start
-from tests.support.paths import GDB
 from tests.support.plants_jemalloc import LINKS, PLANTS, Plant, stack_of
 from tests.support.processes import Builder, Stage
-from tests.support.tool import alone, heapx
+from tests.support.tool import alone
 
 pytestmark = pytest.mark.once  # the rules are the tool's own
 
@@ -76,14 +75,6 @@ def test_the_block_before_a_cache_is_the_suspect(patient: Patient) -> None:
         suspect = {"address": "0x%x" % before.block.address, "size_bytes": before.block.size_bytes, "status": before.block.status}
     found = row["suspect"] and {key: row["suspect"][key] for key in ("address", "size_bytes", "status")}
     assert (row["address"], found) == ("0x4141414141414141", suspect)
-
-
-def test_inside_gdb_and_without(stage: Stage, kind: str) -> None:
-    """In gdb and without, live and on a core: nothing is broken in a program at rest."""
-    process = start(stage, "preload", "recorder", "park", "4", "2")
-    for gdb in ((), ("--gdb", GDB)):
-        outcome = heapx([*process.target(kind), *gdb], "check", "--json")
-        assert (outcome.code, outcome.data) == (0, {"findings": []}), outcome.stderr
 
 
 @pytest.mark.parametrize("kind, way", pairs(WAYS), indirect=["kind"])

@@ -624,7 +624,7 @@ def test_symbols_export(builder: Builder, core: str) -> None:
 
 def test_every_command_has_a_case() -> None:
     """A new command's file needs a case here; `cold` a process that runs on (test_cold.py), `diff`, `fleet` has no target (test_snapshot.py, test_fleet.py), `query` needs DuckDB (test_query.py), `explore` a
-    terminal (test_explore.py), `bill` a memory cgroup (test_bill.py), `release` is trim or purge (test_older_names.py), `serve` an endpoint (test_serve.py), `mcp` a client (test_agents.py), `capture` a crash (test_capture.py)."""
+    terminal (test_explore.py), `bill` a memory cgroup (test_bill.py), `release` is trim or purge (test_release.py), `serve` an endpoint (test_serve.py), `mcp` a client (test_agents.py), `capture` a crash (test_capture.py)."""
     asked = {catalogue.ALIASES.get(words.split()[0], (words.split()[0],))[0] for of in [*CASES.values(), REPEATING] for words in of}
     there = {path.stem.replace("_", "-") for path in COMMANDS}
     assert there - {"bill", "capture", "cold", "diff", "explore", "fleet", "mcp", "query", "release", "serve"} == asked

@@ -52,19 +52,6 @@ def test_each_gdb_knows_heapx_then(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == [".gdbinit"]
 
 
-def test_it_shows_and_asks_first(tmp_path: Path) -> None:
-    """Without a terminal and --yes nothing is written; what it would write is shown."""
-    code, said = asked(tmp_path, "--install")
-    assert code == 1 and "source %s" % GDBINIT in said and "--yes" in said and not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("words", [("--install", "--remove"), ("--no-such",), ("--yes", "more")])
-def test_wrong_usage(tmp_path: Path, words: Tuple[str, ...]) -> None:
-    """Exit code 2, nothing written; --yes alone is the path as ever."""
-    assert asked(tmp_path, *words)[0] == 2 and not list(tmp_path.iterdir())
-    assert asked(tmp_path)[1] == asked(tmp_path, "--yes")[1] == "%s\n" % GDBINIT
-
-
 def test_which_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that gdb reads: below .config where it is there, else ~/.gdbinit; a link is followed, a folder refused."""
     (tmp_path / "dot").mkdir()

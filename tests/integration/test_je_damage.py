@@ -102,14 +102,6 @@ def test_page_of_a_leaf_node_unreadable(patient: Patient) -> None:
     check_damage(patient, DAMAGE[kernel_api.EXTENT_NODE_HOLE][0], max(page, node), lost)  # the page may begin before the node
 
 
-def test_root_element_is_wild(patient: Patient) -> None:
-    """A root element that leads nowhere, beside the good ones: it is named, nothing is lost."""
-    place, levels = patient.geometry.rtree_root, patient.geometry.rtree.levels
-    used = patient.leaves()[0][0] >> sum(levels[1:-1])
-    patient.put(place + 8 * (used ^ 5), 0x123456789000)
-    check_damage(patient, DAMAGE[kernel_api.EXTENT_NODE_UNREADABLE][0], 0x123456789000)
-
-
 # ---------------------------------------------------------------------------------------------------- extents
 
 
@@ -126,14 +118,6 @@ def large(patient: Patient) -> Extent:
     """One of several pages, with another extent right behind it."""
     begins = {one.begin for one in patient.extents}
     return next(one for one in patient.larges(OTHER_ARENA, 6) if one.end in begins)
-
-
-def test_low_bits_of_a_size_are_another_field(patient: Patient) -> None:
-    """e_size_esn keeps the extent's serial number in its low 12 bits: they are no size, whatever they hold."""
-    for one in (slab(patient), large(patient)):
-        patient.put(size_place(patient, one), one.end - one.begin | 0xABC)
-    assert patient.ask("arenas").code == 0
-    assert rows_of(patient.ask("chunks")) == patient.blocks
 
 
 SIZES = (
@@ -154,15 +138,6 @@ def test_extent_of_a_wrong_size(patient: Patient, choose: Callable[[Patient], Ex
         codes = (kernel_api.EXTENT_SLAB_SIZE, code)
         code = next(one for one in codes if DAMAGE[one][0] in {told["code"] for told in patient.ask("arenas").envelope["problems"]})
     check_damage(patient, DAMAGE[code][0], hurt.begin, [hurt.range])
-
-
-@pytest.mark.parametrize("size", [0, 0xFFF, (1 << 64) - PAGE], ids=["zero", "zero with a serial number", "beyond the address space"])
-@pytest.mark.parametrize("choose", [slab, large])
-def test_extent_of_a_size_that_cannot_be(patient: Patient, choose: Callable[[Patient], Extent], size: int) -> None:
-    """Size zero, or one that ends beyond the address space: nothing of the extent is counted, all others are."""
-    hurt = choose(patient)
-    patient.put(size_place(patient, hurt), size)
-    check_damage(patient, DAMAGE[kernel_api.EXTENT_SIZE][0], hurt.begin, [hurt.range])
 
 
 FIELDS = (
@@ -193,21 +168,6 @@ def test_field_of_e_bits_out_of_range(patient: Patient, choose: Any, field: str,
     }
     unit = "slabs" if hurt.is_slab else "extents"
     assert rows.get(key, {unit: 0})[unit] == before[key][unit] - 1
-
-
-def test_slab_bitmap_against_nfree(patient: Patient) -> None:
-    """One bit of the bitmap differs: nothing in that slab is believed."""
-    hurt = slab(patient)
-    place = hurt.struct + patient.place(patient.geometry.extent_struct, "e_slab_data")
-    patient.put(place, patient.get(place) ^ 1)
-    check_damage(patient, DAMAGE[kernel_api.EXTENT_BITMAP][0], hurt.begin, [hurt.range])
-
-
-def test_address_of_an_extent_outside(patient: Patient) -> None:
-    """e_addr names other pages than the radix tree does."""
-    hurt = large(patient)
-    patient.put(hurt.struct + patient.place(patient.geometry.extent_struct, "e_addr"), 0x7000_0000_0000)
-    check_damage(patient, DAMAGE[kernel_api.EXTENT_STALE][0], hurt.begin, [hurt.range])
 
 
 def test_extent_structure_unreadable(patient: Patient) -> None:
@@ -342,20 +302,6 @@ def test_tsd_of_one_thread_unreadable(patient: Patient) -> None:
         assert rows[index]["blind_threads"] is None
     cached = {row["lwp"]: row for row in patient.ask("tcache").envelope["data"]["threads"]}
     assert cached[record.lwp]["chunks"] is None and all(cached[lwp]["chunks"] for lwp in others)
-    check_all_commands(patient)
-
-
-def test_tsd_state_out_of_range(patient: Patient) -> None:
-    """A state that no tsd has: named, and nothing else of that tsd is believed."""
-    record = record_of(patient)
-    state = record.address + patient.place("tsd_s", "state")
-    patient.put(state, 77, 1)
-    asked = patient.ask("tickers")
-    assert asked.code == 4
-    assert asked.problem("tsd-wrong")["where"] == "0x%x" % state
-    threads = {row["lwp"]: row for row in asked.envelope["data"]["threads"]}
-    assert threads[record.lwp]["state"] is None
-    assert arenas_of(patient.ask("arenas"))[0]["allocated_bytes"] == patient.rows[0]["allocated_bytes"]
     check_all_commands(patient)
 
 

@@ -86,18 +86,6 @@ def test_however_it_samples(stage: Stage, core: str, conf: str) -> None:
     check(profiled(stage, "preload", conf), core)
 
 
-def test_file(stage: Stage, core: str) -> None:
-    """-o writes a file for its owner alone; --json has the same text."""
-    process = profiled(stage, "preload")
-    file = process.folder / "found.heap"
-    assert heapx(process.target(core), "profile", "-o", str(file)).code == 0
-    assert file.stat().st_mode & 0o777 == 0o600
-    (envelope,) = answers(process.target(core), process.folder, "profile")
-    assert envelope["data"]["profile"] == file.read_text()
-    assert envelope["data"]["sample_bytes"] == 512
-    assert envelope["data"]["backtraces"] == file.read_text().count("\n@")
-
-
 def by_function(process: Process, file: Path) -> List[str]:
     """jeprof's table without its header."""
     done = subprocess.run(
@@ -142,20 +130,10 @@ def test_how_much_it_covers(stage: Stage, live: str) -> None:
     assert not any((step["command"] or "").startswith("profile") for step in report["next"])
 
 
-def test_without_samples(stage: Stage, kind: str) -> None:
-    """A jemalloc that does not sample says how to make it."""
-    refused(start(stage, "preload", "recorder", "park", "2", "2").target(kind), ["opt.prof is false", "MALLOC_CONF=prof:true"])
-
-
 @pytest.mark.rust
 def test_built_without(stage: Stage, core: str) -> None:
     """tikv-jemallocator has no profiling unless it is asked for."""
     refused(start(stage, "rust-0.6", "recorder", "park", "2", "2").target(core), ["without profiling"])
-
-
-def test_no_jemalloc(stage: Stage, core: str) -> None:
-    """A process of glibc alone has no such profile."""
-    refused(stage.start("untouched").target(core), ["no jemalloc"])
 
 
 def test_damaged(stage: Stage, live: str) -> None:

@@ -6,7 +6,6 @@ from typing import Any, Dict, Iterator, List
 import pytest
 
 from tests.support.jemallocs import C_WAYS, forget_bases, has_stats, has_ticker_bug, pairs, start, unknown_library, version
-from tests.support.paths import ROOT
 from tests.support.processes import Process, Stage
 from tests.support.sums import check_sums
 from tests.support.tool import Outcome, heapx, steps_of
@@ -118,28 +117,6 @@ def test_dirty_pages_in_huge_pages(stage: Stage, kind: str) -> None:
     assert totals["huge_dirty_bytes"] == 4096 * sum(dirty_pages(counters, False))
 
 
-def masked(line: str) -> str:
-    """A line without its figures and without what a build's prefix changes."""
-    line = re.sub(r"[\d,.]+ (bytes|KiB|MiB|GiB)", "SIZE", line).replace("_rjem_", "").replace("_RJEM_", "")
-    return re.sub(r"\d+", "N", re.sub(r"(?<=[: ])[\d, ]+(?= hold)", "N", line)).replace("N, N", "N").strip()
-
-
-@pytest.mark.rust
-def test_the_how_to_shows_what_is_printed(stage: Stage, live: str) -> None:
-    """Each sentence of the example of docs/how-to/jemalloc.md is one that such a process gets, but for the figures."""
-    way = "preload" if has_ticker_bug("preload") else "rust-0.4"
-    process = start(stage, way, "tickers", "600", "frees-first", "frees-first", conf="dirty_decay_ms:300")
-    printed = {masked(line) for line in heapx(process.target(live), "report").stdout.decode().split("\n")}
-    page = (ROOT / "docs" / "how-to" / "jemalloc.md").read_text()
-    shown = page[page.index("<!-- jemalloc: begin -->") : page.index("<!-- jemalloc: end -->")]
-    head = shown[shown.index("\nVerdict") : shown.index("\n...\n\nVerdict, in detail")].split("\n")
-    verdict = shown[shown.index("\nVerdict, in detail") : shown.index("\nWhat jemalloc holds")].split("\n")
-    steps = shown[shown.index("\nNext steps") : shown.index("\n...\n```\n\n")].split("\n")
-    expected = [masked(line) for line in head + verdict + steps if line.strip()]
-    assert len(expected) == 12
-    assert not [line for line in expected if line not in printed], printed
-
-
 def test_purging_switched_off(stage: Stage, kind: str) -> None:
     """With dirty_decay_ms -1 freed pages stay: hoarding, for that reason and with the cure of it; the figure is the arenas'."""
     process = start(stage, "preload", "tickers", "200", "healthy", conf="dirty_decay_ms:-1")
@@ -180,18 +157,6 @@ def test_settings_are_named_as_the_build_has_them(stage: Stage, kind: str, way: 
     mine, other = ("_rjem_mallctl(", "_RJEM_MALLOC_CONF=") if way.startswith("rust") else (" mallctl(", " MALLOC_CONF=")
     assert mine in " " + steps and other in " " + steps
     assert any("no statistics" in text for text in sentences(data)) == (not has_stats(way))
-
-
-def test_both_allocators(stage: Stage, kind: str) -> None:
-    """A process whose malloc is jemalloc and that uses glibc's as well: both are judged, jemalloc owns malloc, the split has both."""
-    data = report(start(stage, "preload", "shapes", "both"), kind).data
-    assert list(data["verdicts"]) == ["jemalloc", "glibc"], "the one that holds most first"
-    assert {name: judged["kind"] for name, judged in data["verdicts"].items()} == {"jemalloc": "in-use", "glibc": "in-use"}
-    shares = check_split(data)["allocators"]
-    assert shares["jemalloc"] >= 40 << 20 and shares["glibc"] >= 24 << 20
-    assert data["totals"]["glibc"]["used_bytes"] >= 24 << 20
-    assert data["allocators"][0]["id"] == "jemalloc" and data["allocators"][0]["owns_malloc"]
-    check_parts(data)
 
 
 def test_a_jemalloc_that_cannot_be_read(stage: Stage, kind: str) -> None:

@@ -213,35 +213,6 @@ def test_the_background_thread_is_not_accused(stage: Stage, kind: str, way: str)
     assert recorded.arenas and all(arena.after_pages < 1000 for arena in recorded.arenas.values())
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way in ("preload", "rust-0.4")])
-def test_blind_threads_column(stage: Stage, kind: str, way: str) -> None:
-    """`arenas` counts the blind threads of each arena."""
-    process = start(stage, way, "tickers", "100", "healthy", "frees-first", "frees-first", conf=DECAY)
-    recorded = truth(process)
-    rows = [row for row in heapx(process.target(kind), "arenas", "--json").data["arenas"] if row["allocator"] == "jemalloc"]
-    for row in rows:
-        expected = sum(thread.role == "frees-first" and thread.arena == row["index"] for thread in recorded.threads) if has_ticker_bug(way) else 0
-        assert row["blind_threads"] == (None if expected and is_doubtful(kind, way) else expected), row
-
-
-@pytest.mark.parametrize("kind, way", pairs(FEW_WAYS), indirect=["kind"])
-def test_text_names_the_thread_and_what_to_do(stage: Stage, kind: str, way: str) -> None:
-    """The table names the blind thread and the ways out; an unaffected build is said to be one."""
-    process = start(stage, way, "tickers", "100", "healthy", "frees-first", conf=DECAY)
-    outcome = heapx(process.target(kind), "tickers")
-    text = outcome.stdout.decode()
-    if is_doubtful(kind, way):
-        assert outcome.code == 4 and "1 unknown" in text and "--exe FILE" in text and "retry" not in text
-    elif has_ticker_bug(way):
-        assert outcome.code == 3
-        blind = [line for line in text.splitlines() if str(truth(process).of("frees-first").lwp) in line]
-        assert blind and "blind" in blind[0]
-        for word in ("5.3", "background_thread", "dirty_decay_ms", "purge"):
-            assert word in text, word
-    else:
-        assert outcome.code == 0 and "blind" not in [word.strip(".,:;") for line in text.splitlines() for word in line.split() if str(process.pid) in line]
-
-
 def test_without_jemalloc(stage: Stage, kind: str) -> None:
     """A process of glibc's malloc alone has no such threads: exit code 0, not affected."""
     outcome = heapx(stage.start("leaker").target(kind), "tickers", "--json")

@@ -132,16 +132,3 @@ def test_which_one_grew(running: Process, live: str, folder: Any) -> None:
     named = {one["what"].split(" in ")[0]: one for one in grown}
     assert next(iter(named)) == FIRST and SECOND not in named
     assert within(named[FIRST]["diff_bytes"], second.first_bytes - first.first_bytes)
-
-
-def test_texts_where_asked(running: Process, live: str, folder: Any) -> None:
-    """`census --show-data` shows texts of example blocks; without it there is none, and a snapshot has none to show."""
-    target = running.target(live)
-    told = heapx(target, "census", "--json", "--show-data").data_beside_own_memory
-    shown = [text for sample in told["samples"] for text in sample["texts"]]
-    assert shown and all(0 < len(text) <= 60 for text in shown) and any(set(text) <= set("abcdefghijklmnopqrstuvwxyz") for text in shown)
-    assert "samples" not in heapx(target, "census", "--json").data_beside_own_memory
-    assert shown[0] in heapx(target, "census", "--show-data").stdout.decode()
-    heapx(target, "snapshot", str(folder / "snap"))
-    refused = heapx(["--snapshot", str(folder / "snap")], "census", "--show-data")
-    assert refused.code == 1 and "no text can be read" in refused.stderr

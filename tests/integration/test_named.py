@@ -72,19 +72,6 @@ def test_owners_are_named(service: Process, kind: str) -> None:
     assert "Suspect: shop._cache, dict of 20,000 entries keeps" in text
 
 
-def test_each_command_has_the_same_name(service: Process, core: str) -> None:
-    """Of the addresses that the program itself tells."""
-    entry, cache, memo, kept = places(service)
-    target = service.target(core)
-    for address, path in ((entry, 'shop._cache["k7"]'), (cache, "shop._cache"), (memo, "shop.Field.memo")):
-        refs = heapx(target, "refs", hex(address), "--json").data
-        assert refs["path"] == path and "".join(step["name"] for step in refs["path_steps"]) == path
-        assert heapx(target, "whatis", hex(address), "--holders", "--json").data["held_by"]["path"] == path
-        assert "Path: %s\n" % path in heapx(target, "refs", hex(address)).stdout.decode()
-    assert heapx(target, "refs", hex(kept), "--json").data["path"].endswith("rows(): kept")
-    assert "shop._cache, dict of 20,000 entries" in heapx(target, "report", "--deep").stdout.decode()
-
-
 @pytest.mark.once  # which words --of takes is the tool's own, once owners have names
 @pytest.mark.parametrize("kind", ["live", "core"])
 def test_a_listed_path_can_be_asked_for(service: Process, kind: str) -> None:

@@ -136,12 +136,6 @@ def test_a_libc_without_symbols(stage: Stage, live: str) -> None:
     split_of(outcome.envelope["data"])
 
 
-def test_an_allocator_that_was_asked_for(stage: Stage, live: str, folder: Path) -> None:
-    """--allocator names one that is not there: wrong usage or a refusal, never a split in its place."""
-    process = start(stage, built(folder, "static glibc, stripped"))
-    assert heapx(process.target(live), "report", "--allocator", "jemalloc").code in (1, 2)
-
-
 @pytest.mark.parametrize("flags", [("-static",), ("-static-pie",)], ids=" ".join)
 def test_a_static_program_whose_release_nothing_tells(stage: Stage, kind: str, folder: Path, flags: "tuple[str, ...]") -> None:
     """Its release is told by its bytes, its thread cache among them, which no running process shows: the answer is whole, live as on a core."""

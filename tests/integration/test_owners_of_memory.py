@@ -1,6 +1,5 @@
 """Against a program that records what each owner alone keeps alive: `owners` and `refs`."""
 
-import json
 import os
 import re
 import shutil
@@ -12,7 +11,7 @@ import pytest
 from tests.support.hidden import hidden
 from tests.support.jemallocs import library as jemalloc
 from tests.support.processes import Process, Stage
-from tests.support.tool import Outcome, heapx, in_gdb
+from tests.support.tool import Outcome, heapx
 
 pytestmark = pytest.mark.image  # where its libc keeps thread-local storage, and what its compiler calls variables
 
@@ -265,40 +264,6 @@ def test_a_list_of_a_million(stage: Stage, core: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- forms
-
-
-def commands(process: Process) -> List[List[str]]:
-    """One of each."""
-    return [["leaks"], ["leaks", "--list"], ["owners"], ["owners", "--of", told(process).blocks["leaf"]], ["refs", told(process).blocks["leaf"]]]
-
-
-@pytest.mark.once  # the tool's own sentences and columns
-def test_forms(stage: Stage, core: str, folder: Path) -> None:
-    """Text with sizes for people or in bytes, a file, JSON, no time: each command is like the others."""
-    process = owning(stage)
-    target = process.target(core)
-    for words in commands(process):
-        text = heapx(target, *words)
-        assert text.code == 0 and text.stdout and not said_by(text), words
-        plain = heapx(target, *words, "--bytes").stdout.decode()
-        assert "KiB" not in plain and "MiB" not in plain and "\n" in plain
-        path = folder / "answer"
-        written = heapx(target, *words, "--json", "-o", str(path))
-        assert (written.code, written.stdout) == (0, b"")
-        assert json.loads(path.read_text())["data"] == heapx(target, *words, "--json").data
-        late = heapx(target, *words, "--max-seconds", "0")
-        lines = said_by(late)
-        assert (late.code, late.stdout) == (1, b"") and "--max-seconds" in lines[0] and len(lines) == 1
-
-
-def test_inside_gdb(stage: Stage, kind: str, folder: Path) -> None:
-    """heapx in a stock gdb has the same answers."""
-    process = owning(stage)
-    target, path = process.target(kind), folder / "answer"
-    for words in commands(process):
-        outcome = in_gdb(target, ["heapx %s --json -o %s" % (" ".join(words), path)])
-        assert outcome.code == 0, outcome.stderr
-        assert json.loads(path.read_text())["data"] == heapx(target, *words, "--json").data
 
 
 def test_limits(stage: Stage, core: str) -> None:

@@ -151,14 +151,6 @@ def test_a_forked_child(stage: Stage, live: str) -> None:
     assert (group["pins_blocks"], group["signature"]) == (OBJECTS, "Entry")
 
 
-def test_an_empty_heap(stage: Stage, kind: str) -> None:
-    """Nothing is kept, and nothing is made up."""
-    process = stage.start("accounts", "fresh")
-    found = heapx(process.target(kind), "pins", "--json").data
-    assert found["kept_bytes"] == sum(one["kept_bytes"] for one in found["groups"]) < 2 * PAGE
-    assert heapx(process.target(kind), "pins").code == 0
-
-
 def regions(stage: Stage) -> Process:
     return started(stage, "regions", {"LD_PRELOAD": str(jemallocs.library())})
 

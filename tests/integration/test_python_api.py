@@ -10,9 +10,6 @@ from typing import List, Sequence
 
 import pytest
 
-import gdbheapx
-from gdbheapx import api
-from tests.support import jemallocs
 from tests.support.paths import GDB, GDBINIT, ROOT
 from tests.support.processes import Process, Stage
 from tests.support.tool import Outcome, heapx, in_gdb, run
@@ -45,15 +42,6 @@ def test_bytes_of_arenas(stage: Stage, kind: str, tmp_path: Path) -> None:
     found = lines(script(tmp_path, process, kind, ARENAS), r"glibc arena (\d+): (\d+) bytes in use, (\d+) free, (\d+) would be returned")
     assert len(rows) >= 2
     assert [tuple(map(int, one.groups())) for one in found] == [(row["index"], row["used_bytes"], row["free_bytes"], row["reclaimable_bytes"]) for row in rows]
-
-
-@pytest.mark.once
-def test_bytes_of_jemallocs_arenas(stage: Stage, kind: str, tmp_path: Path) -> None:
-    """The same example serves jemalloc."""
-    process = jemallocs.start(stage, "preload", "recorder", "park", "4", "2")
-    rows = heapx(process.target(kind), "arenas", "--json").data["arenas"]
-    found = lines(script(tmp_path, process, kind, ARENAS), r"(\w+) arena (\d+): (\d+) bytes in use, (\d+) free, (\d+) would be returned")
-    assert [(one[1], int(one[3])) for one in found] == [(row["allocator"], row["used_bytes"]) for row in rows] and found
 
 
 def test_size_classes(stage: Stage, kind: str, tmp_path: Path) -> None:
@@ -117,16 +105,6 @@ def test_without_a_target(tmp_path: Path) -> None:
     assert first == "True" and len(others) == 2 and all("; " in line for line in others), outcome.stdout
 
 
-@pytest.mark.once
-def test_outside_gdb() -> None:
-    """Another Python has no target: HeapxError with the way that works there."""
-    with pytest.raises(api.HeapxError) as refused:
-        api.ask("arenas")
-    assert "gdbheapx.open(" in refused.value.line()
-    with pytest.raises(api.HeapxError):
-        next(api.blocks())
-
-
 BROKEN = """
 from gdbheapx import api
 seen = 0
@@ -150,10 +128,3 @@ def test_a_damaged_heap_is_not_silent(stage: Stage, kind: str, tmp_path: Path) -
     assert int(after[1]) > 0 and after[2].startswith("not all blocks could be read: ")
     (partial,) = lines(outcome, r"partial (\w+) (\S+)")
     assert partial[1] == "True"
-
-
-@pytest.mark.once
-def test_page_names_what_is_there() -> None:
-    """docs/reference/python-api.md has every name of the API, and each member of Block; a test of docs holds the rest."""
-    assert not [name for name in {*gdbheapx.__all__, *api.__all__} - {"__version__"} if not re.search(r"\b%s\b" % name, PAGE)]
-    assert all("`%s`" % field in PAGE for field in api.Block._fields)

@@ -48,12 +48,3 @@ def test_remote_without_the_targets_files(stage: Stage, servers: List[Server], f
     (remote,) = remote_answers(servers, process, ["arenas"], "-ex", "set sysroot %s" % folder)
     assert remote["partial"] is False, remote["problems"]
     assert without_resident(remote["data"]) == without_resident(native)
-
-
-def test_report_and_doctor_on_remote(stage: Stage, servers: List[Server]) -> None:
-    """report and doctor answer there too: the split of RAM is null, the verdict stands."""
-    process = stage.start("recorder", "3", "500", "3")
-    report, doctor = remote_answers(servers, process, ["report", "doctor"])
-    assert report["partial"] is False and report["data"]["verdict"]
-    assert doctor["partial"] is False
-    assert process.popen.poll() is None

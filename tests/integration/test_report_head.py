@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import termios
-from pathlib import Path
 from typing import Callable, Dict, List
 
 import pytest
@@ -110,22 +109,6 @@ def test_a_process(stage: Stage, start: Callable[[Stage], Process]) -> None:
         assert facts["Suspect"].startswith("__main__.cache, dict of 40,000 entries, ")
     if start is on_jemalloc:
         assert facts["Allocator"].startswith("jemalloc 5")
-
-
-def test_a_core_and_a_snapshot(stage: Stage, tmp_path: Path) -> None:
-    """They say when memory was as they tell it; a cut core has its head, too, and a file without names tells neither host nor words."""
-    process = leaking(stage)
-    for names, file in (([], tmp_path / "a.snap"), (["--no-names"], tmp_path / "b.snap")):
-        assert heapx(["--pid", str(process.pid)], "snapshot", *names, str(file)).code == 0
-        facts, target = check(["--snapshot", str(file)]), heapx(["--snapshot", str(file)], "report", "--brief", "--json").envelope["target"]
-        assert "taken 20" in facts["Snapshot"] and ("leaker" in str(facts)) != bool(names)
-        assert (target["host"], bool(target["command_line"])) == ((None, False) if names else (os.uname().nodename, True))
-        assert target["time"] == target["taken"] and target["uptime_s"] is not None
-    core, cut = process.core(), tmp_path / "cut.core"  # the kernel ends the process for it
-    cut.write_bytes(core.read_bytes()[: core.stat().st_size // 2])
-    for file in (core, cut):
-        facts = check(["--core", str(file)])
-        assert ", written 20" in facts["Core"] and "paused" not in str(facts) and "leaker" in facts["Process"]
 
 
 def test_facts_in_json(stage: Stage) -> None:

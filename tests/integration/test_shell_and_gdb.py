@@ -4,15 +4,12 @@ Files: gdb_process.py, gdbinit.py.
 """
 
 import json
-import os
-import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.glibc import check_identity
 from tests.support.paths import GDB, GDBINIT, ROOT
 from tests.support.processes import Lasting, Stage
 from tests.support.tool import heapx, in_gdb, run, tool_command, tool_environment
@@ -88,50 +85,12 @@ def test_exit_ends_gdb_with_the_code(lasting: Lasting, core: str, arguments: str
     assert in_gdb(process.target(core), ["heapx --exit " + arguments, "echo NOT REACHED\\n"]).code == code
 
 
-def test_exit_gives_four_on_damage(stage: Stage, core: str) -> None:
-    """heapx --exit gives 4 for a partial answer; without it gdb goes on."""
-    process = stage.start("damage", "size")
-    assert in_gdb(process.target(core), ["heapx --exit arenas"]).code == 4
-    outcome = in_gdb(process.target(core), ["heapx arenas", "echo REACHED\\n"])
-    assert outcome.code == 0 and b"REACHED" in outcome.stdout
-
-
 def test_errors_stop_a_script(folder: Path) -> None:
     """An error inside gdb is a gdb error, so that an -x script stops there."""
     script = folder / "script.gdb"
     script.write_text("source %s\nheapx arenas\necho NOT REACHED\\n\n" % GDBINIT)
     outcome = run([GDB, "-nx", "-q", "-batch", "-x", str(script)])
     assert outcome.code == 1 and b"NOT REACHED" not in outcome.stdout
-
-
-def test_output_file_is_private(stage: Stage, core: str, folder: Path) -> None:
-    """-o writes the answer to a file of mode 0600 and leaves standard output empty."""
-    process = stage.start(*RECORDER)
-    path = folder / "answer.json"
-    outcome = heapx(process.target(core), "arenas", "--json", "-o", str(path))
-    assert outcome.code == 0 and outcome.stdout == b""
-    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-    check_identity(json.loads(path.read_text())["data"])
-
-
-def test_without_an_answer_the_output_file_is_as_before(stage: Stage, core: str, folder: Path) -> None:
-    """What is refused makes no file, and leaves one that is there; an answer replaces all of it."""
-    target, new, old = stage.start(*RECORDER).target(core), folder / "new", folder / "old"
-    old.write_text("kept" * 100_000)
-    for path in (new, old):
-        assert heapx(target, "whatis", "--holders", "0x5", "--no-such-option", "-o", str(path)).code == 2
-        assert heapx(target, "profile", "-o", str(path)).code == 1
-        assert heapx(target, "refs", "0x5", "-o", str(path)).code == 1
-    assert not new.exists() and old.read_text() == "kept" * 100_000
-    assert heapx(target, "arenas", "-o", str(old)).code == 0 and "kept" not in old.read_text()
-
-
-def test_options_stand_before_or_after(stage: Stage, core: str) -> None:
-    """Global options may follow the command."""
-    process = stage.start(*RECORDER)
-    target = process.target(core)
-    after = run([*tool_command(), "arenas", "--json", *target])
-    assert after.data == heapx(target, "arenas", "--json").data
 
 
 def test_streaming_into_head(stage: Stage, kind: str) -> None:
@@ -148,38 +107,6 @@ def test_streaming_into_head(stage: Stage, kind: str) -> None:
     assert "Traceback" not in errors and "BrokenPipe" not in errors and "Exception" not in errors, errors
     if kind == "live":
         assert process.popen.poll() is None
-
-
-def test_max_seconds_leaves_valid_json(stage: Stage, core: str) -> None:
-    """--max-seconds 0 stops the walk: valid JSON, partial, exit code 4."""
-    process = stage.start("recorder", "1", "20000", "5")
-    outcome = heapx(process.target(core), "chunks", "--json", "--max-seconds", "0")
-    assert outcome.code == 4 and outcome.envelope["partial"] is True
-
-
-@pytest.mark.parametrize("command", ["report", "doctor", "arenas", "chunks", "bins", "tcache", "malloc-info", "malloc-stats", "tunables"])
-def test_every_command_answers_on_both(lasting: Lasting, kind: str, command: str) -> None:
-    """Every command gives a whole JSON answer, exit code 0, and a text, here from the process; clean standard output."""
-    target = lasting.of(kind, Stage.start, *RECORDER).target(kind)
-    envelope = heapx(target, command, "--json").envelope
-    assert envelope["command"] == command and envelope["partial"] is False, envelope["problems"]
-    assert envelope["target"]["kind"] == kind
-    assert (envelope["target"]["stopped_ms"] is None) == (kind == "core")
-    assert envelope["allocators"][0]["owns_malloc"] is True
-    if kind == "core":
-        return
-    text = heapx(target, command)
-    assert text.code == 0 and text.stdout and b"[New LWP" not in text.stdout
-
-
-def test_report_splits_all_memory(stage: Stage, kind: str) -> None:
-    """report splits RSS, or the core's bytes, into parts that do not exceed it, and gives a verdict."""
-    process = stage.start("recorder", "1", "20000", "5")
-    data = heapx(process.target(kind), "report", "--json").data
-    assert data["verdict"]
-    assert data["totals"]
-    text = heapx(process.target(kind), "report").stdout.decode()
-    assert text.isascii()
 
 
 def test_doctor_writes_nothing(stage: Stage, live: str, folder: Path) -> None:

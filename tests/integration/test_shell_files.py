@@ -66,22 +66,6 @@ def known_capabilities(*words: str) -> List[str]:
     return [line for line in done.stdout.splitlines() if line]
 
 
-def test_bash_completes_commands() -> None:
-    """Every command is offered, before and after global options."""
-    command.load_commands()
-    assert set(command.names()) <= set(known_capabilities("gdbheapx", ""))
-    assert known_capabilities("gdbheapx", "tun") == ["tunables"] and known_capabilities("gdbheapx", "tcac") == []
-    assert known_capabilities("gdbheapx", "--core", "/tmp/core", "--sysroot", "/", "tun") == ["tunables"]
-
-
-def test_bash_completes_options() -> None:
-    """A command's own options and those of the shell are offered after it, and none of another command's."""
-    after = known_capabilities("gdbheapx", "--pid", "1", "leaks", "--")
-    assert {"--fail-on-leak", "--json", "--output", "--debug-dir"} <= set(after) and "--dry-run" not in after
-    assert known_capabilities("gdbheapx", "trim", "--dry") == ["--dry-run"]
-    assert known_capabilities("gdbheapx", "--sn") == ["--snapshot"]
-
-
 def test_bash_completes_values() -> None:
     """Words of a choice, files, folders and processes are offered as values."""
     assert known_capabilities("gdbheapx", "chunks", "--sort", "") == ["size", "address"]

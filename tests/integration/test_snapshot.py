@@ -296,20 +296,6 @@ def test_growth_outside_malloc_fails_the_gate(stage: Stage, live: str, tmp_path:
     assert old["taken"] == "2023-11-14T22:13:20Z"
 
 
-def test_diff_inside_gdb(stage: Stage, tmp_path: Path, core: str) -> None:
-    """Cores and snapshots are compared there as in the shell, and OLD alone with what gdb has."""
-    process, record = stage.start("owning", "10", "0"), str(tmp_path / "old")
-    path = process.target(core)[-1]
-    assert heapx(["--core", path], "snapshot", record).code == 0
-    asked = ["heapx diff %s %s --json -o %s" % (path, record, tmp_path / "two"), "heapx diff %s --json -o %s" % (record, tmp_path / "one")]
-    done = in_gdb(["--core", path], asked)
-    for name, form in (("two", "snapshot"), ("one", "current")):
-        assert (tmp_path / name).exists(), done
-        data = json.loads((tmp_path / name).read_text())["data"]
-        assert data["verdict"]["code"] == "same" and data["new"]["form"] == form
-        assert data["growth"]["all_bytes"] == 0, data["growth"]
-
-
 def test_diff_inside_gdb_is_that_of_the_shell(stage: Stage, tmp_path: Path, kind: str) -> None:
     """OLD against what gdb has, process or core: the same parts, classes and owners."""
     process, old = stage.start("owning", "10", "0"), str(tmp_path / "old")
@@ -462,14 +448,6 @@ def test_weak_pointers_are_kept_where_owners_have_no_room(stage: Stage, core: st
     assert found.data["classes"] == whole and not found.envelope["partial"]
     assert len(found.data["blocks"]) == whole["maybe"]["blocks"] + whole["leaked"]["blocks"]
     assert "whatis 0x" in heapx(["--snapshot", path], "leaks").stdout.decode()
-
-
-def test_inside_gdb(stage: Stage, core: str, tmp_path: Path) -> None:
-    """`heapx snapshot` where gdb has the core."""
-    path = str(tmp_path / "one.snap")
-    outcome = in_gdb(contents(stage, "glibc").target("core"), ["heapx snapshot %s" % path])
-    assert "gdbheapx --snapshot %s report" % path in outcome.stdout.decode(), outcome.stderr
-    assert heapx(["--snapshot", path], "arenas").code == 0
 
 
 def test_owners_have_types(stage: Stage, live: str, tmp_path: Path) -> None:

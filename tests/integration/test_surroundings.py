@@ -162,14 +162,6 @@ def test_standard_output_that_cannot_be_written(lasting: Lasting, core: str, com
     assert told in one_line(outcome) and outcome.stderr.count("\n") == 1
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("words", ["--version", "--help", "arenas --help", "symbols list", "doctor"])
-@pytest.mark.parametrize("where", [">&-", ">/dev/full"])
-def test_the_same_without_a_target(words: str, where: str) -> None:
-    """What needs no target says it too."""
-    assert "cannot write to standard output" in one_line(shell("$TOOL %s %s" % (words, where)))
-
-
 def test_an_answer_in_a_file_needs_no_standard_output(stage: Stage, core: str, folder: Path) -> None:
     """With -o the closed descriptors are never used, not even by the file that is opened next."""
     process, path = stage.start(*RECORDER), folder / "answer"
@@ -276,12 +268,6 @@ def test_python_without_docstrings(stage: Stage, core: str, command: str) -> Non
     assert done.returncode == 0 and plain.splitlines()[-1] in done.stdout  # what gdb's own Python files say of it is gdb's
 
 
-def test_help_without_docstrings() -> None:
-    """The help of every command is the same with PYTHONOPTIMIZE=2."""
-    for words in (["--help"], ["arenas", "--help"], ["trim", "--help"]):
-        assert run([*tool_command(), *words], env={"PYTHONOPTIMIZE": "2"}).stdout == run([*tool_command(), *words]).stdout != b""
-
-
 def test_python_variables_of_the_user(stage: Stage, core: str, folder: Path) -> None:
     """They are meant for another Python than gdb's: a module on PYTHONPATH is not imported there, and nothing is printed or asked."""
     for name in ("tabulate", "argparse", "json"):
@@ -295,37 +281,6 @@ def test_python_variables_of_the_user(stage: Stage, core: str, folder: Path) -> 
 
 # ---------------------------------------------------------------------------------------------------- names
 
-NASTY = "a\x1b[2Jb\rc\nd\x0be\x9bf"
-"""Escape codes, ends of lines, and a control sequence of one byte."""
-
-
-def is_clean(text: bytes) -> bool:
-    """Nothing in it drives a terminal."""
-    return all(byte in (9, 10) or 32 <= byte < 127 for byte in text)
-
-
-@pytest.mark.parametrize(
-    "kind, command",
-    [("live", "report"), ("core", "doctor"), ("live", "tcache"), *(pytest.param(*both, marks=pytest.mark.once) for both in (("core", "report"), ("live", "doctor"), ("core", "tcache")))],
-    indirect=["kind"],
-)
-def test_names_cannot_drive_the_terminal(stage: Stage, kind: str, builder: Builder, command: str) -> None:
-    """The program's path, its mapped file and its thread have names of control characters: no output has one raw, errors neither."""
-    folder = stage.folder()
-    nasty = folder / NASTY
-    nasty.mkdir()
-    program = nasty / NASTY
-    shutil.copy(builder.build("mapper"), program)
-    process = stage.spawn([str(program), str(nasty / ("data" + NASTY))], folder)
-    process.wait_ready()
-    target = process.target(kind)
-    code = 4 if (kind, command) == ("core", "report") else 0  # which looks at all blocks of a small core, and this has 64 MB of its own
-    for words in ([command], [command, "--json"]):
-        outcome = heapx(target, *words)
-        assert outcome.code == code and is_clean(outcome.stdout) and outcome.stderr == "", (outcome.stdout, outcome.stderr)
-    line = one_line(heapx([*target, "--exe", str(nasty / "none")], command))
-    assert is_clean(line.encode("utf-8", "surrogateescape")) and "\\x1b" in line
-
 
 def test_a_name_cannot_pretend_to_be_a_mapping(stage: Stage, live: str, builder: Builder) -> None:
     """Python takes more for the end of a line than the kernel does: a file's name must not make lines of its own."""
@@ -338,25 +293,6 @@ def test_a_name_cannot_pretend_to_be_a_mapping(stage: Stage, live: str, builder:
 
 
 # ---------------------------------------------------------------------------------------------------- sizes
-
-
-def test_sizes(stage: Stage, core: str) -> None:
-    """A size is decimal, hex, or with K, M, G or T."""
-    target = stage.start("recorder", "1", "2000", "3").target(core)
-    plain = heapx(target, "chunks", "--json", "--min-size", "4096").data
-    assert plain["chunks"]
-    for size in ("0x1000", "4K"):
-        assert heapx(target, "chunks", "--json", "--min-size", size).data == plain
-    assert heapx(target, "chunks", "--json", "--max-size", "4K").data["count"] > 0
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("words", [("chunks", "--min-size", "1.5K"), ("chunks", "--max-size", "-1"), ("trim", "--pad", "0xz"), ("trim", "--above", "12 apples")])
-def test_what_is_no_size(lasting: Lasting, core: str, words: "tuple[str, ...]") -> None:
-    """Anything else is wrong usage, and the line says how a size is given; so does the help."""
-    line = one_line(heapx(lasting.of(core, Stage.start, *RECORDER).target(core), *words), 2)
-    assert "64K" in line or "expected one argument" in line
-    assert "64K" in run([*tool_command(), words[0], "--help"]).stdout.decode()
 
 
 # ---------------------------------------------------------------------------------------------------- doctor looks before it says ok

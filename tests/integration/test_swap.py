@@ -27,7 +27,6 @@ SLACK_SHARE = 0.02
 the swap is: a lock would lengthen the stop. So much may be said too much, of what came, and never less than came."""
 MOST_PLACES = 96
 """Where the header of one mapped block may be, one place for each alignment of its memory (kernel/glibc/mmapped.c: MAX_PLACES)."""
-SAID = "of the process's memory back from swap into RAM"
 
 
 @pytest.fixture
@@ -151,19 +150,6 @@ def test_cold_adds_up_what_was_in_swap(swap_on: None, stage: Stage, live: str, t
                 assert sum(row[key] for row in found["rows"]) == told[key], (by, key)
     finally:
         os.kill(process.pid, signal.SIGCONT)
-
-
-def test_what_came_back_is_said(swap_on: None, stage: Stage, live: str) -> None:
-    """A walk through a heap in swap needs every page that has a chunk's header: that is said, in text as well."""
-    process = stage.start("swapped")
-    before = push_out(process)
-    outcome = heapx(process.target(live), "arenas", "--bytes")
-    came = before - swapped(process)
-    assert outcome.code == 0 and came > 20 * MIB, outcome.stderr
-    line = next(line for line in outcome.stdout.decode().splitlines() if SAID in line)
-    said = int(line.split("brought ")[1].split(" bytes")[0])
-    assert came <= said <= came * (1 + SLACK_SHARE) + SLACK_BYTES
-    assert "Partial answer" not in outcome.stdout.decode()
 
 
 @pytest.mark.parametrize("scan", ["1", "0"], ids=["scan", "no scan"])

@@ -215,9 +215,6 @@ class FakeJemalloc(NamedTuple):
     is_partial: bool = False
 
 
-STATE_NUMBERS = {name: number for number, name in enumerate(name for name in layouts.TSD_STATES if name != "nominal_recompute")}
-
-
 class World:
     """A process that grows by what a test puts into it."""
 

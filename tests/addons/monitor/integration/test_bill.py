@@ -148,16 +148,6 @@ def test_the_others_are_said(made: Made) -> None:
     assert shallow["used_bytes"] is None and shallow["kept_bytes"] is None
 
 
-def test_text(made: Made) -> None:
-    """For people: how full it is, the lines, what comes back and by what, the processes."""
-    outcome = heapx([], "bill", made.folder.name, "--top", "3", seconds=120)
-    text = outcome.stdout.decode()
-    assert outcome.code == 0, outcome.stderr
-    assert "in use by 3 processes; limit 256.0 MiB" in text and "not explained" in text and "trim or purge" in text
-    assert "The kernel can reclaim up to" in text and "`kubectl top` shows" in text
-    assert "gdbheapx -p %d report" % made.process.pid in text
-
-
 def test_it_is_quick(made: Made) -> None:
     """A second for looks, and what the kernel takes for its files."""
     took = min(made.bill()["took_s"] for _ in range(2))

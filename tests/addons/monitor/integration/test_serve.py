@@ -111,14 +111,6 @@ def test_many_without_any_right(stage: Stage, serving: Any) -> None:
     assert one.end(signal.SIGINT)["why"] == "stopped"
 
 
-def test_what_is_said() -> None:
-    """Where it listens, who can reach that, and how many samples there were."""
-    said = heapx([], "serve", "--pids", "/nowhere", "--times", "1", *ANYWHERE).stdout.decode().splitlines()
-    assert len(said) == 2 and said[0].startswith("serving the processes of /nowhere at http://127.0.0.1:") and said[1] == "ended after 1 sample"
-    said = heapx([], "serve", "--pids", "ALL", "--times", "1", "--listen", "0.0.0.0:0").stdout.decode().splitlines()
-    assert said[0].startswith("serving all processes at ") and said[1].startswith("note: ") and "no password" in said[1]
-
-
 @pytest.mark.parametrize(
     "words, code",
     [

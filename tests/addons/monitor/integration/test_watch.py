@@ -27,8 +27,6 @@ from tests.support.tool import alone, heapx, in_gdb, tool_command, tool_environm
 pytestmark = pytest.mark.once  # reading the process and its allocators is proved in the images by the other modules
 
 MB = 1 << 20
-HOSTILE = b"=\x1b[2J\n</s>;\xff"
-"""A name for a program, as long as one can be."""
 
 
 class Watch:
@@ -254,26 +252,6 @@ def test_a_process_that_becomes_another_program(stage: Stage, live: str, watches
     assert watch.popen.returncode == 0 and lines(out)[-1]["why"] == "other-program"
 
 
-def test_a_hostile_name_in_every_format(stage: Stage, live: str, tmp_path: Path) -> None:
-    """A program whose name drives terminals, ends lines and tags, begins a formula and is no UTF-8: each format stays what it is."""
-    program = "import ctypes; ctypes.CDLL(None).prctl(15, %r, 0, 0, 0); print('ready', flush=True); input()" % HOSTILE
-    process = stage.spawn([sys.executable, "-c", program])
-    process.wait_ready()
-    files = {name: tmp_path / ("out." + name) for name in ("csv", "jsonl", "openmetrics")}
-    words = [word for name, path in files.items() for word in ("--" + name, str(path))]
-    outcome = heapx(process.target(live), "watch", "--every", "0.05", "--times", "3", *words, env={"LC_ALL": "C"})
-    assert outcome.code == 0, outcome.stderr
-    text = outcome.stdout.decode("ascii")
-    assert not re.search(r"[^\n -~]", text) and "(pid %d)" % process.pid in text
-    csv = files["csv"].read_text("ascii")
-    assert csv.count("\n") == 4 and "\x1b" not in csv and ",=" not in csv
-    told = lines(files["jsonl"].read_bytes())
-    assert told[0]["name"] == HOSTILE[:15].decode("utf-8", "replace") and len(told) == 5
-    metrics = files["openmetrics"].read_text("ascii")
-    assert metrics.endswith("# EOF\n") and "\x1b" not in metrics and len(metrics.splitlines()) == 4
-    assert all(path.stat().st_mode & 0o777 == 0o600 for path in files.values())
-
-
 def test_metrics_are_open_metrics(stage: Stage, live: str, watches: List[Watch], tmp_path: Path) -> None:
     """Prometheus' own parsers take the file: of OpenMetrics, and promtool of the text format that the textfile collector reads."""
     process, path = stage.start("recorder", "2", "1000", "3"), tmp_path / "out.prom"
@@ -385,12 +363,6 @@ def test_what_it_refuses(stage: Stage, live: str, tmp_path: Path) -> None:
     assert outcome.code == 2 and "requires a process" in outcome.stderr
     outcome = heapx([], "watch", "--from", str(tmp_path))
     assert outcome.code == 1 and outcome.stderr.count("\n") == 1 and "cannot read" in outcome.stderr
-
-
-def test_a_core_is_refused(stage: Stage, core: str) -> None:
-    """It does not change."""
-    outcome = heapx(stage.start("recorder", "1", "100", "3").target(core), "watch")
-    assert outcome.code == 1 and "needs a process" in outcome.stderr
 
 
 def test_a_program_without_malloc(stage: Stage, live: str) -> None:

@@ -141,16 +141,6 @@ def test_swings_are_no_growth(tmp_path: Path) -> None:
     assert abs((grows.sure_bytes_per_hour or 0) - 720 * MB) < 72 * MB
 
 
-def test_one_line_a_sample_and_a_table(programs: Programs) -> None:
-    """For people; a name cannot break a line."""
-    programs.name = "a\nb\x1b[31m"
-    programs.start(200_000)
-    outcome = heapx([], "watch", "--pids", "ALL", "--every", "1", "--times", "12", seconds=120)
-    text = outcome.stdout.decode()
-    assert outcome.code == 0 and "\x1b" not in text and "at least, per hour" in text
-    assert len([line for line in text.splitlines() if " of anonymous memory" in line]) == 12
-
-
 @pytest.mark.parametrize("words", [["--exact"], ["--csv", "x"], ["--snapshot-when", "pressure"], ["--every", "0"]])
 def test_what_does_not_go_with_it(words: List[str]) -> None:
     """One line, exit code 2."""

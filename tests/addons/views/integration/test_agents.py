@@ -15,7 +15,6 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from gdbheapx.addons.views.agents import answers as model
-from gdbheapx.command import parser_of
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.invocation import GlobalOptions, split, understand
 from tests.support.hostile import plant
@@ -288,14 +287,6 @@ def test_what_people_may_do_is_a_whole_line() -> None:
     assert [step["tool"] for step in told["next"]] == ["owners", "census"]
 
 
-def test_texts_are_escaped_and_cut() -> None:
-    """What hides, drives a terminal or is very long."""
-    cut: Dict[str, int] = {}
-    told = model.bounded({"a\x1b[0m": ["\u202eevil", "x" * 1000]}, 5, "data", cut)
-    (name,) = told
-    assert name.isprintable() and told[name][0].isascii() and len(told[name][1]) <= model.MOST_TEXT + 3 and not cut
-
-
 def test_over_a_real_standard_input(process: Any) -> None:
     """The command is started by the SDK's client as any agent's program does; it ends with it, and the process goes on."""
     command = tool_command()
@@ -316,9 +307,3 @@ def test_without_the_sdk_one_line_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "mcp.py").write_text("raise ImportError('hidden')\n")
     done = subprocess.run([*tool_command(), "mcp"], capture_output=True, text=True, stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and "gdbheapx[mcp]" in done.stderr
-
-
-def test_the_help_needs_no_sdk() -> None:
-    """It says what is offered."""
-    declared = understand(ASKED, ["mcp"]).command
-    assert "read-only" in parser_of(declared, "gdbheapx").format_help()

@@ -9,7 +9,7 @@ from typing import Dict, List, Tuple
 
 import pytest
 
-from tests.support import hostile, profiles
+from tests.support import profiles
 from tests.support.jemallocs import library as jemalloc
 from tests.support.jemallocs import start
 from tests.support.processes import Process, Stage
@@ -181,25 +181,3 @@ def test_duckdb_reads_it(stage: Stage, core: str, tmp_path: Path) -> None:
     used = sum(one["used_bytes"] for one in heapx(target, "arenas", "--json").data["arenas"])
     query = "select sum(size_bytes)::bigint, typeof(any_value(size_bytes)) from read_csv('%s') where status = 'used'" % file
     assert duckdb.sql(query).fetchall() == [(used, "BIGINT")]
-
-
-@pytest.mark.once  # how each format escapes is unit-tested on each Python
-@pytest.mark.parametrize("name", hostile.OF_THREADS)
-def test_hostile_names_stay_names(stage: Stage, kind: str, name: str, tmp_path: Path) -> None:
-    """Of a thread, and of the program's file: no frame, line or column more, no control character, no formula; and no byte lost."""
-    process = hostile.start(stage, tmp_path / "record", name)
-    target, file = process.target(kind), tmp_path / "made"
-    used = heapx(target, "census", "--json").data["used"]["bytes"]
-    for of in ("owners", "census"):
-        assert heapx(target, "export", "--format", "folded", "--of", of, "-o", str(file)).code == 0
-        rows = folded(file)
-        assert sum(rows.values()) == used and all(row.isprintable() for row in rows)
-        assert any(size >= 1000 * 5000 for size in rows.values()) and any(6_000_000 <= size < 6_100_000 for size in rows.values())
-        assert heapx(target, "export", "--format", "pprof", "--of", of, "-o", str(file)).code == 0
-        found = profiles.read(file)
-        assert sum(one.bytes for one in found.samples) == used and found.without_mapping == 0
-        assert all(text.isprintable() for one in found.samples for text in one.frames)
-        assert all(text.isprintable() for pair in found.mappings.values() for text in pair)
-    assert heapx(target, "export", "--format", "csv", "--of", "census", "-o", str(file)).code == 0
-    signatures = {row["signature"] for row in rows_of(file)}
-    assert signatures and all((text.isprintable() or not text) and not text.startswith(("=", "+", "-", "@")) for text in signatures)

@@ -3,8 +3,6 @@
 Files: analysis/page_parts.py.
 """
 
-import os
-import shutil
 import stat
 from typing import Dict
 
@@ -132,21 +130,3 @@ def test_a_partial_look(stage: Stage, core: str) -> None:
     outcome = heapx(["--core", str(cut)], "report", "--html", str(path))
     assert outcome.code == 4 and "This look is partial" in path.read_text()
     pages.check(path.read_text())
-
-
-def test_a_program_with_a_hostile_name(stage: Stage, kind: str) -> None:
-    """Its path is markup, a command and no text: the page shows it written out, in its title and in the lines to copy."""
-    folder = stage.folder()
-    path = folder / "<" / os.fsdecode(b"svg><script>\n\x1b[31m=cmd;\xff\"'")
-    path.parent.mkdir()
-    shutil.copy(stage.builder.build("leaker"), path)
-    process = stage.spawn([str(path), str(folder / "record")], folder)
-    process.wait_ready()
-    page = folder / "page.html"
-    outcome = heapx(process.target(kind), "report", "--html", str(page), "--json")
-    assert outcome.code in (0, 4)
-    read = pages.check(page.read_text(encoding="utf-8"))
-    executable = outcome.envelope["target"]["executable"]
-    assert kind == "core" or executable == str(path)
-    if executable is not None:
-        assert "svg><script>\\n\\x1b[31m=cmd;\\xff\"'" in "".join(read.text)
