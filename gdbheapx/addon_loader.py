@@ -15,9 +15,12 @@ from gdbheapx.problems import ADDON_MISSING, SHELL_ONLY
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from gdbheapx.analysis.census.books import Books
     from gdbheapx.analysis.census.find import CensusRow, LabelSet
-    from gdbheapx.analysis.census.world import World
+    from gdbheapx.analysis.census.world import Recogniser, World
+    from gdbheapx.analysis.reachability.garbage import CollectorState
     from gdbheapx.analysis.sites.records import Joined
+    from gdbheapx.inferior.base import Target
     from gdbheapx.invocation import Invocation, Shell
     from gdbheapx.session import Session
 
@@ -80,7 +83,12 @@ def missing_command(name: str, file: str) -> Optional[UsageError]:
 
 def _missing_error(name: str, addon: str) -> UsageError:
     cause = "%s is part of the add-on %s, which is not installed" % (name, addon)
-    return UsageError(cause, "pip install gdbheapx has all, and make single WITH=%s a file with it" % addon, code=ADDON_MISSING)
+    return UsageError(cause, hint_to_install(addon), code=ADDON_MISSING)
+
+
+def hint_to_install(addon: str) -> str:
+    """Return how to get an add-on, as the end of a line that says that it is missing."""
+    return "pip install gdbheapx has all, and make single WITH=%s a file with it" % addon
 
 
 def has_capability(capability: str) -> bool:
@@ -116,3 +124,24 @@ def load_sites(name: str) -> "SiteFinder":
 def load_pages(name: str) -> "PageMaker":
     """Return what makes pages of templates."""
     return cast("PageMaker", load_capability("pages", name))
+
+
+def load_recognisers() -> "Sequence[Recogniser]":
+    """Return what knows blocks of runtimes and libraries; nothing if their add-on is not there."""
+    if not has_capability("recognisers"):
+        return ()
+    return cast("Sequence[Recogniser]", load_capability("recognisers", "recognisers").RECOGNISERS)
+
+
+def load_books() -> "Optional[Callable[[Session, int], Optional[Books]]]":
+    """Return what finds a program's own books of its memory; None if no add-on does."""
+    if not has_capability("books"):
+        return None
+    return cast("Callable[[Session, int], Optional[Books]]", load_capability("books", "books").find)
+
+
+def load_collector_reader() -> "Optional[Callable[[Target], Optional[CollectorState]]]":
+    """Return what reads the state of a runtime's collector of cycles; None if no add-on does."""
+    if not has_capability("collector"):
+        return None
+    return cast("Callable[[Target], Optional[CollectorState]]", load_capability("collector", "collector").of_process)

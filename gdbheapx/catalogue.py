@@ -30,12 +30,14 @@ ADDON_COMMANDS: Dict[str, Tuple[str, ...]] = {
     "views": ("explore", "export", "fleet", "mcp", "query"),
     "monitor": ("bill", "capture", "serve", "watch"),
     "labs": (),
+    "runtimes": (),
 }
 """Folders of gdbheapx/addons, each of which may be missing, with the files of their commands."""
 ADDON_CAPABILITIES: Dict[str, Tuple[str, ...]] = {
     "views": ("explore", "html", "mcp", "pages", "rows", "sql"),
     "monitor": ("capture", "standby", "turn"),
     "labs": ("sites",),
+    "runtimes": ("books", "collector", "recognisers"),
 }
 """What the core and other add-ons ask each of them for: the keys of CAPABILITIES in its package."""
 

@@ -13,6 +13,7 @@ from typing import List, NamedTuple, Sequence
 import pytest
 
 from gdbheapx import catalogue
+from tests.support.gcores import gcore
 from tests.support.paths import ROOT
 from tests.support.processes import Lasting, Process, Stage
 
@@ -77,6 +78,19 @@ def untouched(lasting: Lasting) -> Process:
     return lasting.of("core", Stage.start, "untouched")
 
 
+def start_python(stage: Stage) -> Process:
+    """Start an interpreter that waits."""
+    process = stage.spawn([sys.executable, "-c", "import sys; print('ready', flush=True); sys.stdin.read()"])
+    process.wait_ready()
+    return process
+
+
+@pytest.fixture(scope="module")
+def of_python(lasting: Lasting) -> Process:
+    """This Python, at rest."""
+    return lasting.of("python", start_python)
+
+
 def test_every_module_of_the_core_is_imported(checkout: Checkout) -> None:
     """None needs an add-on, also not one that is there, but for its commands."""
     done = checkout.run("-c", IMPORTS)
@@ -97,11 +111,19 @@ def test_help_lists_what_is_there(checkout: Checkout) -> None:
     assert {"report", "arenas", "owners", "bins"} <= listed
 
 
-@pytest.mark.parametrize("words", [("report",), ("arenas", "--json"), ("census",), ("leaks",)], ids=" ".join)
+@pytest.mark.parametrize("words", [("report",), ("arenas", "--json"), ("census",), ("leaks",), ("owners",)], ids=" ".join)
 def test_the_core_answers(checkout: Checkout, untouched: Process, words: Sequence[str]) -> None:
     """Commands of the core ask no add-on."""
     done = checkout.ask("--core", str(untouched.core()), *words)
     assert done.returncode == 0 and done.stdout and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_runtime_that_nothing_reads_is_named(checkout: Checkout, of_python: Process) -> None:
+    """The census of a Python process says in one line what is missing, and counts its blocks all the same."""
+    done = checkout.ask("--core", str(gcore(of_python)), "census")
+    line = "objects of CPython have no names here: they are read by the add-on runtimes, which is not installed"
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout + done.stderr).count(line) == ("runtimes" in checkout.missing)
 
 
 def test_a_command_that_is_gone_says_how_to_get_it(checkout: Checkout, untouched: Process) -> None:

@@ -2,6 +2,7 @@
 
 from typing import List, Optional
 
+from gdbheapx import addon_loader
 from gdbheapx import findings as codes
 from gdbheapx.allocators.measured import FREEZE
 from gdbheapx.analysis.split import Split
@@ -55,10 +56,8 @@ def _cause(session: Session, pages: ParentPages) -> str:
 def _visited(session: Session) -> Optional[int]:
     """Objects that the collector has written to since the fork, which is at most as many pages; None where it is unknown, for the parent
     collects, too."""
-    from gdbheapx.analysis.census.cpython import collector
-
-    target = session.target
-    state = collector.of_process(target)
+    target, read_collector = session.target, addon_loader.load_collector_reader()
+    state = read_collector(target) if read_collector is not None else None
     if state is None:
         return None
     own, parents = target.read_prefix(state.full_collections, 8), target.read_parent(state.full_collections, 8)

@@ -4,7 +4,7 @@ from typing import List, NamedTuple, Optional, Sequence, Union
 
 from gdbheapx import findings, problems, verdict
 from gdbheapx.analysis import coverage, next_steps, page_parts, pins, runtime_tables
-from gdbheapx.analysis.census import block, find, owned, slabs
+from gdbheapx.analysis.census import block, find, owned, registry, slabs
 from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.naming import cycles
 from gdbheapx.analysis.page_parts import PageParts
@@ -184,9 +184,9 @@ class Runtimes:
         # all memory is read then, not the heap alone
         if deep or (deep is None and memory_budget.is_small(session) and split.memory.total_bytes <= memory_budget.SMALL_HEAP_BYTES):
             self.world = World(session)
-            self.found = runtime_tables.here(self.world)
+            self.found = registry.find_tabled(self.world)
         else:  # by names of files: a process that stands still is not searched for a hint
-            self._names = [name for name in split.runtimes() if name in runtime_tables.NAMES]
+            self._names = [name for name in split.runtimes() if name in registry.names_with_tables()]
 
     def steps(self, code: Optional[str]) -> List[Step]:
         """What to type where they, or the blocks that such a verdict speaks of, were not looked at."""

@@ -7,8 +7,8 @@ from gdbheapx.allocators import OfAllocator
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
 from gdbheapx.analysis import copied_pages, coverage, inside, memory_verdict, next_steps, page_parts, unloaded
-from gdbheapx.analysis.census.bind import books as bind_books
-from gdbheapx.analysis.census.bind.books import Books
+from gdbheapx.analysis.census import registry
+from gdbheapx.analysis.census.books import Books
 from gdbheapx.analysis.inside import Inside
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.page_parts import PageParts
@@ -116,7 +116,7 @@ def overview(
         session.is_copied_whole = False
     known_runtimes = inside.Runtimes(session, memory, deep)
     heap_sums = [heap_sum(fact.info.id, fact.sizes, fact.arenas, fact.totals) for fact in facts]
-    books = bind_books.find(session, sum(heap.used_bytes for heap in heap_sums))
+    books = registry.find_books(session, sum(heap.used_bytes for heap in heap_sums))
     deeper = known_runtimes.steps(main.code)
     steps = [*deeper, *steps] if main.code in verdict.HELD_BY_PROGRAM else [*steps, *deeper]
     steps = [*steps, *_settings(session, main, may)]

@@ -8,8 +8,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.find import Looked
-from gdbheapx.analysis.census.places import BUFFER
-from gdbheapx.analysis.census.world import EXACT, Inner, Recogniser, Signature, World
+from gdbheapx.analysis.census.world import Inner, Recogniser, RuntimeLabels, Signature
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.analysis.split import Split, taken
@@ -18,9 +17,6 @@ from gdbheapx.ranges import Range
 
 USED, FREE, OVERHEAD, ABSENT = "runtime-used", "runtime-free", "runtime-overhead", "not-in-ram"
 OWNED, OTHER, KEPT, REMAINDER = "malloc-owned", "malloc-other", "malloc-free", "remainder"
-ZLIB = "zlib"
-"""Module of its signatures: a library in many programs."""
-STREAMS = "malloc: streams of zlib"
 UNNAMED = (kinds.ANONYMOUS, kinds.BRK)
 
 
@@ -71,87 +67,14 @@ class Watch:
             self.absent_bytes = max(0, sum(end - start for start, end in whole) - held_bytes)
 
 
-class Words(NamedTuple):
-    """How one runtime's lines read."""
-
-    name: str
-    pools: str
-    """What it cuts its own blocks with."""
-    owned: str
-    """malloc's blocks that are its own; empty: each of its signatures has a line."""
-    other: str
-    none: str
-    """The same where none of malloc's blocks is its own."""
-
-
-WORDS = {
-    "python": Words(
-        "CPython",
-        "obmalloc",
-        "malloc: blocks that Python objects are or own",
-        "malloc: other blocks in use (extensions, libraries)",
-        "malloc: blocks in use",
-    ),
-    "jvm": Words(
-        "JVM",
-        "",
-        "",
-        "malloc: blocks without a header of NMT's (JNI, libraries)",
-        "malloc: blocks in use (NMT is off: direct buffers, JNI, the JVM itself)",
-    ),
-    "postgres": Words(
-        "PostgreSQL",
-        "",
-        "",
-        "malloc: blocks of no memory context that has a name (libraries, the server's own)",
-        "malloc: blocks in use",
-    ),
-    "perl": Words(
-        "Perl",
-        "",
-        "malloc: heads of scalars, and blocks that they alone reference",
-        "malloc: other blocks in use (what several point to, modules in C, libraries)",
-        "malloc: blocks in use",
-    ),
-    "ruby": Words(
-        "Ruby",
-        "object heap",
-        "malloc: what objects alone point to",
-        "malloc: other blocks in use (the interpreter, extensions)",
-        "malloc: blocks in use",
-    ),
-    "v8": Words(
-        "V8",
-        "",
-        "",
-        "malloc: other blocks in use (node itself, addons, libraries)",
-        "malloc: blocks in use",
-    ),
-    "php": Words(
-        "PHP",
-        "Zend memory manager",
-        "",
-        "malloc: blocks in use (the interpreter, classes and functions, extensions)",
-        "malloc: blocks in use (the interpreter, classes and functions, extensions)",
-    ),
-}
-"""By the recogniser's module."""
-NAMES = frozenset(words.name for words in WORDS.values())
-
-
-def here(world: World) -> List[Recogniser]:
-    """The runtimes in this process that have a table."""
-    recognisers = [recogniser for module in registry.MODULES for recogniser in module.RECOGNISERS if recogniser.module in WORDS]
-    return [recogniser for recogniser in recognisers if recogniser.is_here(world)]
-
-
 def tables(recognisers: Sequence[Recogniser], split: Split, looked: Looked, watch: Watch) -> List[RuntimeTable]:
     """One for each."""
-    return [_table(recogniser.module, split, looked, watch) for recogniser in recognisers]
+    return [_table(recogniser, split, looked, watch) for recogniser in recognisers]
 
 
-def _table(module: str, split: Split, looked: Looked, watch: Watch) -> RuntimeTable:
-    words, live = WORDS[module], split.memory.measure == "resident"
+def _table(recogniser: Recogniser, split: Split, looked: Looked, watch: Watch) -> RuntimeTable:
+    module, words, live = recogniser.module, recogniser.table, split.memory.measure == "resident"
+    assert words is not None
     held = watch.pools.get(module, {})
     absent = "not in RAM" if live else "not in the core (never touched, or zeros)"
     pools = _pools(module, words, looked, sum(held.values()), absent)
@@ -159,7 +82,7 @@ def _table(module: str, split: Split, looked: Looked, watch: Watch) -> RuntimeTa
     for owner, size in held.items():
         if owner.kind == kinds.ALLOCATOR:
             allocators[owner.name] -= size
-    malloc = _malloc(module, words, looked.outside, sum(allocators.values()), watch.absent_bytes, absent)
+    malloc = _malloc(recogniser, words, looked.outside, sum(allocators.values()), watch.absent_bytes, absent)
     own: List[RuntimeRow] = []
     others: List[RuntimeRow] = []
     remainder, guesses = 0, []
@@ -178,7 +101,7 @@ def _table(module: str, split: Split, looked: Looked, watch: Watch) -> RuntimeTa
     return RuntimeTable(words.name, rows, sum(row.bytes for row in rows), remainder)
 
 
-def _is_own(part: MemoryPart, words: Words) -> bool:
+def _is_own(part: MemoryPart, words: RuntimeLabels) -> bool:
     """Mappings of its pieces, of which the pieces themselves were told."""
     return part.kind == kinds.RUNTIME and part.program == words.name
 
@@ -187,7 +110,7 @@ def _has_pieces(part: MemoryPart, held: Dict[Owner, int]) -> bool:
     return any((owner.kind, owner.name) == (part.kind, part.name) for owner in held)
 
 
-def _pools(module: str, words: Words, looked: Looked, held_bytes: int, absent: str) -> List[RuntimeRow]:
+def _pools(module: str, words: RuntimeLabels, looked: Looked, held_bytes: int, absent: str) -> List[RuntimeRow]:
     """What it cut up itself."""
     managed = [memory for memory in looked.census.managed if memory.module == module]
     if not managed:
@@ -202,31 +125,19 @@ def _pools(module: str, words: Words, looked: Looked, held_bytes: int, absent: s
 
 
 def _malloc(
-    module: str, words: Words, outside: Dict[Optional[Signature], int], held_bytes: int, absent_bytes: int, absent: str
+    recogniser: Recogniser, words: RuntimeLabels, outside: Dict[Optional[Signature], int], held_bytes: int, absent_bytes: int, absent: str
 ) -> List[RuntimeRow]:
     """What allocators have: the blocks by whose they are, and the rest by difference."""
     own: Dict[str, int] = {}
+    libraries = registry.lines_of_libraries()
     for signature, size in outside.items():
-        line = _line(module, words, signature) if signature is not None and size else None
+        line = libraries.get(signature.module) or recogniser.line_in_tables(signature) if signature is not None and size else None
         if line is not None:
             own[line] = own.get(line, 0) + size
     rows = [RuntimeRow(OWNED, name, size) for name, size in sorted(own.items(), key=lambda pair: -pair[1])]
     used = sum(outside.values())
-    rows.append(RuntimeRow(OTHER, words.other if own.keys() - {STREAMS} else words.none, used - sum(own.values())))
+    rows.append(RuntimeRow(OTHER, words.other if own.keys() - set(libraries.values()) else words.none, used - sum(own.values())))
     kept = held_bytes - used + absent_bytes
     rows.append(RuntimeRow(KEPT, "malloc: free and overhead", max(0, kept)))
     missing = absent_bytes - min(0, kept)
     return [*rows, RuntimeRow(ABSENT, "malloc: of the blocks above, %s" % absent, -missing)] if missing else rows
-
-
-def _line(module: str, words: Words, signature: Signature) -> Optional[str]:
-    """What its blocks are shown as; None: with all others."""
-    if signature.module == ZLIB:
-        return STREAMS
-    if signature == BUFFER and module == "v8":
-        return "malloc: memory of Buffers and ArrayBuffers, strings of C++"
-    if signature.module != module:
-        return None
-    if words.owned:  # what an object points to alone is its own, too
-        return words.owned
-    return "malloc: %s" % signature.name if signature.sure == EXACT else None

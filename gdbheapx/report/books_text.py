@@ -3,7 +3,7 @@
 from typing import Iterable
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.census.bind.books import UNNAMED, Books, QueueRow, by_name, together
+from gdbheapx.analysis.census.books import UNNAMED, Books, QueueRow, by_name, together
 from gdbheapx.columns import BYTES, COUNT, IF_ANY, IF_KNOWN, TEXT, Column, Table
 from gdbheapx.units import Size, plural, say, share
 

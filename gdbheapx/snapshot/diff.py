@@ -6,12 +6,12 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 from gdbheapx import verdict
 from gdbheapx.allocators.records import HeapArenas
-from gdbheapx.analysis.census.bind import books as bind_books
-from gdbheapx.analysis.census.bind.books import Books
+from gdbheapx.analysis.census import books as program_books
+from gdbheapx.analysis.census import registry
+from gdbheapx.analysis.census.books import Books
 from gdbheapx.analysis.census.find import Census, Managed
 from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.analysis.reachability.owners import Owners
-from gdbheapx.analysis.runtime_tables import WORDS
 from gdbheapx.hints import about
 from gdbheapx.model import Advice
 from gdbheapx.snapshot import owned
@@ -265,7 +265,7 @@ def _pools(record: Record) -> Sums:
     """What runtimes have handed out of pools of their own and keep there, if their objects were looked at."""
     sums: Sums = {}
     for managed in record.model("census", WithPools).managed if "census" in record.models else ():
-        whose = WORDS[managed.module].name if managed.module in WORDS else managed.module
+        whose = registry.shown_name(managed.module)
         for what, size in ((OBJECTS, managed.used_bytes), (POOLS_FREE, managed.free_bytes)):
             sums[what, whose] = (sums.get((what, whose), (0, None))[0] + size, None)
     return sums
@@ -360,7 +360,7 @@ def _contexts(old: Record, new: Record) -> Optional[List[Change]]:
 
 
 def _of_books(books: Books) -> Sums:
-    return {(row.name, ""): (row.inuse_bytes, row.blocks) for row in bind_books.by_name(books.contexts)}
+    return {(row.name, ""): (row.inuse_bytes, row.blocks) for row in program_books.by_name(books.contexts)}
 
 
 def _leaks(leaks: Leaks) -> Optional[Sums]:

@@ -124,11 +124,10 @@ def test_no_other_signature_is_met(stage: Stage, name: str) -> None:
     """Each recogniser alone, so that none hides what another takes for its own, and with no regard to what is loaded."""
     process, program = started(stage, name)
     wrong = {}
-    for module in registry.MODULES:
-        for recogniser in module.RECOGNISERS:
-            for one, blocks in told([recogniser], pid=process.pid).items():
-                if one.sure in (EXACT, SHAPE) and one.module not in program.own:
-                    wrong[type(recogniser).__name__, one] = blocks
+    for recogniser in registry.recognisers():
+        for one, blocks in told([recogniser], pid=process.pid).items():
+            if one.sure in (EXACT, SHAPE) and one.module not in program.own:
+                wrong[type(recogniser).__name__, one] = blocks
     for one, blocks in wrong.items():
         print(name, *one, blocks)
     assert not wrong

@@ -178,7 +178,7 @@ class _Objects:
 
     def __init__(self, target: Target, world: World, labels: find.LabelSet) -> None:
         self._target, self._images, self._labels = target, world.once(Images), labels
-        namers = (recogniser.namer(world) for recogniser in registry.here(world))
+        namers = (recogniser.namer(world) for recogniser in registry.find_present(world))
         self._namers: List[Namer] = [namer for namer in namers if namer is not None]
 
     def texts(self, block: Block) -> Texts:

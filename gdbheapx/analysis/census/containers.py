@@ -1,7 +1,7 @@
 """Which containers lie in a variable or a block, and how many elements each has: told by their own words and the blocks these lead to.
 
 As the C++ libraries have them (libstdc++: hashtable.h, stl_tree.h, stl_list.h, stl_deque.h; libc++: __hash_table, __tree, list), Rust's
-(hashbrown's RawTable from 0.12 on, alloc's BTreeMap), redis's dict (dict.h of 6.0 to 8.0), and the tree of the C library's setenv(). The
+(hashbrown's RawTable from 0.12 on, alloc's BTreeMap), and the tree of the C library's setenv(). The
 words of each prove each other: the nodes of a header lead back to it, a table has as many places as its length says. What only may be one
 is not told.
 """
@@ -11,7 +11,7 @@ import re
 import struct
 from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census import cplusplus, redis, rust
+from gdbheapx.analysis.census import cplusplus, registry, rust
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.held import Container
@@ -66,8 +66,7 @@ class Containers:
     def __init__(self, world: World, reach: Reach) -> None:
         self._world, self._graph, self._blocks = world, reach.graph, reach.numbers.blocks
         self._ways: List[Way] = [self._hashed, self._tree, self._tree_of_libcxx, self._list, self._deque, self._table, self._btree]
-        if redis.RECOGNISERS[0].is_here(world):
-            self._ways.append(self._dict)
+        self._ways += [functools.partial(recogniser.read_container, self) for recogniser in registry.find_with_containers(world)]
         self._ways += [self._vector, self._string, self._environment]
         self.inside = functools.lru_cache(MOST_KNOWN)(self._find)
         """(begin, usable bytes) of the block that has an address; None where none has it."""
@@ -130,7 +129,8 @@ class Containers:
         if not LEAST_LOAD <= factor <= MOST_LOAD or not (is_single or self.fits(table, 8 * buckets)) or not self._are_linked(first, count):
             return None
         is_libstdcxx = len(these) >= 7 and (is_single or these[6] == 0) and count <= these[5] + 1 <= MOST_COUNT
-        return ContainerWords("unordered map or set", 7 if is_libstdcxx else 5, count, None, _spare(8 * buckets, int(8 * count / factor)))
+        spare_bytes = spare_bytes_beyond(8 * buckets, int(8 * count / factor))
+        return ContainerWords("unordered map or set", 7 if is_libstdcxx else 5, count, None, spare_bytes)
 
     def _are_linked(self, first: int, count: int, ring: int = 0) -> bool:
         """So many blocks of one size, each with a pointer to the next one at its begin. `ring`: behind the last, and before the first, to
@@ -198,7 +198,7 @@ class Containers:
         proves = (
             full == these[3] if len(data) == places else len(data) == MOST_CONTROL_BYTES and abs(full / len(data) - these[3] / places) < 0.1
         )
-        spare_bytes = _spare(inside[1], inside[1] * these[3] // most)
+        spare_bytes = spare_bytes_beyond(inside[1], inside[1] * these[3] // most)
         return ContainerWords("HashMap or HashSet", 4, these[3], None, spare_bytes) if proves else None
 
     def _btree(self, at: int, these: Sequence[int]) -> Found:
@@ -212,27 +212,13 @@ class Containers:
         children = [word for word in node[1:] if self.size(word) is not None and self._word(word) == these[0]]
         return ContainerWords("BTreeMap or BTreeSet", 3, these[2]) if node and not node[0] and len(children) >= 2 else None
 
-    def _dict(self, at: int, these: Sequence[int]) -> Found:
-        """redis's dict: type, two tables, how many in each, where rehashing is, and the tables' sizes as powers of two; up to 6.2 type,
-        private data, and twice table, size, mask, how many."""
-        if len(these) < 7:
-            return None
-        if these[1] and 0 < these[3] < MOST_COUNT and these[2] == these[4] == 0 and these[5] == (1 << 64) - 1:
-            power = these[6] >> 16 & 0xFF
-            if power < 40 and self.fits(these[1], 8 << power):
-                return ContainerWords("dict", 7, these[3], None, _spare(8 << power, 8 * these[3]))
-        is_old = these[3] and these[4] == these[3] - 1 and not these[3] & these[4] and 0 < these[5] < MOST_COUNT
-        if not is_old or not self.fits(these[2], 8 * these[3]):
-            return None
-        return ContainerWords("dict", 11, these[5], None, _spare(8 * these[3], 8 * these[5]))
-
     def _vector(self, at: int, these: Sequence[int]) -> Found:
         """std::vector: begin, end, end of the room; of one with pointers to blocks or strings alone it is known how many there are."""
         if len(these) < 3 or not these[0] < these[1] <= these[2] < these[0] + MOST_COUNT or not self.fits(these[0], these[2] - these[0]):
             return None
         if not cplusplus.is_used(self._world):
             return None
-        size_bytes, spare_bytes = these[1] - these[0], _spare(these[2] - these[0], these[1] - these[0])
+        size_bytes, spare_bytes = these[1] - these[0], spare_bytes_beyond(these[2] - these[0], these[1] - these[0])
         first = self._world.words(these[0], min(size_bytes // 8, MOST_STEPS)) or ()
         if size_bytes % 8 == 0 and len(first) >= 2 and len(set(first)) == len(first) and all(self.size(one) is not None for one in first):
             return ContainerWords("vector of pointers", 3, size_bytes // 8, None, spare_bytes)
@@ -253,7 +239,7 @@ class Containers:
             return None
         is_ended = self._world.read(these[0] + these[1], 1) == b"\0"
         is_string = is_ended and cplusplus.is_used(self._world)
-        return ContainerWords("string", 3, None, these[1], _spare(these[2], these[1])) if is_string else None
+        return ContainerWords("string", 3, None, these[1], spare_bytes_beyond(these[2], these[1])) if is_string else None
 
     def _environment(self, at: int, these: Sequence[int]) -> Found:
         """The C library's tree of the values that setenv() ever made (stdlib/setenv.c: known_values): a node of tsearch(3) is the text, the
@@ -275,7 +261,7 @@ def _container(address: int, found: ContainerWords) -> Container:
     return Container(found.kind, Address(address), 8 * found.words, found.elements, found.elements_bytes, found.spare_bytes)
 
 
-def _spare(room_bytes: int, needed_bytes: int) -> Optional[int]:
+def spare_bytes_beyond(room_bytes: int, needed_bytes: int) -> Optional[int]:
     """Bytes of the room that its elements do not need, if they are most of it; None where they are not."""
     spare_bytes = room_bytes - needed_bytes
     return spare_bytes if spare_bytes >= max(SPARE_BYTES, SPARE_SHARE * room_bytes) else None

@@ -22,8 +22,6 @@ from gdbheapx.analysis.census.world import (
     World,
     together,
 )
-from gdbheapx.analysis.memory import shapes
-from gdbheapx.analysis.memory.runtimes import V8
 from gdbheapx.analysis.naming.paths import Kind, Paths, Speaker, Told, listen
 from gdbheapx.analysis.reachability import heap_graph, memory_budget
 from gdbheapx.analysis.reachability.names import Names
@@ -238,7 +236,8 @@ def _prepared(session: Session, world: World, owning: bool = True) -> Prepared:
         return shared
     containers = (signatures.CPLUSPLUS if cplusplus.is_used(world) else 0) | (signatures.RUST if rust.is_used(world) else 0)
     session.budget.progress.stage = "finding runtimes and classes"
-    recognisers = registry.here(world)
+    registry.report_missing(session)
+    recognisers = registry.find_present(world)
     own = [
         *([TREE_NODE] if containers & signatures.CPLUSPLUS else []),
         *([rust.STRONG_ROW, rust.COUNTS_ROW] if containers & signatures.RUST else []),
@@ -252,7 +251,7 @@ def _prepared(session: Session, world: World, owning: bool = True) -> Prepared:
         signer.keep_contents()
     if containers & signatures.RUST:
         signer.look_for_rust(rust.constants(world), [ask.order < SHAPES_FROM and ask not in own for ask in asked.asks])
-    beyond = Beyond(fields, containers, world.once(rust.Objects), V8 in shapes.present(world.target))
+    beyond = Beyond(fields, containers, world.once(rust.Objects), any(recogniser.has_buffers for recogniser in recognisers))
     speakers_ = speakers(recognisers, world) if owning else {}
     return session.share(PREPARED, Prepared(asked, signer, inner, beyond, speakers_, owning))
 
@@ -405,7 +404,7 @@ def _contents(session: Session, world: World, labels: LabelSet, signer: Signer) 
             by_name.setdefault((name.module, name.name), []).append(label)
     rules = [
         FillRule(label, one.pointer, one.at, one.length_bytes, one.unit_bytes, one.head_bytes, *one.test)
-        for recogniser in registry.here(world)
+        for recogniser in registry.find_present(world)
         for one in recogniser.lengths(world)
         for label in by_name.get((recogniser.module, one.name), ())
     ]
@@ -504,7 +503,7 @@ def signed(session: Session, streams: Iterable[Iterator[Blocks]]) -> Tuple["arra
     """(labels, names) of blocks by what stands in them alone, in the order in which they come: one pass. A label is the place of its
     name + 1; 0: nothing knows the block."""
     world = World.of(session)
-    asked = together(ask for recogniser in registry.here(world) for ask in recogniser.asks(world))
+    asked = together(ask for recogniser in registry.find_present(world) for ask in recogniser.asks(world))
     signer = world.signer(asked.rows, asked.sets)
     for stream in streams:
         signer.stream(stream)

@@ -24,7 +24,7 @@ def make(session: Session) -> NamedGraph:
     if shared is not None:
         return NamedGraph(shared, Names(session.target, shared), None)
     world = World.of(session)
-    recognisers = registry.naming(world)
+    recognisers = registry.find_naming(world)
     asked = together([ask for recogniser in recognisers for ask in recogniser.asks(world)])
     further = pieces.of([made for recogniser in recognisers for made in recogniser.inner(world)])
     speakers = find.speakers(recognisers, world)
@@ -48,7 +48,7 @@ def make_of_counted(session: Session) -> Optional[NamedGraph]:
     """The same where objects count references and memory stays as it was, so that garbage in cycles is found; None elsewhere."""
     if session.target.has_memory and session.shared(find.TOLD) is None:
         world = World.of(session)
-        counts = any(recogniser.counts_references for recogniser in registry.naming(world))
+        counts = any(recogniser.counts_references for recogniser in registry.find_naming(world))
         if not (counts and session.target.can_read_on) or memory_budget.fits(session, memory_budget.OWNERS_BYTES) is not None:
             return None
     elif session.shared(find.TOLD) is None:

@@ -29,7 +29,7 @@ def inner(session: Session) -> List[Inner]:
     """Memory that runtimes manage themselves. Memory is read: the process must be held still."""
     world = World.of(session)
     memories: List[Inner] = []
-    for recogniser in registry.cutting(world):
+    for recogniser in registry.find_cutting(world):
         list(recogniser.asks(world))  # which finds its types and its memory
         memories += recogniser.inner(world)
     return memories

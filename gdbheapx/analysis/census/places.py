@@ -31,7 +31,7 @@ BEYOND = {
     signatures.COUNTED: Signature("Rc or Arc", "", SHAPE),
 }
 BUFFER = Signature("buffer or string {block, length, capacity}", "", SHAPE)
-"""STRING where there is V8, whose ArrayBuffers and Buffers have such words, too (BackingStore, src/objects/backing-store.h)."""
+"""STRING where a runtime's buffers have such words, too."""
 VEC_WORDS = {
     signatures.CAPACITY_POINTER_LENGTH: " {capacity, pointer, length}",
     signatures.POINTER_CAPACITY_LENGTH: " {pointer, capacity, length}",
@@ -59,7 +59,7 @@ class Beyond(NamedTuple):
     """CPLUSPLUS, RUST."""
     objects: rust.Objects
     has_buffers: bool = False
-    """V8's backing stores have the words of a string."""
+    """See Recogniser.has_buffers."""
 
 
 class Way(NamedTuple):

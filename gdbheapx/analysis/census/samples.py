@@ -84,7 +84,7 @@ def find(session: Session, examples: Iterable[Example], world: Optional[World], 
     target = session.target
     if world is None or not target.can_read_on:
         raise HeapxError("no text can be read: a snapshot has no memory, and a process that was not copied runs on", code=NO_ANSWER)
-    namers = [namer for namer in (recogniser.namer(world) for recogniser in registry.here(world)) if namer is not None]
+    namers = [namer for namer in (recogniser.namer(world) for recogniser in registry.find_present(world)) if namer is not None]
     samples = [
         _sample(target, namers, one._replace(size_bytes=_size(graph, one.address) or one.size_bytes)) for one in dict.fromkeys(examples)
     ]

@@ -1,7 +1,7 @@
 """What recognisers look at, what they are, and what they say a block is."""
 
 from array import array
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.analysis.reachability import heap_graph
@@ -10,6 +10,9 @@ from gdbheapx.kernel.blocks.fill import ITSELF
 from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
 from gdbheapx.kernel.blocks.signatures import ALL, IN_RANGES, IN_SET, OTHERS, NumberSet, SignatureRow, Signed, Signer
 from gdbheapx.session import Session
+
+if TYPE_CHECKING:
+    from gdbheapx.analysis.census.containers import Containers, ContainerWords
 
 EXACT = "exact"
 """The allocator, the runtime or the compiler wrote it there, and two things prove each other: a class, a type, a header."""
@@ -186,8 +189,21 @@ class Length(NamedTuple):
     """(offset, mask, value): it holds for blocks whose four bytes there are, masked, the value."""
 
 
+class RuntimeLabels(NamedTuple):
+    """How the lines of one runtime's table read."""
+
+    name: str
+    pools: str
+    """What it cuts its own blocks with."""
+    owned: str
+    """malloc's blocks that are its own; empty: each of its signatures has a line."""
+    other: str
+    none: str
+    """The same where none of malloc's blocks is its own."""
+
+
 class Recogniser:
-    """One family of signatures: of a language, a runtime or a library. One small file each, or a row in runtimes.py."""
+    """One family of signatures: of a language, a runtime or a library."""
 
     module = ""
     objects: Tuple[str, ...] = ()
@@ -196,6 +212,16 @@ class Recogniser:
     """It is known with 64-bit words, little-endian, alone."""
     counts_references = False
     """Its objects do, and what is held by nothing but each other waits for a collector (Namer.counting)."""
+    has_buffers = False
+    """It keeps blocks with the words of a string for buffers that are none."""
+    table: Optional[RuntimeLabels] = None
+    """How its lines read where all memory is shown by what this runtime has of it (analysis/runtime_tables.py)."""
+    object_heads: Sequence[int] = ()
+    """Bytes that may stand before its objects, whose second word is their type."""
+    allocator_in_type = 0
+    """Offset in a type of the function that allocates its objects."""
+    line_of_library = ""
+    """The line of its blocks in tables of runtimes that use this library."""
 
     def is_here(self, world: World) -> bool:
         """The process has it: by its modules' names or a few words; cheap, and never by all of memory."""
@@ -217,6 +243,18 @@ class Recogniser:
     def lengths(self, world: World) -> Iterable[Length]:
         """What its blocks say of their own use. After asks()."""
         return ()
+
+    def read_container(self, containers: "Containers", at: int, these: Sequence[int]) -> "Optional[ContainerWords]":
+        """Return the container of its own whose words these are, which begin at an address; None if they are none."""
+        return None
+
+    def line_in_tables(self, signature: Signature) -> Optional[str]:
+        """Return the line of its table that has such blocks of malloc's; None: that of all others."""
+        if self.table is None or signature.module != self.module:
+            return None
+        if self.table.owned:  # what an object points to alone is its own, too
+            return self.table.owned
+        return "malloc: %s" % signature.name if signature.sure == EXACT else None
 
     def namer(self, world: World) -> Optional[Namer]:
         """What gives its objects paths; None where it has none. After asks()."""

@@ -17,6 +17,18 @@ class Collector(NamedTuple):
     counts: Sequence[int] = ()
 
 
+class CollectorState(NamedTuple):
+    """What the collector's own variables say."""
+
+    collector: Collector
+    permanent: int
+    """Address of the list of what it leaves out (gc.freeze())."""
+    full_collections: int
+    """Address of the number of collections of all generations."""
+    survivors: int
+    """Objects that the last of these has visited and left: each was written to. What is frozen is none of them."""
+
+
 class GarbageClass(NamedTuple):
     """Garbage of one class."""
 

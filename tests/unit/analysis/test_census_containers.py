@@ -19,7 +19,7 @@ NONE = (1 << 64) - 1
 
 
 class Module:
-    file_name = "redis-server libstdc++.so.6"
+    file_name = "server libstdc++.so.6"
 
 
 class Memory:
@@ -222,17 +222,6 @@ def test_a_btree(monkeypatch: pytest.MonkeyPatch) -> None:
     for is_used in (True, False):
         monkeypatch.setattr(containers.rust, "is_used", lambda world, is_used=is_used: is_used)
         assert told(memory) == ("BTreeMap or BTreeSet of 20 entries" if is_used else "")
-
-
-def test_dicts_of_redis() -> None:
-    """Of 7.0 by the power of two that is its table's size, of 6.2 by size and mask."""
-    memory, older, wrong = Memory(), Memory(), Memory()
-    for one in (memory, older, wrong):
-        one.block(TABLE, 8 << 4)
-    memory.put(HERE, 0x400000, TABLE, 0, 11, 0, NONE, 4 << 16)
-    older.put(HERE, 0x400000, 0, TABLE, 16, 15, 11, 0, 0, 0, 0, NONE)
-    wrong.put(HERE, 0x400000, TABLE, 0, 11, 0, NONE, 9 << 16)
-    assert told(memory) == told(older) == "dict of 11 entries" and told(wrong) == ""
 
 
 def test_vectors_and_strings() -> None:

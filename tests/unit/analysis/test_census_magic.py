@@ -1,13 +1,13 @@
 """Four letters at the begin of blocks: a magic number of structures, or a text.
 
-Files: analysis/census/openssl.py, analysis/census/runtimes.py.
+Files: analysis/census/magic.py.
 """
 
 from typing import Any, Optional, Tuple, cast
 
 import pytest
 
-from gdbheapx.analysis.census.runtimes import RECOGNISERS
+from gdbheapx.analysis.census.magic import RECOGNISERS
 from gdbheapx.analysis.census.vtables import Images
 from gdbheapx.kernel.blocks.signatures import Signed
 

@@ -1,12 +1,12 @@
 """Tables of a runtime's memory, of parts made by hand: each byte once, whatever lies where."""
 
-from typing import Any, Dict, List, Optional
+from typing import Dict, Optional
 
 import pytest
 
 from gdbheapx.analysis import runtime_tables
 from gdbheapx.analysis.census.find import Census, Looked, Managed
-from gdbheapx.analysis.census.world import EXACT, PLACE, Signature
+from gdbheapx.analysis.census.world import EXACT, PLACE, Recogniser, RuntimeLabels, Signature
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import Owner
 from gdbheapx.analysis.runtime_tables import Watch
@@ -17,11 +17,13 @@ OBJECT, BODY, TAG = Signature("dict", "python"), Signature("dict+0x8", "python",
 POOLS = Owner(kinds.RUNTIME, "CPython: object arenas (obmalloc)", program="CPython")
 
 
-class Known:
+class Known(Recogniser):
     """A recogniser, as far as a table asks."""
 
     def __init__(self, module: str) -> None:
         self.module = module
+        name, owned = {"python": ("CPython", "malloc: of objects"), "jvm": ("JVM", "")}[module]
+        self.table = RuntimeLabels(name, "obmalloc", owned, "malloc: other blocks", "malloc: blocks")
 
 
 def part(kind: str, name: str, size: int, program: Optional[str] = None, sure: str = "certain") -> MemoryPart:
@@ -42,8 +44,7 @@ def table(module: str, outside: Dict[Optional[Signature], int], held: Dict[Owner
     managed = [Managed("python", "block of a pool", 600, 300, 250, 50)] if held else []
     watch = Watch(split, 4096)
     watch.pools, watch.absent_bytes = {"python": held}, absent
-    known: List[Any] = [Known(module)]
-    made = runtime_tables.tables(known, split, Looked(Census([], 0, 0, 0, 0, managed, False), outside), watch)[0]
+    made = runtime_tables.tables([Known(module)], split, Looked(Census([], 0, 0, 0, 0, managed, False), outside), watch)[0]
     assert made.sum_bytes == 1650 == sum(row.bytes for row in made.rows)
     found: Dict[str, int] = {}
     for row in made.rows:

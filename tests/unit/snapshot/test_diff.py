@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.allocators.records import HeapArenas
-from gdbheapx.analysis.census.bind.books import Books, MemoryContext
+from gdbheapx.analysis.census.books import Books, MemoryContext
 from gdbheapx.analysis.census.find import Census, CensusRow, Managed
 from gdbheapx.analysis.reachability.owners import Owned, Owners
 from gdbheapx.command import Style

@@ -10,9 +10,8 @@ from collections import Counter
 from functools import cache
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.cplusplus import ARRAY, SLAB
-from gdbheapx.analysis.census.cpython import MODULE as PYTHON
-from gdbheapx.analysis.census.cpython.layout import HEADS, TP_ALLOC
 from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import EXACT, SHAPE, World
 from gdbheapx.analysis.sites.records import (
@@ -76,7 +75,7 @@ def join(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan
         ]
         sizes = Counter(usable for _, usable in own if usable)
         found = candidates(row, by_address, scan.sites, sizes, samples, in_classes, _belongs(row, told))
-        if row.sure == EXACT and row.module == PYTHON:
+        if row.sure == EXACT and registry.has_typed_objects(row.module):
             more = [one for one in _by_type(world, samples, bool(found.sites)) if one.address not in {site.address for site in found.sites}]
             found = found._replace(sites=[*found.sites, *more])
         made.append(found)
@@ -132,7 +131,8 @@ def candidates(
         return any(size in one for one in ranges)
 
     words = {word for _, data in samples for (word,) in struct.iter_unpack("<Q", data[: min(len(data), SAMPLE_BYTES) // 8 * 8])}
-    heads = [8 + head for head in HEADS] if row.module == PYTHON else None
+    is_typed = registry.has_typed_objects(row.module)
+    heads = [8 + head for head in registry.object_heads()] if is_typed else None
     pointed = {id(site): site for word in words for site in by_address.get(word, ())}.values() if not is_array else ()
     stored: Dict[int, List[int]] = {}
     for site in pointed:
@@ -147,10 +147,10 @@ def candidates(
         chosen = [site for site in sites if site.link == link and fits(site.size_bytes)]
 
     inner: Dict[int, List[str]] = {}
-    if row.module and row.sure in (EXACT, SHAPE) and not is_array and (not chosen or row.module == PYTHON):
+    if row.module and row.sure in (EXACT, SHAPE) and not is_array and (not chosen or is_typed):
         for site in sites:
             if site.words and id(site) not in stored and (site.size_bytes is None or site.floats or fits(site.size_bytes)):
-                inner[id(site)] = _pointing(site, samples, is_one if row.module != PYTHON else None)  # its collector links them as well
+                inner[id(site)] = _pointing(site, samples, None if is_typed else is_one)  # its collector links them as well
         tied = [site for site in sites if inner.get(id(site))]
         if len(sizes) == 1 and any(site.size_bytes is not None for site in tied):
             # many sites put blocks before others: one whose size differs from call to call made none of those that all have one
@@ -170,7 +170,7 @@ def _shared(site: Site, samples: Sequence[Sample], only: Optional[Sequence[int]]
     """Offsets at which nearly all samples have the address that the site stores there; `only`: those that tell a type."""
     if site.floats and only is None:
         return []
-    heads = HEADS if site.floats else (0,)
+    heads = registry.object_heads() if site.floats else (0,)
     stored = {(word.offset + head, word.value) for word in site.words if word.kind == ADDRESS for head in heads}
     stored |= {(offset, value) for value in site.loose for offset in only or ()}
     return sorted(
@@ -184,7 +184,7 @@ def _shared(site: Site, samples: Sequence[Sample], only: Optional[Sequence[int]]
 def _pointing(site: Site, samples: Sequence[Sample], is_one: Optional[IsOne]) -> List[str]:
     """What the site stores into its block that refers to the block, or to another before it, and nearly all samples have as well."""
     found = []
-    for word, head in [(word, head) for word in site.words for head in (HEADS if site.floats else (0,))]:
+    for word, head in [(word, head) for word in site.words for head in (registry.object_heads() if site.floats else (0,))]:
         at, nearly = slice(word.offset + head, word.offset + head + 8), MOST_SHARE * len(samples)
         if word.kind == ITSELF and word.value != word.offset + STRING_BYTES:
             if (
@@ -224,11 +224,11 @@ def _word(data: bytes) -> int:
 def _by_type(world: World, samples: Sequence[Sample], beside: bool) -> List[Candidate]:
     """The function by which the objects' type allocates its objects. A type that a file has is mostly allocated by functions of its own:
     then it counts only `beside` such, which were found."""
-    named = world.once(_named)
-    for head in HEADS:
+    named, allocate = world.once(_named), registry.allocator_in_type()
+    for head in registry.object_heads():
         types = Counter(_word(data[8 + head : 16 + head]) for _, data in samples)
         for of_type, count in types.most_common(1):
-            words = world.words(of_type + TP_ALLOC, 1) if count >= MOST_SHARE * len(samples) else None
+            words = world.words(of_type + allocate, 1) if count >= MOST_SHARE * len(samples) else None
             if words is not None and words[0] in named:
                 if not beside and any(start <= of_type < end for start, end, _ in world.target.image_ranges()):
                     return []

@@ -4,8 +4,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from gdbheapx import columns, units
 from gdbheapx.addons.views.html.geometry import Branch
-from gdbheapx.analysis.census.bind import books as bind_books
-from gdbheapx.analysis.census.bind.books import Books
+from gdbheapx.analysis.census import books as program_books
+from gdbheapx.analysis.census.books import Books
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.page_parts import HeapMap, MapCell, SizeClasses
 from gdbheapx.analysis.runtime_tables import RuntimeTable
@@ -198,7 +198,7 @@ def runtime(table: RuntimeTable) -> Line:
 
 def contexts(books: Books) -> Line:
     """What a program's own memory contexts have in use, of what allocators have."""
-    rows = bind_books.by_name(books.contexts)
+    rows = program_books.by_name(books.contexts)
     parts = [Part("part%d" % (place % 6), row.name, row.inuse_bytes) for place, row in enumerate(rows[:MOST_CONTEXTS])]
     rest = sum(row.inuse_bytes for row in rows[MOST_CONTEXTS:])
     parts += [Part("other", "smaller contexts", rest)] if rest else []

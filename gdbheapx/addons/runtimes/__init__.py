@@ -1,0 +1,10 @@
+"""Add-on for runtimes and libraries: what their blocks are, what they cut up themselves, and paths of their objects."""
+
+CAPABILITIES = {
+    "books": "bind.books",
+    "collector": "cpython.collector",
+    "recognisers": "recognisers",
+}
+"""Which module has what the core asks for (addon_loader.py)."""
+DOCS = ("how-to/python.md", "how-to/runtimes.md")
+"""Its pages in docs/."""

@@ -1,0 +1,247 @@
+"""BIND's own books, found without symbols: memory contexts and tasks by name, loops (9.16, 9.18, 9.20).
+
+What is believed is a doubly linked list that closes: every element has the magic number and points back to the one before it, and the last
+one is the list's tail (lib/isc/mem.c: contexts; task.c: tasks); or an array of which each element points to its owner (loop_p.h: loops).
+"""
+
+import struct
+from bisect import bisect_right
+from itertools import islice
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+
+from gdbheapx.addons.runtimes.bind import RECOGNISERS, number
+from gdbheapx.addons.runtimes.bind.layouts import STATS_BUCKETS, Offsets, of_contexts, of_managers
+from gdbheapx.analysis.census.books import Books, MemoryContext, QueueRow, taken_bytes
+from gdbheapx.analysis.census.world import World
+from gdbheapx.model import Address
+from gdbheapx.session import Session
+
+CONTEXT, POOL, TASK, TASKS, LOOP, LOOPS = (number(letters) for letters in ("MemC", "MEMp", "TASK", "TSKM", "LOOP", "LooM"))
+MAGIC, LINK = struct.Struct("<I"), struct.Struct("<QQ")
+NAME_BYTES = 16
+LEAST_CONTEXTS = 2
+"""A list of one closes wherever two words are 0."""
+MOST_CONTEXTS, MOST_POOLS, MOST_TASKS, MOST_LOOPS = 4096, 2000, 5000, 1024
+CONTEXT_OF_POOL = 8, 16
+"""Of struct isc_mempool: mctx; 9.16.0 to 9.16.24 have a lock before it. From there on: link 8, size 32, freecount (its low half) 48."""
+MOST_SIZES, MOST_REFERENCES, MOST_BYTES = 1 << 16, 1 << 32, 1 << 47
+MOST_TRIED = 16
+"""Lists and managers that only seem to be some."""
+MOST_STATIC_BYTES = 4 << 20
+"""Of an object's variables: named's and libisc's are a few KB."""
+LOOPS_AT, LOOPMGR_BYTES, MOST_LOOP_BYTES = range(32, 512, 8), 520, 8192
+"""Of struct isc_loopmgr (loop_p.h) `loops` lies behind barriers, whose size depends on the C library; the size of a loop, on libuv."""
+MANAGER_OF_LOOP, HANDLES = 24, 40
+"""Of struct isc_loop: loopmgr; active_handles of uv_loop_t (uv.h), which lies at 32."""
+
+
+def find(session: Session, used_bytes: int) -> Optional[Books]:
+    """See books(); nothing is asked of a target of which no object is BIND's."""
+    is_here = any(part in module.file_name for module in session.target.modules() for part in RECOGNISERS[0].objects)
+    return books(World(session), used_bytes) if is_here else None
+
+
+def books(world: World, used_bytes: int) -> Optional[Books]:
+    """What the process has; None where it has no such contexts, or of a release that is not read here."""
+    if world.word_bytes != 8 or not world.little_endian:
+        return None
+    anchors = _Anchors(world)
+    if world.session.budget.expired():  # as in a rehearsal, for which the files have been read now
+        return None
+    contexts = _contexts(anchors)
+    if contexts is None:
+        return None
+    ordered = sorted(contexts, key=lambda context: (-taken_bytes(context), context.name, context.address))
+    total = sum(map(taken_bytes, contexts))
+    return Books("BIND", ordered, [*_tasks(anchors), *_loops(anchors)], total, used_bytes)
+
+
+class _Anchors:
+    """The words of BIND's static variables that point to what was allocated."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._files = world.target.file_ranges()
+        self._starts = [start for start, _ in self._files]
+        self._magics: Dict[int, Optional[int]] = {}
+        self.words: List[List[int]] = []
+        """By segment; 0: no pointer."""
+        for module in world.modules():
+            if any(part in module.file_name for part in RECOGNISERS[0].objects):
+                for start, _, end in world.target.writable_segments(module):
+                    first = -(-start // 8) * 8
+                    data = world.read(first, min(end - first, MOST_STATIC_BYTES))
+                    words = _words(data)
+                    self.words.append(
+                        [word if 4096 <= word < MOST_BYTES and not word % 8 and self._is_anonymous(word) else 0 for word in words]
+                    )
+
+    def _is_anonymous(self, word: int) -> bool:
+        place = bisect_right(self._starts, word) - 1
+        return place < 0 or word >= self._files[place][1]
+
+    def magic(self, address: int) -> Optional[int]:
+        """The first four bytes there."""
+        if address not in self._magics:
+            data = self.world.read(address, 4)
+            self._magics[address] = int.from_bytes(data, "little") if len(data) == 4 else None
+        return self._magics[address]
+
+    def pointers(self, magic: int) -> List[int]:
+        """To structures with this number, each once."""
+        return list(dict.fromkeys(word for words in self.words for word in words if word and self.magic(word) == magic))
+
+    def lists(self, magic: int) -> Iterator[Tuple[int, int]]:
+        """Head and tail of what may be a list of such structures."""
+        for words in self.words:
+            for head, tail in zip(words, words[1:]):
+                if head and tail and self.magic(head) == magic and self.magic(tail) == magic:
+                    yield head, tail
+
+
+def _words(data: bytes) -> Sequence[int]:
+    return struct.unpack_from("<%dQ" % (len(data) // 8), data)
+
+
+def _word(data: bytes, at: int, size: int = 8) -> int:
+    return int.from_bytes(data[at : at + size], "little")
+
+
+def _walk(world: World, ends: Tuple[int, int], layout: Offsets, magic: int, most: int) -> Optional[List[Tuple[int, bytes]]]:
+    """(address, bytes) of each element; None where the list does not close. One that is longer than `most` is taken so far."""
+    (at, tail), before, size, link = ends, 0, layout["size"], layout["link"]
+    seen: Dict[int, bytes] = {}
+    while at:
+        data = world.read(at, size)
+        if len(data) < size or at in seen or MAGIC.unpack_from(data)[0] != magic:
+            return None
+        prev, following = LINK.unpack_from(data, link)
+        if prev != before:
+            return None
+        seen[at] = data
+        if len(seen) == most:
+            break
+        before, at = at, following
+    return list(seen.items()) if at or before == tail else None
+
+
+def _name(data: bytes, at: int) -> Optional[str]:
+    """Of 16 letters with a 0 at their end; None: it is none."""
+    text = data[at : at + NAME_BYTES]
+    return text.split(b"\0")[0].decode("utf-8", "backslashreplace") if 0 in text else None
+
+
+def _contexts(anchors: _Anchors) -> Optional[List[MemoryContext]]:
+    """Of the list `contexts` (mem.c)."""
+    for ends in islice(anchors.lists(CONTEXT), MOST_TRIED):
+        for layout in of_contexts(anchors.world.target.arch.mutex_bytes):
+            walked = _walk(anchors.world, ends, layout, CONTEXT, MOST_CONTEXTS) if ends[0] != ends[1] else None
+            if walked is None or len(walked) < LEAST_CONTEXTS:
+                continue
+            may_walk = sum(_word(data, layout["poolcnt"], 4) for _, data in walked) <= MOST_POOLS
+            made = [_context(anchors.world, address, data, layout, may_walk) for address, data in walked]
+            told = [context for context in made if context is not None]
+            if len(told) == len(made) and any(context.name for context in told):
+                return told
+    return None
+
+
+def _context(world: World, address: int, data: bytes, layout: Offsets, may_walk: bool) -> Optional[MemoryContext]:
+    name, references = _name(data, layout["name"]), _word(data, layout["references"], layout["name"] - layout["references"])
+    inuse, hi_water = _word(data, layout["inuse"]), _word(data, layout["hi_water"])
+    if name is None or not 0 < references < MOST_REFERENCES or inuse >= MOST_BYTES or hi_water < _word(data, layout["lo_water"]):
+        return None
+    malloced = _word(data, layout["malloced"]) if "malloced" in layout else None
+    most = _word(data, layout["maxmalloced"]) if "maxmalloced" in layout else None
+    if malloced is not None and malloced >= MOST_BYTES:
+        return None
+    blocks, pools = _blocks(world, data, layout, inuse), _word(data, layout["poolcnt"], 4)
+    pooled = (
+        _pooled(world, address, _word(data, layout["pools"]), _word(data, layout["pools"] + 8), pools) if may_walk or not pools else None
+    )
+    return MemoryContext(Address(address), name, inuse, malloced, most, hi_water, blocks, pools, references, pooled)
+
+
+def _pooled(world: World, context: int, head: int, tail: int, count: int) -> Optional[int]:
+    """What all pools of a context keep; None where they are not as many, or not all its own."""
+    if not count:
+        return 0
+    for at in CONTEXT_OF_POOL:
+        pools = _walk(world, (head, tail), {"link": at + 8, "size": at + 52}, POOL, count + 1)
+        if pools is not None and len(pools) == count and all(_word(pool, at) == context for _, pool in pools):
+            pooled = sum(_word(pool, at + 32) * _word(pool, at + 48, 4) for _, pool in pools)
+            return pooled if pooled < MOST_BYTES else None
+    return None
+
+
+def _blocks(world: World, data: bytes, layout: Offsets, inuse_bytes: int) -> Optional[int]:
+    """Each size has its count: 9.18 in the context, 9.16 in a block of its own (struct stats: gets, totalgets, blocks, freefrags)."""
+    if "stats" in layout:
+        stats, step = data[layout["stats"] : layout["stats"] + STATS_BUCKETS * 16], 2
+    elif "stats_at" in layout and not inuse_bytes:
+        return 0
+    elif "stats_at" in layout:
+        count, step = _word(data, layout["max_size"]) + 1, 4
+        stats = world.read(_word(data, layout["stats_at"]), count * 32) if count <= MOST_SIZES else b""
+        if len(stats) < count * 32:
+            return None
+    else:
+        return None
+    blocks = sum(_words(stats)[::step])
+    return blocks if blocks < MOST_BYTES else None
+
+
+def _tasks(anchors: _Anchors) -> List[QueueRow]:
+    """Of the task manager's list, by name; the most first."""
+    for manager in anchors.pointers(TASKS)[:MOST_TRIED]:
+        for layout, of_task in of_managers(anchors.world.target.arch.mutex_bytes):
+            data = anchors.world.read(manager, layout["size"])
+            rows = _of_manager(anchors.world, manager, data, layout, of_task) if len(data) == layout["size"] else None
+            if rows is not None:
+                return rows
+    return []
+
+
+def _of_manager(world: World, manager: int, data: bytes, layout: Offsets, of_task: Offsets) -> Optional[List[QueueRow]]:
+    """The list has as many tasks as the manager counts, each of which points back."""
+    head, tail, count = _word(data, layout["tasks"]), _word(data, layout["tasks"] + 8), _word(data, layout["tasks_count"])
+    if not 0 < count < MOST_REFERENCES or head % 8 or not head:
+        return None
+    walked = _walk(world, (head, tail), of_task, TASK, MOST_TASKS)
+    if walked is None or (len(walked) < MOST_TASKS and len(walked) != count):
+        return None
+    sums: Dict[str, List[int]] = {}
+    for _, task in walked:
+        if _word(task, of_task["manager"]) != manager:
+            return None
+        row = sums.setdefault(_name(task, of_task["name"]) or "", [0, 0])
+        row[0] += 1
+        row[1] += _word(task, of_task["nevents"], 4)
+    rows = sorted((QueueRow("task", name, *row) for name, row in sums.items()), key=lambda row: (-row.entries, row.name))
+    return rows if count <= len(walked) else [*rows, QueueRow("task", "more, not looked at", count - len(walked), None)]
+
+
+def _loops(anchors: _Anchors) -> List[QueueRow]:
+    """Of 9.20's loop manager: an array of loops, each with the number and a pointer back."""
+    world = anchors.world
+    for manager in anchors.pointers(LOOPS)[:MOST_TRIED]:
+        data = world.read(manager, LOOPMGR_BYTES)
+        count = _word(data, 16)
+        if not 0 < count <= MOST_LOOPS:
+            continue
+        for at in LOOPS_AT:
+            first = _word(data, at)
+            rows = _of_loops(world, manager, first, count) if first and anchors.magic(first) == LOOP else None
+            if rows is not None:
+                return rows
+    return []
+
+
+def _of_loops(world: World, manager: int, first: int, count: int) -> Optional[List[QueueRow]]:
+    data = world.read(first, 2 * MOST_LOOP_BYTES)
+    for step in range(HANDLES + 8, MOST_LOOP_BYTES, 8) if count > 1 else (0,):
+        if _word(data, step, 4) == LOOP and _word(data, step + MANAGER_OF_LOOP) == manager:
+            heads = [world.read(first + place * step, HANDLES + 4) for place in range(count)]
+            if all(_word(head, 0, 4) == LOOP and _word(head, MANAGER_OF_LOOP) == manager for head in heads):
+                return [QueueRow("loop", "loop %d" % place, _word(head, HANDLES, 4), None) for place, head in enumerate(heads)]
+    return None

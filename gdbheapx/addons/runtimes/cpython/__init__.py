@@ -1,0 +1,253 @@
+"""Objects of CPython, by their types; and the blocks that its own allocator cuts.
+
+CPython's own allocator of small blocks, obmalloc: its table of arenas is a used block of malloc's, and each arena's first pool has its
+index (Objects/obmalloc.c: struct arena_object, the same from 3.6 to 3.14).
+"""
+
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.addons.runtimes.cpython import interpreter, type_names
+from gdbheapx.addons.runtimes.cpython import types as objects
+from gdbheapx.addons.runtimes.cpython.layout import HEADS, NEWEST, TP_ALLOC, layout_of
+from gdbheapx.addons.runtimes.cpython.paths import Paths
+from gdbheapx.addons.runtimes.cpython.types import DEBUG_HEAD, FLAGS_IN_COUNTS, HIGH_HALF, LIST, LOW_HALF, OVERFLOW, Body, PyType, Types
+from gdbheapx.addons.runtimes.cpython.values import Values
+from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
+from gdbheapx.analysis.naming.namer import Namer
+from gdbheapx.kernel.blocks.pools import POOL_HEADER_BYTES, PoolShape
+from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, IN_SET, Condition, NumberSet, SignatureRow, Signed
+
+ENTRY = 48
+FIRST_ENTRIES = 16
+"""The table has never had fewer."""
+LOOKED_AT = 8
+"""So many of its entries may be asked for; the first ones are free only in a process that has shrunk."""
+POOLS = 64
+"""In an arena; one less where the system's page was no pool's begin."""
+POOL_SIZES = (4 << 10, 16 << 10, 32 << 10)
+"""To 3.9, and later; an arena is 64 times that."""
+MODULE = "python"
+STEPS = (512, 256, 128, 64, 48, 32, 16)
+"""A row asks for so many bytes at least: types are put where all their objects have them."""
+
+
+class Arena(NamedTuple):
+    """One that is in use."""
+
+    start: int
+    end: int
+    first_pool: int
+    next_pool: int
+    """Where no pool has been yet."""
+    pools: int
+
+
+def arena_table_rows() -> List[SignatureRow]:
+    """Blocks that may be the table, told apart by the first arena that they name; those with the head of PYTHONMALLOC=debug come second."""
+    rows = []
+    for shift in (0, DEBUG_HEAD):
+        for at in range(shift, shift + LOOKED_AT * ENTRY, ENTRY):
+            conditions = [
+                Condition(at + 20, 4, AT_LEAST, POOLS - 1),
+                Condition(at + 20, 4, AT_MOST, POOLS),
+                Condition(at + 16, 4, AT_MOST, 0, FIELD, other=at + 20),
+                Condition(at, 8, AT_LEAST, 0x10000),
+                Condition(at, 8, EQUAL, 0, mask=0xFFF),
+                Condition(at + 8, 8, EQUAL, 0, mask=0xFFF),
+                Condition(at + 8, 8, AT_LEAST, 0, FIELD, other=at),
+                Condition(at + 8, 8, AT_MOST, POOLS * POOL_SIZES[-1], FIELD, other=at),
+            ]
+            rows.append(SignatureRow(conditions, least_usable=shift + FIRST_ENTRIES * ENTRY, key=(at, 8, (1 << 64) - 1)))
+    return rows
+
+
+def find_arenas(world: World, matches: Sequence[Signed]) -> List[Arena]:
+    """Of all tables (sub-interpreters may have one each), by address. `found`: what met rows(), with their numbers."""
+    arenas: List[Arena] = []
+    for match in matches:
+        shift = DEBUG_HEAD * (match.row >= LOOKED_AT)
+        arenas += arenas_of_table(world, match.sample + shift, match.bytes // match.blocks - shift)
+    return sorted(set(arenas))
+
+
+def arenas_of_table(world: World, address: int, size_bytes: int) -> List[Arena]:
+    """The arenas of one table; none where it is no table."""
+    data = world.read(address, size_bytes)
+    order = world.target.byte_order
+    pool_bytes: Optional[int] = None
+    arenas = []
+    for index in range(len(data) // ENTRY):
+        entry = data[index * ENTRY : index * ENTRY + ENTRY]
+        start, following = (int.from_bytes(entry[at : at + 8], order) for at in (0, 8))
+        free, pools = (int.from_bytes(entry[at : at + 4], order) for at in (16, 20))
+        if not start or start & 0xFFF or pools not in (POOLS - 1, POOLS) or free > pools:
+            continue
+        if pool_bytes is None:
+            pool_bytes = pool_size(world, start, index)
+        if pool_bytes is None:
+            continue
+        first, end = -(-start // pool_bytes) * pool_bytes, start + POOLS * pool_bytes
+        if first <= following <= end and (following == first or is_first_pool(world, first, index, pool_bytes)):
+            arenas.append(Arena(start, end, first, following, pools))
+    return arenas
+
+
+def pool_size(world: World, start: int, index: int) -> Optional[int]:
+    """What the header of an arena's first pool says."""
+    return next((size for size in POOL_SIZES if is_first_pool(world, -(-start // size) * size, index, size)), None)
+
+
+def is_first_pool(world: World, at: int, index: int, pool_bytes: int) -> bool:
+    """It has the arena's index, and its cells end where a pool of this size does."""
+    data = world.read(at, POOL_HEADER_BYTES)
+    order = world.target.byte_order
+    of, class_, _, last = (int.from_bytes(data[place : place + 4], order) for place in (32, 36, 40, 44))
+    return len(data) == POOL_HEADER_BYTES and of == index and last == pool_bytes - 16 * (class_ + 1)
+
+
+def memory_of_arenas(world: World, arenas: Sequence[Arena]) -> Inner:
+    """What is in the arenas."""
+    pool_bytes = (arenas[0].end - arenas[0].start) // POOLS
+    runs: List[Tuple[int, int]] = [(arena.first_pool, arena.next_pool) for arena in arenas if arena.next_pool > arena.first_pool]
+    pools = world.session.kernel.pools(world.target.bulk_source(), PoolShape(pool_bytes, world.little_endian, runs), world.session.budget)
+    sums = pools.sums()
+    never = sum(arena.pools * pool_bytes - (arena.next_pool - arena.first_pool) for arena in arenas)
+    beside = sum(arena.end - arena.start - arena.pools * pool_bytes for arena in arenas)
+    return Inner(
+        blocks=pools.blocks(),
+        module="python",
+        name="block of a pool",
+        taken=[(arena.start, arena.end) for arena in arenas],
+        free_bytes=sums.free_bytes + sums.free_pools * pool_bytes + never,
+        overhead_bytes=sums.lost_bytes + sums.bad * pool_bytes + beside,
+    )
+
+
+STATE = 0x7C
+STATES = ((0x64, True, 1), (0x24, False, 1), (0x28, False, 2), (0x30, False, 4))
+"""Of a compact str: (kind, compact, ascii in its state; is ASCII; bytes of a character)."""
+
+
+class Python:
+    """What was found in one process. Takes one pass over the heap."""
+
+    def __init__(self, world: World, memory: Sequence[objects.Segment], root: objects.Root) -> None:
+        of_types, of_pools = objects.heap_type_rows(), arena_table_rows()
+        matches = world.find([*of_types, *of_pools])
+        self.types = Types(world, memory, root, [match for match in matches if match.row < len(of_types)])
+        tables = [match._replace(row=match.row - len(of_types)) for match in matches if 0 <= match.row - len(of_types) < len(of_pools)]
+        self.arenas = find_arenas(world, tables)
+        self.minor_version = objects.minor_version(world, memory)
+        self.has_flags_in_counts = (self.minor_version or 0) >= FLAGS_IN_COUNTS
+
+    def values(self, world: World) -> Values:
+        """What reads its objects."""
+        return Values(world, self.types, layout_of(self.types, self.minor_version))
+
+    def bodies(self) -> Iterator[Body]:
+        """What objects own beside themselves, of all types."""
+        return (body for py_type in self.types.all.values() for body in objects.bodies(self.types, py_type))
+
+
+class Root:
+    """`type` of a process, and the memory that it was found in; `root` None: there is no CPython."""
+
+    def __init__(self, world: World) -> None:
+        self.memory = list(objects.segments(world)) if world.word_bytes == objects.WORD else []
+        self.root = objects.find_root(world, self.memory)
+        if self.root is None:
+            self.memory = []
+
+
+def _python(world: World) -> Python:
+    """Types and arenas of a process that has a `type`."""
+    root = world.once(Root)
+    assert root.root is not None
+    python = Python(world, root.memory, root.root)
+    values = python.values(world)
+    python.types.rename(type_names.apart(values))
+    if type_names.are_missing(python.types):
+        found = interpreter.find(values, root.memory)
+        modules = dict(interpreter.modules(values, found)) if found is not None else {}
+        python.types.rename(type_names.of_static(values, modules))
+    return python
+
+
+class CPython(Recogniser):
+    """3.8 to 3.15 with 64-bit words; not free-threaded builds, whose heads are others."""
+
+    module, counts_references, object_heads, allocator_in_type = MODULE, True, HEADS, TP_ALLOC
+    table = RuntimeLabels(
+        "CPython",
+        "obmalloc",
+        "malloc: blocks that Python objects are or own",
+        "malloc: other blocks in use (extensions, libraries)",
+        "malloc: blocks in use",
+    )
+
+    def is_here(self, world: World) -> bool:
+        """The data of some module hold `type`."""
+        return world.once(Root).root is not None
+
+    def python(self, world: World) -> Optional[Python]:
+        """Types and arenas; None where there is no CPython."""
+        return world.once(_python) if world.once(Root).root is not None else None
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """One row for each place of the head and each least size: reference count, and a type that demands just this."""
+        python = self.python(world)
+        if python is None:
+            return
+        types = python.types
+        by_place: Dict[int, Dict[int, List[PyType]]] = {}
+        for py_type in types.all.values():
+            step = next(size for size in STEPS if size <= py_type.least_bytes)
+            by_place.setdefault(py_type.head_bytes, {}).setdefault(step, []).append(py_type)
+        names = {address: Signature(py_type.name, MODULE, EXACT) for address, py_type in types.all.items()}
+        for shift in types.shifts:
+            for head, by_step in sorted(by_place.items()):
+                at = shift + head
+                counts = [Condition(at, 8, AT_LEAST, 1, mask=LOW_HALF)]
+                counts.append(Condition(at, 8, EQUAL, 0, mask=OVERFLOW if python.has_flags_in_counts else HIGH_HALF))
+                for step, some in sorted(by_step.items()):
+                    conditions = [*objects.debug_head(shift), Condition(at + 8, 8, IN_SET, 0), *counts]
+                    row = SignatureRow(conditions, least_usable=shift + max(step, head + 16), key=(at + 8, 8, ALL))
+                    yield Ask(row, names.get, [NumberSet([py_type.address for py_type in some])], order=20)
+
+    def inner(self, world: World) -> Sequence[Inner]:
+        """The pools."""
+        python = self.python(world)
+        return [memory_of_arenas(world, python.arenas)] if python and python.arenas else []
+
+    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+        """What objects own beside themselves."""
+        python = self.python(world)
+        if python is None:
+            return {}
+        return {(python.types.all[body.type].name, body.offset): body.name for body in python.bodies()}
+
+    def lengths(self, world: World) -> Iterator[Length]:
+        """Of str and bytes their characters, with their heads and a zero; of lists and bytearrays items and bytes in use."""
+        python = self.python(world)
+        if python is None or python.types.shifts != (0,):  # PYTHONMALLOC=debug writes before and behind each block
+            return
+        layout = layout_of(python.types, python.minor_version)
+        yield Length("bytes", 16, 33)
+        for state, text, unit in STATES:
+            yield Length("str", 16, (layout.ascii_text if text else layout.wide_text) + unit, unit, test=(32, STATE, state))
+        for py_type in python.types.all.values():
+            head = py_type.head_bytes
+            if py_type.flags & LIST:
+                yield Length(py_type.name, head + 16, 0, 8, head + 24)
+            elif any(kin.name == "bytearray" for kin in python.types.family(py_type)):
+                yield Length(py_type.name, head + 16, 1, 1, head + 32)
+
+    def namer(self, world: World) -> Optional[Namer]:
+        """Of objects by modules and frames."""
+        python = self.python(world)
+        if python is None or (python.minor_version or 0) > NEWEST:
+            return None
+        return Paths(python.values(world), world.once(Root).memory)
+
+
+RECOGNISERS: List[Recogniser] = [CPython()]

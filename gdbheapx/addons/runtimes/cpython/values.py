@@ -1,0 +1,222 @@
+"""Reads CPython's objects: texts, numbers, dicts. Whatever is not as it must be reads as nothing: memory may be damaged."""
+
+import struct
+from typing import Iterator, List, NamedTuple, Optional, Tuple
+
+from gdbheapx.addons.runtimes.cpython.layout import Layout
+from gdbheapx.addons.runtimes.cpython.types import DICT, FLAGS_IN_COUNTS, HIGH_HALF, LIST, LOW_HALF, OVERFLOW, STR, WORD, PyType, Types
+from gdbheapx.analysis.census.world import World
+
+MOST_CHARACTERS = 40
+"""Of a key in a path; what is longer ends with ELLIPSIS."""
+ELLIPSIS = "\u2026"
+MOST_READ_CHARACTERS = 4096
+MOST_ITEMS = 3
+"""Of a tuple that is written out as a key."""
+MOST_DIGITS = 4
+MOST_ENTRIES = 1 << 22
+"""Of one dict that is gone through."""
+TUPLE, BYTES, INT = 1 << 26, 1 << 27, 1 << 24
+ENTRIES_AT_ONCE = 4096
+LENGTH, SIZE = 16, 16
+"""Of a string; of what has a number of items."""
+KEYS, VALUES = 32, 40
+"""In a dict."""
+
+
+class Keys(NamedTuple):
+    """The table that a dict looks its keys up in (PyDictKeysObject)."""
+
+    entries: int
+    """Address of the first."""
+    entry_count: int
+    """So many were ever put in: some may be gone again."""
+    entry_bytes: int
+    key: int
+    value: int
+    """Offsets in an entry."""
+
+
+class Values:
+    """Reads objects of one process."""
+
+    def __init__(self, world: World, types: Types, layout: Layout) -> None:
+        self.world, self.types, self.layout = world, types, layout
+        self._order = world.target.byte_order
+        self._no_count = OVERFLOW if layout.release >= FLAGS_IN_COUNTS else HIGH_HALF
+
+    def word(self, address: int) -> int:
+        """0 where it cannot be read."""
+        return self.number(address, WORD)
+
+    def number(self, address: int, size_bytes: int) -> int:
+        """Unsigned; 0 where it cannot be read."""
+        data = self.world.read(address, size_bytes)
+        return int.from_bytes(data, self._order) if len(data) == size_bytes else 0
+
+    def type_of(self, address: int) -> Optional[PyType]:
+        """Of the object there; None where there is none: a type, and before it a count, whose upper half has at most flags (since 3.14)."""
+        head = self.world.words(address, 2) if address and not address % WORD else None
+        if head is None or not head[0] & LOW_HALF or head[0] & self._no_count:
+            return None
+        return self.types.all.get(head[1])
+
+    def is_object(self, address: int) -> bool:
+        """Its type is known."""
+        return self.type_of(address) is not None
+
+    def has(self, address: int, flag: int) -> bool:
+        """Its type has the flag."""
+        py_type = self.type_of(address)
+        return bool(py_type and py_type.flags & flag)
+
+    def object_in(self, block: int) -> Optional[Tuple[int, PyType]]:
+        """The object whose block begins there."""
+        for shift in self.types.shifts:
+            for head in (0, 16, 32):
+                py_type = self.type_of(block + shift + head)
+                if py_type and py_type.head_bytes == head:
+                    return block + shift + head, py_type
+        return None
+
+    def is_named(self, address: int, *names: str) -> bool:
+        """Its type, or one that this is derived from, has one of the names."""
+        py_type = self.type_of(address)
+        return py_type is not None and any(kin.name in names for kin in self.types.family(py_type))
+
+    def text(self, address: int, limit: int = MOST_READ_CHARACTERS) -> Optional[str]:
+        """The first characters of a str (PyASCIIObject, PyCompactUnicodeObject); None where it is none, or not compact."""
+        if not self.has(address, STR):
+            return None
+        length, state = self.word(address + LENGTH), self.number(address + 32, 4)
+        kind, is_compact, is_ascii = state >> 2 & 7, state >> 5 & 1, state >> 6 & 1
+        if kind not in (1, 2, 4) or not is_compact or length > 1 << 40:
+            return None
+        at = address + (self.layout.ascii_text if is_ascii else self.layout.wide_text)
+        size = kind * min(length, limit)
+        data = self.world.read(at, size)
+        if len(data) < size:
+            return None
+        if kind == 1:
+            return data.decode("latin-1")
+        codes = [int.from_bytes(data[place : place + kind], self._order) for place in range(0, size, kind)]
+        return "".join(map(chr, codes)) if all(code < 0x110000 for code in codes) else None
+
+    def integer(self, address: int) -> Optional[int]:
+        """Of an int of a few digits (PyLongObject: 30 bits each)."""
+        size = self.word(address + SIZE)
+        if self.layout.has_digit_tags:
+            is_negative, count = size & 3 == 2, 0 if size & 3 == 1 else size >> 3
+        else:
+            is_negative = bool(size >> 63)
+            count = (1 << 64) - size if is_negative else size
+        if count > MOST_DIGITS:
+            return None
+        data = self.world.read(address + 24, 4 * count)
+        if len(data) < 4 * count:
+            return None
+        digits = [int.from_bytes(data[4 * place : 4 * place + 4], self._order) for place in range(count)]
+        number = sum(digit << 30 * place for place, digit in enumerate(digits))
+        return -number if is_negative else number
+
+    def literal(self, address: int, depth: int = 0) -> Optional[str]:
+        """As the language writes it: of str, bytes, int, bool, float, None and small tuples of these."""
+        py_type = self.type_of(address)
+        if py_type is None:
+            return None
+        if py_type.name == "str":
+            text = self.text(address, MOST_CHARACTERS + 1)
+            return None if text is None else quoted(text)
+        if py_type.name == "bytes":
+            data = self.world.read(address + 32, min(self.word(address + SIZE), MOST_CHARACTERS + 1))
+            return "b" + quoted(data.decode("latin-1"), is_bytes=True)
+        if py_type.name in ("int", "bool"):
+            number = self.integer(address)
+            return None if number is None else str(bool(number)) if py_type.name == "bool" else str(number)
+        if py_type.name == "float":
+            data = self.world.read(address + 16, 8)
+            return repr(struct.unpack("<d" if self._order == "little" else ">d", data)[0]) if len(data) == 8 else None
+        if py_type.name == "NoneType":
+            return "None"
+        return self._tuple(address, depth) if py_type.name == "tuple" else None
+
+    def _tuple(self, address: int, depth: int) -> Optional[str]:
+        count = self.word(address + SIZE)
+        if count > MOST_ITEMS or depth > 1:
+            return None
+        items = [self.literal(self.word(address + self.layout.items + place * WORD), depth + 1) for place in range(count)]
+        known = [item for item in items if item is not None]
+        return None if len(known) < count else "(%s%s)" % (", ".join(known), "," * (count == 1))
+
+    def tuple_texts(self, address: int, most: int = 1024) -> List[Optional[str]]:
+        """Of a tuple of strings."""
+        count = min(self.word(address + SIZE), most) if self.has(address, TUPLE) else 0
+        return [self.text(self.word(address + self.layout.items + place * WORD)) for place in range(count)]
+
+    def keys(self, address: int) -> Optional[Keys]:
+        """Of a table at that address."""
+        head = self.world.read(address, 40)
+        if len(head) < 40:
+            return None
+        if self.layout.has_packed_keys:
+            log2_size, log2_index, kind = head[8], head[9], head[10]
+            count = int.from_bytes(head[24:32], self._order)
+            if log2_size > 40 or log2_index > 43 or kind > 2 or count > 1 << log2_size:
+                return None
+            entries = address + 32 + (1 << log2_index)
+            return Keys(entries, count, 24, 8, 16) if kind == 0 else Keys(entries, count, 16, 0, 8)
+        size, count = (int.from_bytes(head[at : at + 8], self._order) for at in (8, 32))
+        if not size or size & (size - 1) or count > size:
+            return None
+        width = 1 if size <= 0xFF else 2 if size <= 0xFFFF else 4 if size <= 0xFFFFFFFF else 8
+        return Keys(address + 40 + size * width, count, 24, 8, 16)
+
+    def entries(self, address: int) -> Iterator[Tuple[int, int]]:
+        """(key, value) of a dict; also of one whose keys are shared."""
+        keys = self.keys(self.word(address + KEYS)) if self.has(address, DICT) else None
+        if keys is None:
+            return
+        split = self.word(address + VALUES)
+        for place in range(0, min(keys.entry_count, MOST_ENTRIES), ENTRIES_AT_ONCE):
+            count = min(ENTRIES_AT_ONCE, keys.entry_count - place)
+            words = self.world.words(keys.entries + place * keys.entry_bytes, count * keys.entry_bytes // WORD)
+            if words is None:
+                return
+            step = keys.entry_bytes // WORD
+            named = words[keys.key // WORD :: step], words[keys.value // WORD :: step]
+            for number, (key, value) in enumerate(zip(*named)):
+                value = self.word(self.split_value(split, place + number)) if split else value
+                if key and value:
+                    yield key, value
+
+    def split_value(self, values: int, index: int) -> int:
+        """Where the value stands in a table of values apart from their keys (PyDictValues); since 3.13 a word of sizes comes first."""
+        return values + index * WORD + (WORD if self.layout.release >= 13 else 0)
+
+    def key_of(self, keys_at: int, index: int) -> int:
+        """The key with this number in a table; 0 where it has none."""
+        keys = self.keys(keys_at)
+        return self.word(keys.entries + index * keys.entry_bytes + keys.key) if keys and 0 <= index < keys.entry_count else 0
+
+    def get(self, address: int, name: str) -> int:
+        """The value of a dict for a str; 0 where it has none."""
+        return next((value for key, value in self.entries(address) if self.text(key) == name), 0)
+
+    def count(self, address: int) -> Optional[int]:
+        """How many items a dict, list or tuple has."""
+        return self.word(address + SIZE) if self.has(address, DICT | LIST | TUPLE) else None
+
+
+def quoted(text: str, is_bytes: bool = False) -> str:
+    """In double quotes, escaped, and cut."""
+    cut = text[:MOST_CHARACTERS]
+    made = "".join(_escaped(character, is_bytes) for character in cut)
+    return '"%s%s"' % (made, ELLIPSIS if len(text) > MOST_CHARACTERS else "")
+
+
+def _escaped(character: str, is_bytes: bool) -> str:
+    if character in '"\\':
+        return "\\" + character
+    if character.isprintable() and (not is_bytes or character < "\x7f"):
+        return character
+    return character.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,175 @@
+"""Paths of PHP's values, as PHP writes them: `$cache["u:1"]->items[3]`, `App\\Registry::$all["x"]`, `frame handle(): $rows`."""
+
+import re
+from itertools import islice
+from typing import Iterable, Iterator, List, Optional, Tuple
+
+from gdbheapx.addons.runtimes.php.frames import current, locals_of
+from gdbheapx.addons.runtimes.php.values import (
+    ARRAY,
+    COUNTED,
+    OBJECT,
+    POINTER,
+    PROPERTIES,
+    PROPERTY_TABLE,
+    REFERENCE,
+    STRING,
+    VALUE_BYTES,
+    Entry,
+    Globals,
+    Table,
+    Value,
+    Values,
+)
+from gdbheapx.analysis.naming.namer import (
+    ALL_WORDS,
+    ATTRIBUTE,
+    FIELD,
+    FRAME,
+    INDEX,
+    KEY,
+    LAST_BIT,
+    LOCAL,
+    TEXT_WORDS,
+    TYPE,
+    VARIABLE,
+    Here,
+    Moved,
+    PathStep,
+    Start,
+    WalkingNamer,
+    quoted,
+)
+from gdbheapx.model import Address
+
+ARRAY_NAME, STRING_NAME, REFERENCE_NAME = "array", "string", "reference"
+OWNING = {ARRAY_NAME: 0b100, STRING_NAME: 0, REFERENCE_NAME: 0b10}
+OBJECT_WORDS = ALL_WORDS & ~0b1111
+"""Behind counts, number, class and handlers."""
+WORD = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*\Z")
+ESCAPES = {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def owning_of_class(values: Values, class_: int) -> Optional[int]:
+    """Of its instances: nothing that is left over behind their last property. None where the class is written in C."""
+    count = values.count(class_)
+    end = PROPERTY_TABLE // 8 + VALUE_BYTES // 8 * count if count is not None else 0
+    return OBJECT_WORDS & ((1 << end) - 1 if end <= LAST_BIT else ALL_WORDS) if end else None
+
+
+class PhpNamer(WalkingNamer):
+    """Global variables first, then what classes keep, then constants, then variables of functions."""
+
+    def __init__(self, values: Values, found: Globals) -> None:
+        super().__init__()
+        self._values, self._globals = values, found
+
+    def starts(self) -> Iterable[Start]:
+        """Values that are blocks of their own."""
+        for name, value in self._values.named(self._globals.symbols):
+            yield from self._start(value, [], VARIABLE, "$" + _word(name))
+        for _, value in self._values.named(self._globals.classes):
+            name_ = self._values.class_name(value.data) if value.type == POINTER else None
+            if name_ is not None:
+                yield from self._of_class(value.data, PathStep(TYPE, name_, Address(value.data)))
+        for name, value in self._values.named(self._globals.constants):
+            if value.type == POINTER:
+                yield from self._start(self._values.value(value.data), [], VARIABLE, name)
+        for local in locals_of(self._values, current(self._globals.behind)):
+            yield from self._start(local.value, [PathStep(FRAME, "frame %s(): " % local.function, None)], LOCAL, "$" + _word(local.name))
+
+    def _of_class(self, class_: int, first: PathStep) -> Iterator[Start]:
+        for name, value in self._values.statics(class_):
+            yield from self._start(value, [first], ATTRIBUTE, "::$" + name)
+        for name, value in self._values.class_constants(class_):
+            yield from self._start(value, [first], ATTRIBUTE, "::" + name)
+
+    def _start(self, value: Value, before: List[PathStep], kind: str, name: str) -> Iterator[Start]:
+        inner = self._values.referred(value)
+        if inner.type in COUNTED:
+            yield Start(inner.data, [*before, PathStep(kind, name, Address(inner.data))])
+
+    def owning_words(self, signature: Optional[str]) -> int:
+        """A string leads nowhere, an array to its data. Other names are those of classes."""
+        return ALL_WORDS if signature is None else OWNING.get(signature, OBJECT_WORDS)
+
+    def owns_nothing(self) -> Iterable[int]:
+        """The list of all objects and its like."""
+        return self._globals.weak
+
+    def _kind(self, address: int) -> int:
+        """See WalkingNamer."""
+        words = self._values.words(address, 1)
+        return words[0] >> 32 & 0xF if words else 0
+
+    def _move(self, here: Here, place: int, below: int) -> Moved:
+        """See WalkingNamer."""
+        if here.kind == REFERENCE and place == here.address + 8:
+            value = self._values.value(place)
+            return (Here(value.type, value.data), None) if value.type in COUNTED else None
+        if here.kind == OBJECT and place == here.address + PROPERTIES:
+            return Here(ARRAY, below, True), None
+        if here.kind == OBJECT and place >= here.address + PROPERTY_TABLE:
+            return self._property(here, place, below)
+        table = self._values.table(here.address) if here.kind == ARRAY else None
+        if table is None or place == here.address + 16:
+            return None if table is None else (here, None)
+        return self._entry(table, place, here.is_beside)
+
+    def _property(self, here: Here, place: int, below: int) -> Moved:
+        class_, value = self._values.words(here.address + 16, 1), self._values.value(place)
+        name = self._values.property_names(class_[0]).get(place - here.address) if class_ else None
+        if name is not None:
+            return (Here(value.type, value.data), (ATTRIBUTE, "->" + name)) if value.type in COUNTED else None
+        return Here(self._kind(below), below), (FIELD, "->?")  # of a class that is written in C
+
+    def _entry(self, table: Table, place: int, is_properties: bool) -> Moved:
+        number, rest = divmod(place - table.data, table.step)
+        if not 0 <= number < table.used or rest:  # a key
+            return None
+        value, words = self._values.value(place), self._values.words(place, table.step // 8)
+        if value.type not in COUNTED or not words:
+            return None
+        entry = Entry(0, number, value) if table.is_packed else Entry(words[3], words[2], value)
+        text = self._values.text(entry.key) if entry.key else None
+        if entry.key and text is None:
+            return None
+        key = "%d" % (entry.number - (entry.number >> 63 << 64)) if text is None else quoted(text, ESCAPES)
+        if is_properties and text is not None:
+            return Here(value.type, value.data), (ATTRIBUTE, "->" + _word(text.rpartition("\0")[2]))
+        return Here(value.type, value.data), (INDEX if text is None else KEY, "[%s]" % key)
+
+    def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
+        """Of an array or a string."""
+        if signature == ARRAY_NAME:
+            table = self._values.table(address)
+            return "array of {:,}".format(table.length) if table is not None else "array of 0"
+        words = self._values.words(address, 3) if signature == STRING_NAME else ()
+        return "string, {:,} bytes".format(words[2]) if words else None
+
+    def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[Tuple[str, str]]:
+        """See Namer. Of an object's declared properties."""
+        head = self._values.words(address, 3) if signature not in OWNING else ()
+        if not head or head[0] >> 32 & 0xF != OBJECT or self._values.class_name(head[2]) != signature:
+            return ()
+        named = ((name, self._values.value(address + offset)) for offset, name in self._values.property_names(head[2]).items())
+        texts = ((name, self._values.begin(value.data)) for name, value in named if value.type == STRING)
+        return [(name, text) for name, text in texts if text is not None]
+
+    def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
+        """See Namer. Of an array with names its keys, of one without its values."""
+        own = self._values.begin(address) if signature == STRING_NAME else None
+        if own is not None:
+            return [own]
+        table = self._values.table(address) if signature == ARRAY_NAME else None
+        if table is not None:
+            entries = islice(self._values.entries(table._replace(used=min(table.used, TEXT_WORDS))), TEXT_WORDS)
+            pointers: Iterable[int] = [entry.key or entry.value.data for entry in entries if entry.key or entry.value.type == STRING]
+        else:
+            pointers = self._values.words(address, min(size_bytes // 8, TEXT_WORDS))
+        return (text for text in map(self._values.begin, pointers) if text is not None)
+
+
+def _word(name: str) -> str:
+    """A variable or a property: any text may be one's name."""
+    return name if WORD.match(name) else "{%s}" % quoted(name, ESCAPES)

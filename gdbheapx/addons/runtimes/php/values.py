@@ -1,0 +1,264 @@
+"""Values of PHP as they lie in memory: arrays, objects, classes, and the tables of globals.
+
+Layouts: Zend/zend_types.h, zend.h, zend_globals.h, zend_gc.c.
+"""
+
+from struct import unpack
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.addons.runtimes.php.layouts import Layout, data
+from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.naming.namer import TEXT_BYTES, decoded
+
+STRING, ARRAY, OBJECT, REFERENCE, INDIRECT, POINTER = 6, 7, 8, 10, 12, 13
+"""Of a zval: its type (zend_types.h: IS_...)."""
+COUNTED = (STRING, ARRAY, OBJECT, REFERENCE)
+LONG = 4
+PACKED = 1 << 2
+"""HASH_FLAG_PACKED: no keys, values of 16 bytes."""
+STATIC = 1 << 4
+"""ZEND_ACC_STATIC, of a property."""
+BUCKET_BYTES, VALUE_BYTES = 32, 16
+TEXT = 24
+"""Of zend_string {counts, hash, length, characters}: where these begin."""
+PROPERTIES, PROPERTY_TABLE = 32, 40
+"""Of zend_object {counts, handle, class, handlers, properties, table}."""
+NAME, CLASS_FLAGS, PROPERTIES_INFO, CONSTANTS = 8, 28, 72, 128
+"""Of zend_class_entry {type, name, ...}: name, ce_flags; behind Layout.statics: tables of properties and constants."""
+USER_CLASS = 2
+MOST_PROPERTIES = 1 << 16
+HALF = (1 << 32) - 1
+STACK_BYTES, LEAST_ROOTS, LEAST_THRESHOLD = 256 << 10, 16 << 10, 10_001
+"""ZEND_VM_STACK_PAGE_SIZE; of the collector's buffer, in roots."""
+MOST_TABLE = 1 << 22
+MOST_TEXT, MOST_LENGTH = 4096, 1 << 40
+TYPE_AND_MARKS = 0xFFFFFC0F
+"""Of the second half of a zend_refcounted_h: the type, and what the collector notes there, which is nothing of a string."""
+BEHIND_WORDS = 64
+"""Of executor_globals behind symbol_table: function_table, class_table and zend_constants are among them."""
+
+
+class Value(NamedTuple):
+    """What a zval says."""
+
+    type: int
+    data: int
+    """A pointer, or the number."""
+
+
+class Table(NamedTuple):
+    """A zend_array."""
+
+    address: int
+    data: int
+    used: int
+    length: int
+    is_packed: bool
+
+    @property
+    def step(self) -> int:
+        """Bytes from one value to the next."""
+        return VALUE_BYTES if self.is_packed else BUCKET_BYTES
+
+
+class Entry(NamedTuple):
+    """One value of an array."""
+
+    key: int
+    """A zend_string; 0: the number is the key."""
+    number: int
+    value: Value
+
+
+class Globals(NamedTuple):
+    """Tables of the interpreter."""
+
+    symbols: Table
+    classes: Table
+    constants: Table
+    weak: Sequence[int]
+    """Blocks that point to values and own none: the list of all objects, the stack, what the collector has to look at."""
+    behind: Sequence[int] = ()
+    """Words of executor_globals behind symbol_table."""
+
+
+class Values:
+    """Reads values of one target."""
+
+    def __init__(self, world: World, layout: Layout) -> None:
+        self.world, self.layout = world, layout
+        self._offsets: Dict[int, Dict[int, str]] = {}
+        self._map = self._map_base()
+
+    def words(self, address: int, count: int) -> Sequence[int]:
+        """So many words; empty if they cannot all be read."""
+        if not 0 < address < 1 << 63 or not 0 < count <= MOST_TABLE:
+            return ()
+        data = self.world.read(address, 8 * count)
+        return unpack("<%dQ" % count, data) if len(data) == 8 * count else ()
+
+    def text(self, address: int) -> Optional[str]:
+        """A zend_string, where it is short and UTF-8."""
+        words = self.words(address, 3)
+        if not words or words[2] > MOST_TEXT:
+            return None
+        data = self.world.read(address + TEXT, words[2]) if words[2] else b""
+        try:
+            return data.decode("utf-8") if len(data) == words[2] else None
+        except UnicodeDecodeError:
+            return None
+
+    def begin(self, address: int) -> Optional[str]:
+        """The first characters of a zend_string, whatever they are; None where there is none."""
+        words = self.words(address, 3) if not address % 8 else ()
+        if not words or not words[0] & HALF or words[0] >> 32 & TYPE_AND_MARKS != STRING or words[2] > MOST_LENGTH:
+            return None
+        return decoded(self.world.read(address + TEXT, min(words[2], TEXT_BYTES)))
+
+    def table(self, address: int) -> Optional[Table]:
+        """A zend_array there, whose numbers fit each other."""
+        words = self.words(address, 5)
+        return _table(address, words) if words else None
+
+    def entries(self, table: Table) -> Iterator[Entry]:
+        """Those that there are, in their order."""
+        words = self.words(table.data, table.used * table.step // 8)
+        for place in range(table.used if words else 0):
+            at = place * table.step // 8
+            value = self.value_in(words, at)
+            if value.type:
+                yield Entry(0, place, value) if table.is_packed else Entry(words[at + 3], words[at + 2], value)
+
+    def value_in(self, words: Sequence[int], at: int) -> Value:
+        """The zval that these words are; INDIRECT is followed."""
+        kind = words[at + 1] & 0xFF
+        return self.value(words[at]) if kind == INDIRECT else Value(kind, words[at])
+
+    def value(self, address: int) -> Value:
+        """The zval there; of type 0 where there is none."""
+        words = self.words(address, 2)
+        kind = words[1] & 0xFF if words else 0
+        return Value(0, 0) if kind in (0, INDIRECT) else Value(kind, words[0])
+
+    def referred(self, value: Value) -> Value:
+        """What a reference refers to; other values are themselves."""
+        return self.value(value.data + 8) if value.type == REFERENCE else value
+
+    def named(self, table: Table) -> Iterator[Tuple[str, Value]]:
+        """(key, value) of a table of names."""
+        for entry in self.entries(table):
+            name = self.text(entry.key) if entry.key else None
+            if name is not None:
+                yield name, entry.value
+
+    def class_name(self, class_: int) -> Optional[str]:
+        """As it was declared."""
+        words = self.words(class_ + NAME, 1)
+        return self.text(words[0]) if words else None
+
+    def count(self, class_: int) -> Optional[int]:
+        """Values that instances have behind PROPERTY_TABLE, where the class is written in PHP and nobody else makes them; else None."""
+        type_, flags = (self._number(class_ + at) for at in (0, CLASS_FLAGS))
+        count, create = self._number(class_ + self.layout.properties), self.words(class_ + self.layout.create, 1)
+        if type_ is None or flags is None or count is None or type_ & 0xFF != USER_CLASS or count > MOST_PROPERTIES or create != (0,):
+            return None
+        return count + bool(flags & self.layout.guards)
+
+    def _number(self, address: int) -> Optional[int]:
+        words = self.words(address & -8, 1)
+        return words[0] >> address % 8 * 8 & HALF if words else None
+
+    def property_names(self, class_: int) -> Dict[int, str]:
+        """Of instances: by offset in the object."""
+        if class_ not in self._offsets:
+            table = self.table(class_ + self.layout.statics + PROPERTIES_INFO)
+            found = self._properties(table) if table is not None else ()
+            self._offsets[class_] = {offset: name for name, offset, is_static in found if not is_static}
+        return self._offsets[class_]
+
+    def _properties(self, table: Table) -> Iterator[Tuple[str, int, bool]]:
+        for name, value in self.named(table):
+            words = self.words(value.data, 1) if value.type == POINTER else ()
+            if words:
+                yield name, words[0] & 0xFFFFFFFF, bool(words[0] >> 32 & STATIC)
+
+    def statics(self, class_: int) -> Iterator[Tuple[str, Value]]:
+        """(name, value) of a class's static properties."""
+        info, places = self.table(class_ + self.layout.statics + PROPERTIES_INFO), self.words(class_ + self.layout.statics, 2)
+        if info is None or not places or not places[0]:
+            return
+        place = places[1]
+        if place & 1:  # an offset from map_ptr_base (zend_map_ptr.h)
+            place = next(iter(self.words(self._map + place, 1)), 0) if self._map else 0
+        for name, number, is_static in self._properties(info) if place else ():
+            if is_static:
+                yield name, self.value_in(self.words(place + VALUE_BYTES * number, 2) or (0, 0), 0)
+
+    def class_constants(self, class_: int) -> Iterator[Tuple[str, Value]]:
+        """(name, value)."""
+        table = self.table(class_ + self.layout.statics + CONSTANTS)
+        for name, value in self.named(table) if table is not None else ():
+            if value.type == POINTER:
+                yield name, self.value(value.data)
+
+    def globals(self) -> Optional[Globals]:
+        """executor_globals, by a table in the interpreter's data that has `_GET`, and those behind it."""
+        for content, start in data(self.world):
+            words = unpack("<%dQ" % (len(content) // 8), content)
+            # a table's size and mask, before anything is read: nTableMask is minus twice nTableSize, or of a packed one -2
+            for at in [at - 1 for at, word in enumerate(words) if word >> 63 and 1 <= at <= len(words) - 7]:
+                size = words[at + 4] & HALF
+                if not size or size & (size - 1) or words[at + 1] >> 32 != (1 << 32) - 2 * size:
+                    continue
+                symbols = _table(start + 8 * at, words[at : at + 5])
+                if symbols is not None and "_GET" in (name for name, _ in self.named(symbols)):
+                    return self._globals(symbols, words[at + 7 : at + 7 + BEHIND_WORDS], [*self._weak(words)])
+        return None
+
+    def _weak(self, words: Sequence[int]) -> Iterator[int]:
+        """Of the interpreter's data: zend_objects_store {objects by number, top and size}; {top, end, zend_vm_stack}, of 256 KiB;
+        zend_gc_globals {roots, flags, first unused and threshold, size and number}."""
+        for first, second, third, fourth in zip(words, words[1:], words[2:], words[3:]):
+            if not first or first % 8 or first >> 47:
+                continue
+            if third < first <= second == third + STACK_BYTES:
+                yield third
+            is_store = 1 < second & HALF <= second >> 32 and self._is_store(first, second & HALF)
+            if is_store or (not second & 0xFEFEFEFE and _are_roots(third & HALF, third >> 32, fourth & HALF, fourth >> 32)):
+                yield first
+
+    def _is_store(self, address: int, top: int) -> bool:
+        """The objects in the first places say these numbers."""
+        places = list(enumerate(self.words(address, min(top, 32)) or ()))[1:]
+        numbers = [(number, self.words(place, 2)) for number, place in places if not place & 1]
+        return bool(numbers) and all(words and words[0] >> 32 & 0xF == OBJECT and words[1] & HALF == number for number, words in numbers)
+
+    def _globals(self, symbols: Table, words: Sequence[int], weak: Sequence[int]) -> Optional[Globals]:
+        tables = [table for table in map(self.table, words) if table is not None]
+        classes = self._with(tables, "stdclass")
+        constants = self._with(tables, "E_ALL")
+        return Globals(symbols, classes, constants, weak, words) if classes is not None and constants is not None else None
+
+    def _with(self, tables: List[Table], name: str) -> Optional[Table]:
+        return next((table for table in tables if any(key == name for key, _ in self.named(table))), None)
+
+    def _map_base(self) -> int:
+        """compiler_globals.map_ptr_base, which is map_ptr_real_base - 1 and stands behind it."""
+        symbol = self.world.target.dynamic_symbol("compiler_globals")
+        size = self.world.target.symbol_bytes(symbol) if symbol is not None else None
+        words = self.words(symbol.address, (size or 4096) // 8) if symbol is not None else ()
+        pairs = zip(words, words[1:])
+        return next((after for before, after in pairs if before > 4096 and before % 8 == 0 and after == before - 1), 0)
+
+
+def _are_roots(first_unused: int, threshold: int, size: int, number: int) -> bool:
+    """The numbers of zend_gc_globals fit each other (zend_gc.c: GC_THRESHOLD_DEFAULT, GC_DEFAULT_BUF_SIZE)."""
+    return LEAST_THRESHOLD <= threshold <= size and not size % LEAST_ROOTS and number < first_unused <= size
+
+
+def _table(address: int, words: Sequence[int]) -> Optional[Table]:
+    """{counts, flags and mask, data, used and length, size}."""
+    used, length, size = words[3] & 0xFFFFFFFF, words[3] >> 32, words[4] & 0xFFFFFFFF
+    if words[0] >> 32 & 0xF != ARRAY or not length <= used <= size or size & (size - 1) or not words[2] or words[2] % 8:
+        return None
+    return Table(address, words[2], used, length, bool(words[1] & PACKED))

@@ -1,0 +1,20 @@
+"""All runtimes and libraries: a new one is a file or a folder, and a line here."""
+
+from gdbheapx.addons.runtimes import (
+    bind,
+    block_headers,
+    cpython,
+    glib,
+    lua,
+    openssl,
+    php,
+    postgresql,
+    redis,
+    ruby,
+    v8,
+    zlib,
+)
+
+MODULES = (block_headers, zlib, v8, bind, postgresql, redis, openssl, glib, cpython, php, ruby, lua)
+"""Each has a list RECOGNISERS."""
+RECOGNISERS = [recogniser for module in MODULES for recogniser in module.RECOGNISERS]

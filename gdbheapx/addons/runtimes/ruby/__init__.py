@@ -1,0 +1,248 @@
+"""Ruby's object heap: pages of slots that it takes from the kernel itself (gc.c: heap_page_header, heap_page)."""
+
+from array import array
+from functools import partial
+from itertools import compress
+from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import problems
+from gdbheapx.addons.runtimes.ruby.layouts import RELEASES, USER, layout, release
+from gdbheapx.addons.runtimes.ruby.objects import CLASS, DATA, IMEMO, OBJECT, STRUCT, TYPE_MASK, Objects, Page, object_class
+from gdbheapx.addons.runtimes.ruby.owning import IMEMO_KINDS, SEQUENCE, by_flags, owning_of_class, owning_of_flags
+from gdbheapx.addons.runtimes.ruby.paths import TEXT, TYPES, RubyNamer
+from gdbheapx.addons.runtimes.ruby.transient import BLOCK_BYTES, Transient, transient_heap
+from gdbheapx.analysis.census.world import (
+    ALL,
+    CONTENT,
+    EXACT,
+    SHAPE,
+    WEAK_ORDER,
+    Ask,
+    Inner,
+    Length,
+    Recogniser,
+    RuntimeLabels,
+    Signature,
+    World,
+    used_blocks,
+)
+from gdbheapx.analysis.naming.namer import Namer
+from gdbheapx.hints import ask
+from gdbheapx.kernel.blocks.records import Blocks
+from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, NOT_EQUAL, Condition, NumberSet, SignatureRow
+from gdbheapx.ranges import union
+
+SLOT_BYTES = (40, 80, 160, 320, 640)
+UNIT_BYTES = 8
+ANONYMOUS = "[anon:"
+"""Memory without a file that has a name: 3.4 names its pages."""
+MOST_PAGES = 1 << 20
+AT_ONCE = 256
+"""Pages whose slots are looked at together."""
+
+
+BY_CLASS = (OBJECT, STRUCT, DATA)
+"""Types whose objects are told by their class."""
+TEXT_ROW = SignatureRow(
+    [Condition(0, 8, EQUAL, 0, mask=0x8080808080808080), *(Condition(at, 1, NOT_EQUAL, 0, mask=0x60) for at in range(8))],
+    least_usable=8,
+    weak=True,
+)
+"""Eight characters: most likely those of a String, from which no path leads on."""
+
+
+class Slots(NamedTuple):
+    """Those that hold an object."""
+
+    used: Sequence[Blocks]
+    classes: Sequence[int]
+
+
+class Ruby(Recogniser):
+    """A page begins with a pointer to its description, a block that says where in that page the slots begin, how large and how many they
+    are."""
+
+    module, objects = "ruby", ("ruby", "libruby")
+    table = RuntimeLabels(
+        "Ruby",
+        "object heap",
+        "malloc: what objects alone point to",
+        "malloc: other blocks in use (the interpreter, extensions)",
+        "malloc: blocks in use",
+    )
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """A slot in use has a type, and its class is one: a block of malloc's with five numbers and pointers to objects is no slot."""
+        heap_pages, known = world.once(pages), world.once(objects)
+        if known is None:
+            self._say_release(world)
+        if not heap_pages or known is None:
+            return
+        ranges = NumberSet(ranges=union((page.address, page.address + page_bytes(world)) for page in heap_pages))
+        classes = NumberSet(world.once(slots).classes)
+        # a block with two pointers to classes begins like a slot, but for the number of a shape
+        is_flags = Condition(0, 8, AT_MOST, known.most_flags())
+        # from IMEMO on the second word need not be a class
+        is_object = [is_flags, Condition(0, 8, NOT_EQUAL, 0, mask=TYPE_MASK), Condition(0, 8, AT_MOST, IMEMO - 1, mask=TYPE_MASK)]
+        others = [is_flags, Condition(0, 8, AT_LEAST, IMEMO, mask=TYPE_MASK), Condition(8, 8, IN_RANGES, 0)]
+        for size in sorted({page.slot_bytes for page in heap_pages}):
+            key = (0, 8, TYPE_MASK)
+            for kind in BY_CLASS:
+                row = SignatureRow(
+                    [is_flags, Condition(0, 8, EQUAL, kind, mask=TYPE_MASK), Condition(8, 8, IN_SET, 0)], size, size, key=(8, 8, ALL)
+                )
+                yield Ask(row, partial(self._of_class, known, kind), [classes], order=29, owning=partial(owning_of_class, known, kind))
+            for kind, mask, number in by_flags(known.layout):
+                flags = [is_flags, Condition(0, 8, EQUAL, kind, mask=mask), Condition(8, 8, IN_SET, 0)]
+                row = SignatureRow(flags, size, size, key=(0, 8, TYPE_MASK | number))
+                yield Ask(row, self._name, [classes], order=29, owning=partial(owning_of_flags, known.layout))
+            row = SignatureRow([*is_object, Condition(8, 8, IN_SET, 0)], size, size, key=key)
+            yield Ask(row, self._name, [classes], order=30)
+            row = SignatureRow(others, size, size, key=(0, 8, TYPE_MASK | IMEMO_KINDS))
+            yield Ask(row, self._name, [ranges], order=30, owning=partial(owning_of_flags, known.layout))
+            code = Condition(0, 8, EQUAL, IMEMO | SEQUENCE << 12, mask=TYPE_MASK | IMEMO_KINDS)
+            row = SignatureRow([is_flags, code, Condition(8, 8, EQUAL, 0)], size, size, key=(0, 8, TYPE_MASK | IMEMO_KINDS))
+            yield Ask(row, self._name, order=30, owning=partial(owning_of_flags, known.layout))
+        yield Ask(TEXT_ROW, lambda key: Signature(TEXT, self.module, CONTENT), order=WEAK_ORDER)
+
+    def _say_release(self, world: World) -> None:
+        """It is none of those that are known."""
+        found = release(world)
+        if found is not None:
+            what = "Ruby %d.%d: its objects have no types here; gdbheapx knows those of Ruby %s" % (*found, RELEASES)
+            world.session.problem(problems.RUNTIME_UNREAD, None, what, "all of Ruby's memory as one: %s" % ask("report"), partial=False)
+
+    def _of_class(self, found: Objects, kind: int, class_: int) -> Signature:
+        """By its class's name; an object whose class has none, by its type."""
+        return Signature(found.class_path(found.real_class((0, class_))) or TYPES[kind], self.module, EXACT)
+
+    def _name(self, key: int) -> Optional[Signature]:
+        key &= TYPE_MASK
+        return Signature(TYPES[key], self.module, SHAPE) if key in TYPES else None
+
+    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+        """What objects keep outside of their slots (struct RString, RArray, RHash, RObject)."""
+        known = layout(world)
+        if known is None:
+            return {}
+        table = "table of a Hash"
+        tables = {16: table} if known.table is None else {8 * (known.table + 3): table, 8 * (known.table + 6): table}
+        return {
+            ("String", 24): "characters",
+            ("Array", 32): "elements",
+            ("Object", 8 * known.variables): "variables",
+            **{("Hash", offset): name for offset, name in tables.items()},
+        }
+
+    def lengths(self, world: World) -> Iterable[Length]:
+        """Of Strings and Arrays whose memory is their own (ELTS_SHARED is not set)."""
+        own = (0, USER[2], 0)
+        return (Length("String", 16, 1, 1, 24, test=own), Length("Array", 16, 0, 8, 32, test=own))
+
+    def inner(self, world: World) -> Sequence[Inner]:
+        """The slots in use, by their flags; and what young objects have beside them."""
+        heap_pages = world.once(pages)
+        if not heap_pages:
+            return ()
+        total = sum(page.slots * page.slot_bytes for page in heap_pages)
+        used = world.once(slots).used
+        free = total - sum(sum(part.usable_bytes) for part in used)
+        taken = [(page.address, page.address + page_bytes(world)) for page in heap_pages]
+        overhead = len(heap_pages) * page_bytes(world) - total
+        slots_ = Inner(iter(used), self.module, "object in a slot", taken, free, overhead, UNIT_BYTES, is_collected=True)
+        return [slots_, *self._transient(world)]
+
+    def _transient(self, world: World) -> Iterator[Inner]:
+        found = world.once(transient)
+        if found is not None:
+            used = sum(size for _, size in found.pieces)
+            addresses = array("Q", (address for address, _ in found.pieces))
+            blocks = used_blocks(addresses, array("Q", (size for _, size in found.pieces)))
+            taken = [(block, block + BLOCK_BYTES) for block in found.blocks]
+            free, overhead = found.free_bytes, len(taken) * BLOCK_BYTES - used - found.free_bytes
+            yield Inner(iter([blocks]), self.module, "transient memory of objects", taken, free, overhead, UNIT_BYTES, is_collected=True)
+
+    def namer(self, world: World) -> Optional[Namer]:
+        """Where objects are laid out as in one of the known releases."""
+        found = world.once(objects)
+        top = object_class(found) if found is not None and found.symbols else None
+        young = world.once(transient)
+        lists = [young.promoted] if young is not None else []
+        return RubyNamer(found, top, lambda classes: instances(world, classes), lists) if found is not None and top is not None else None
+
+
+def objects(world: World) -> Optional[Objects]:
+    """As its namer and its transient heap read them; None where they are laid out in a way that is not known."""
+    known = layout(world)
+    return Objects(world, known, world.once(pages)) if known is not None else None
+
+
+def transient(world: World) -> Optional[Transient]:
+    """What young objects have beside their slots; None where there is no such memory."""
+    found = world.once(objects)
+    return transient_heap(found) if found is not None and found.layout.has_transient_heap else None
+
+
+def page_bytes(world: World) -> int:
+    """Of a page that was found."""
+    known = world.once(layout)
+    return known.page_bytes if known is not None else 0
+
+
+def pages(world: World) -> List[Page]:
+    """All pages, by address; none where it is not known how they look."""
+    heap_pages: List[Page] = []
+    known = layout(world)
+    page_size, start_word = (known.page_bytes, known.start_word) if known is not None else (0, 0)
+    for mapping in world.target.mappings() if page_size else ():
+        if not mapping.writable or (mapping.name and not mapping.name.startswith(ANONYMOUS)):
+            continue
+        for address in range(-(-mapping.start // page_size) * page_size, mapping.end - page_size + 1, page_size):
+            head = world.words(address, 1)
+            if head is None or not head[0] or head[0] % 8 or len(heap_pages) == MOST_PAGES:
+                continue
+            page = world.words(head[0], start_word + 1)
+            if page is None or not address < page[start_word] < address + page_size:
+                continue
+            size, count = page[0] & 0xFFFF, page[0] >> 16 & 0xFFFF
+            if size in SLOT_BYTES and count and page[start_word] + size * count <= address + page_size:
+                heap_pages.append(Page(address, page[start_word], size, count))
+    return heap_pages
+
+
+def batches(heap_pages: Sequence[Page]) -> Iterator[Sequence[Page]]:
+    """Some pages at a time."""
+    for place in range(0, len(heap_pages), AT_ONCE):
+        yield heap_pages[place : place + AT_ONCE]
+
+
+def instances(world: World, classes: Sequence[int]) -> List[int]:
+    """Objects of these classes: one pass over all slots in use."""
+    found: List[int] = []
+    for blocks in world.once(slots).used:
+        signer = world.signer([SignatureRow([Condition(8, 8, IN_SET, 0)])], [NumberSet(classes)])
+        signer.stream(iter([blocks]))
+        known = [False, *(match.row == 0 for match in signer.found())]
+        found.extend(compress(blocks.addresses, map(known.__getitem__, signer.labels())))
+    return found
+
+
+def slots(world: World) -> Slots:
+    """One pass over them."""
+    used: List[Blocks] = []
+    classes: List[int] = []
+    for some in batches(world.once(pages)):
+        runs = [(page.first_slot, page.slot_bytes, page.slots) for page in some]
+        blocks = world.cells(runs)
+        is_used = Condition(0, 8, NOT_EQUAL, 0, mask=TYPE_MASK)
+        signer = world.signer([SignatureRow([is_used], least_usable=SLOT_BYTES[0], key=(0, 8, TYPE_MASK))])
+        signer.stream(iter([blocks]))
+        labels = signer.labels()
+        class_label = next((number for number, found in enumerate(signer.found(), 1) if found.row == 0 and found.key == CLASS), 0)
+        if class_label:
+            classes.extend(address for address, label in zip(blocks.addresses, labels) if label == class_label)
+        used.append(world.cells(runs, labels))
+    return Slots(used, classes)
+
+
+RECOGNISERS: List[Recogniser] = [Ruby()]

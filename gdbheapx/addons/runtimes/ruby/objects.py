@@ -1,0 +1,464 @@
+"""Objects of Ruby as they lie in memory: slots, arrays, hashes, variables, and the names of symbols.
+
+What all releases of layouts.py share: st.h, id_table.c, symbol.h, variable.c; include/ruby/internal/core.
+"""
+
+from struct import unpack
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.addons.runtimes.ruby.layouts import USER, Layout
+from gdbheapx.analysis.census.world import World
+
+TYPE_MASK = 0x1F
+"""Of a slot's flags: RUBY_T_MASK; 0: it is free (RUBY_T_NONE)."""
+OBJECT, CLASS, MODULE, STRING, ARRAY, HASH, STRUCT, DATA, SYMBOL, IMEMO = 1, 2, 3, 5, 7, 8, 9, 12, 0x14, 0x1A
+STATIC_SYMBOL = 0x0C
+DELETED = (1 << 64) - 1
+"""The hash of an entry that st_delete() has left."""
+LEAST_ID = 256
+"""IDs below are operators: their own serial numbers (tLAST_OP_ID is 170)."""
+IDS_AT_ONCE = 512
+"""ID_ENTRY_UNIT: pairs (name, symbol) in each array of symbols->ids."""
+MOST_WORDS = 1 << 22
+MOST_ABOVE = 64
+"""Classes from one to its last ancestor."""
+SHAPE_WORDS, SHAPE_SHIFT, NO_SHAPE = 5, 32, 0xFFFFFFFF
+"""Of rb_shape {edges, name, next place and capacity, kind and parent, ...}; of flags: the number of an object's shape."""
+SHAPE_VARIABLE, SHAPE_TABLE = 1, 4
+"""SHAPE_IVAR; SHAPE_OBJ_TOO_COMPLEX: a table has the variables."""
+MOST_SHAPES, LEAST_SHAPES = 1 << 24, 12
+MOST_VARIABLES = 1 << 14
+DATA_HEAD_WORDS = 5
+UTF8, ASCII_ONLY = 1, 0x7F
+ENCODING_SHIFT = 22
+MOST_TEXT_BYTES = 4096
+
+
+class Page(NamedTuple):
+    """One page of slots."""
+
+    address: int
+    first_slot: int
+    slot_bytes: int
+    slots: int
+
+
+class Elements(NamedTuple):
+    """Where a run of values lies."""
+
+    address: int
+    length: int
+
+
+class Shape(NamedTuple):
+    """What variables an object has."""
+
+    places: int
+    names: Dict[int, str]
+    """By place."""
+    in_table: bool
+    """By name instead."""
+
+
+NO_VARIABLES = Shape(0, {}, False)
+
+
+class Table(NamedTuple):
+    """The entries of a hash, in their order."""
+
+    address: int
+    entry_bytes: int
+    key_offset: int
+    """The value follows the key."""
+    bound: int
+    """Entries up to here, deleted ones included."""
+    length: int
+    type: int
+    """Of an st_table: its st_hash_type; 0: a table of up to eight entries (ar_table)."""
+
+
+class Objects:
+    """Reads objects of one target."""
+
+    def __init__(self, world: World, layout: Layout, heap_pages: Sequence[Page]) -> None:
+        self.world, self.layout = world, layout
+        self._pages: Dict[int, Page] = {page.address: page for page in heap_pages}
+        self._names: Dict[int, Optional[str]] = {}
+        self._variables: Dict[int, Dict[int, str]] = {}
+        self._shapes: Dict[int, Shape] = {}
+        self.identity_type = 0
+        """The st_hash_type of hashes that compare by identity; 0: not known."""
+        self.symbols: Sequence[int] = self._find_symbols()
+        """Of symbols->ids: the arrays in it. Empty: not found."""
+        self._shape_list, self._shape_count = self._find_shapes() if layout.has_shapes and self.symbols else (0, 0)
+
+    def words(self, address: int, count: int) -> Sequence[int]:
+        """So many words; empty if they cannot all be read."""
+        if not 0 < count <= MOST_WORDS or not 0 < address < 1 << 63:
+            return ()
+        data = self.world.read(address, 8 * count)
+        return unpack("<%dQ" % count, data) if len(data) == 8 * count else ()
+
+    def is_slot(self, address: int) -> bool:
+        """An object begins there, or did."""
+        page = self._pages.get(address & -self.layout.page_bytes)
+        if page is None:
+            return False
+        place, rest = divmod(address - page.first_slot, page.slot_bytes)
+        return not rest and 0 <= place < page.slots
+
+    def slot(self, address: int) -> Sequence[int]:
+        """The five words of an object in use; empty: there is none."""
+        words = self.words(address, 5) if self.is_slot(address) else ()
+        return words if words and words[0] & TYPE_MASK else ()
+
+    def most_flags(self) -> int:
+        """The first word of an object is no larger."""
+        shapes = self._shape_count or (1 << SHAPE_SHIFT if self.layout.has_shapes else 1)
+        return (shapes << SHAPE_SHIFT) - 1
+
+    def type_of(self, address: int) -> int:
+        """ruby_value_type; 0 where no object is."""
+        words = self.slot(address)
+        return words[0] & TYPE_MASK if words else 0
+
+    def array(self, address: int, words: Sequence[int]) -> Elements:
+        """Of an Array (struct RArray)."""
+        if words[0] & USER[1]:
+            return Elements(address + 16, words[0] >> 15 & self.layout.most_embedded)
+        return Elements(words[4], words[2])
+
+    def members(self, address: int, words: Sequence[int]) -> Elements:
+        """Of a Struct (struct RStruct)."""
+        embedded = words[0] >> 13 & self.layout.most_embedded
+        return Elements(address + 16, embedded) if embedded else Elements(words[3], words[2])
+
+    def variables(self, address: int, words: Sequence[int]) -> Elements:
+        """Instance variables of an Object (struct RObject); none where a table has them."""
+        embedded, at = bool(words[0] & USER[1]), self.layout.variables
+        if not self.layout.has_shapes:
+            return Elements(address + 16, 3) if embedded else Elements(words[at], words[2] & 0xFFFFFFFF)
+        shape = self.shape(words)
+        return Elements(address + 16 if embedded else words[at], 0 if shape.in_table else shape.places)
+
+    def variable_table(self, words: Sequence[int]) -> Optional[Table]:
+        """Of an Object with variables that no shape could name any more: they stand there under their IDs."""
+        return self.st_table(words[self.layout.variables]) if self.layout.has_shapes and self.shape(words).in_table else None
+
+    def shape(self, words: Sequence[int]) -> Shape:
+        """By the number in an object's flags: it and those above it each name one variable."""
+        number = words[0] >> SHAPE_SHIFT
+        if number not in self._shapes:
+            self._shapes[number] = self._read_shape(number)
+        return self._shapes[number]
+
+    def _read_shape(self, number: int) -> Shape:
+        names: Dict[int, str] = {}
+        first: Optional[Sequence[int]] = None
+        for _ in range(MOST_VARIABLES):
+            words = self.words(self._shape_list + 8 * SHAPE_WORDS * number, SHAPE_WORDS) if number < self._shape_count else ()
+            if not words:
+                return NO_VARIABLES
+            first, kind, name = first or words, words[3] & 0xFF, self.id_name(words[1])
+            if kind == SHAPE_VARIABLE and name is not None and words[2] & 0xFFFFFFFF:
+                names.setdefault((words[2] & 0xFFFFFFFF) - 1, name)
+            number = words[3] >> 32
+            if number == NO_SHAPE:
+                break
+        count = first[2] & 0xFFFFFFFF if first is not None else 0
+        return Shape(count, names, first is not None and first[3] & 0xFF == SHAPE_TABLE) if count <= MOST_VARIABLES else NO_VARIABLES
+
+    def bytes_of(self, words: Sequence[int], address: int) -> Tuple[int, int]:
+        """(address, bytes) of a String's characters."""
+        if words[0] & USER[1]:
+            return words[3], words[2]
+        at = self.layout.text_length
+        return address + 8 * self.layout.text, words[at] if at is not None else words[0] >> 14 & 31
+
+    def text(self, address: int) -> Optional[str]:
+        """A String's characters, where they are short and mean the same wherever they are written."""
+        words = self.slot(address)
+        if not words or words[0] & TYPE_MASK != STRING:
+            return None
+        place, size = self.bytes_of(words, address)
+        if size > MOST_TEXT_BYTES:
+            return None
+        data = self.world.read(place, size) if size else b""
+        if len(data) != size:
+            return None
+        if not data or max(data) <= ASCII_ONLY:
+            return data.decode("ascii")
+        try:
+            return data.decode("utf-8") if words[0] >> ENCODING_SHIFT & 127 == UTF8 else None
+        except UnicodeDecodeError:
+            return None
+
+    def table(self, address: int, words: Sequence[int]) -> Optional[Table]:
+        """Of a Hash (struct RHash)."""
+        if not words:
+            return None
+        if words[0] & USER[3]:
+            return self.st_table(self.table_address(address, words))
+        bound, count, at = words[0] >> 20 & 15, words[0] >> 16 & 15, self.layout.pairs
+        pairs = words[2] if at is None else address + 8 * at
+        return Table(pairs, 16, 0, bound, count, 0) if pairs and count <= bound <= 8 else None
+
+    def table_address(self, address: int, words: Sequence[int]) -> int:
+        """Of the st_table of a Hash."""
+        return words[2] if self.layout.table is None else address + 8 * self.layout.table
+
+    def data(self, address: int, words: Sequence[int]) -> int:
+        """Of what C code keeps in an object (struct RTypedData {type, flags, data}: TYPED_DATA_EMBEDDED); 0: there is none."""
+        if not words:
+            return 0
+        return address + 8 * DATA_HEAD_WORDS if self.layout.embeds_data and words[3] < 8 and words[3] & 2 else words[4]
+
+    def st_table(self, address: int) -> Optional[Table]:
+        """One of st.c."""
+        words = self.words(address, 7)
+        if not words or words[0] & 0xFF > 40 or not words[2] <= words[5] <= 1 << (words[0] & 0xFF):
+            return None
+        return Table(words[6], 24, 8, words[5], words[2], words[1])
+
+    def entries(self, table: Optional[Table]) -> Iterator[Tuple[int, int]]:
+        """(key, value)."""
+        step = table.entry_bytes // 8 if table is not None else 1
+        words = self.words(table.address, table.bound * step) if table is not None else ()
+        for at in range(0, len(words), step):
+            key, value = words[at + step - 2 : at + step]
+            if not (words[at] == DELETED if step == 3 else key == self.layout.undef):
+                yield key, value
+
+    def is_deleted(self, table: Table, entry: int) -> bool:
+        """What was there stays: only the hash or the key says that the entry is none any more."""
+        words = self.words(table.address + entry * table.entry_bytes, 1)
+        return not words or words[0] == (self.layout.undef if table.entry_bytes == 16 else DELETED)
+
+    def position(self, table: Table, entry: int) -> Optional[int]:
+        """How many entries come before it; None where these cannot be read, or are too many."""
+        step = table.entry_bytes // 8
+        words = self.words(table.address, entry * step) if entry else ()
+        if len(words) < entry * step:
+            return None
+        return sum(words[at] != (DELETED if step == 3 else self.layout.undef) for at in range(0, len(words), step))
+
+    def id_table(self, address: int) -> Iterator[Tuple[int, int]]:
+        """(serial number of the ID, value) of a table of id_table.c."""
+        words = self.words(address, 3)
+        capacity, used = (words[0] & 0xFFFFFFFF, words[0] >> 32) if words else (0, 0)
+        items = self.words(words[2], 2 * capacity) if words and used <= capacity <= MOST_WORDS else ()
+        for at in range(0, len(items), 2):
+            if items[at] & 0xFFFFFFFF:
+                yield items[at] & 0xFFFFFFFF, items[at + 1]
+
+    def name(self, serial: int) -> Optional[str]:
+        """Of an ID by its serial number."""
+        if serial not in self._names:
+            part, place = divmod(serial, IDS_AT_ONCE)
+            here = self.slot(self.symbols[part]) if part < len(self.symbols) else ()
+            names = self.array(self.symbols[part], here) if here and here[0] & TYPE_MASK == ARRAY else None
+            word = self.words(names.address + 16 * place, 1) if names is not None and 2 * place < names.length else ()
+            self._names[serial] = self.text(word[0]) if word else None
+        return self._names[serial]
+
+    def id_name(self, number: int) -> Optional[str]:
+        """Of an ID."""
+        return self.name(number if number < LEAST_ID else number >> 4)
+
+    def symbol(self, value: int) -> Optional[str]:
+        """Of a Symbol, static or in a slot."""
+        if value & 0xFF == STATIC_SYMBOL:
+            return self.id_name(value >> 8)
+        words = self.slot(value)
+        return self.text(words[3]) if words and words[0] & TYPE_MASK == SYMBOL else None
+
+    def real_class(self, words: Sequence[int]) -> int:
+        """An object's class without those made for it alone, and for included modules (rb_obj_class)."""
+        address = words[1]
+        for _ in range(MOST_ABOVE):
+            found = self.slot(address)
+            if not found or (found[0] & TYPE_MASK == CLASS and not found[0] & self.layout.singleton):
+                return address if found else 0
+            address = found[2]
+        return 0
+
+    def class_path(self, class_: int) -> Optional[str]:
+        """Its name, such as `App::Item` (variable.c: classpath); None of one that never had any."""
+        at = self.layout.class_path
+        if at is not None:
+            path = next(iter(self.words(class_ + 8 * at, 1)), 0) if self.type_of(class_) in (CLASS, MODULE) else 0
+        else:
+            path = next((value for name, value in self.class_variables(class_) if name == "__classpath__"), 0)
+        return self.text(path)
+
+    def extension(self, address: int) -> Sequence[int]:
+        """Of a class: struct rb_classext_struct {variables' places, variables, methods, constants}, beside its slot, or its slot."""
+        words = self.slot(address)
+        if not words or words[0] & TYPE_MASK not in (CLASS, MODULE):
+            return ()
+        return self.words(words[3], 4) if self.layout.class_variables is None else self.words(address, self.layout.constants + 1)
+
+    def variable_names(self, address: int, words: Sequence[int]) -> Dict[int, str]:
+        """Names of an Object's variables by place."""
+        if self.layout.has_shapes:
+            return self.shape(words).names
+        class_ = self.real_class(words)  # iv_index_tbl
+        if class_ not in self._variables:
+            extension = self.extension(class_)
+            names: Dict[int, str] = {}
+            for number, entry in self.entries(self.st_table(extension[0])) if extension else ():
+                place, name = self.words(entry, 1), self.id_name(number)
+                if place and name is not None:
+                    names[place[0] & 0xFFFFFFFF] = name
+            self._variables[class_] = names
+        return self._variables[class_]
+
+    def places_of_variables(self, classes: Iterable[int]) -> Iterator[int]:
+        """Where the tables of classes are that say which variable of an object stands where (iv_index_tbl), and what they have: to 3.1."""
+        for class_ in () if self.layout.has_shapes else classes:
+            extension = self.extension(class_)
+            table = self.st_table(extension[0]) if extension else None
+            if table is not None:
+                yield from (extension[0], table.address)
+                yield from (entry for _, entry in self.entries(table))
+    def most_variables(self, class_: int) -> Optional[int]:
+        """That an object of this class has had; None: it does not say (max_iv_count)."""
+        at = self.layout.most_variables
+        words = self.words(class_ + 8 * at, 1) if at is not None and self.type_of(class_) == CLASS else ()
+        return words[0] & 0xFFFFFFFF if words else None
+
+    def class_variables(self, class_: int) -> Iterator[Tuple[str, int]]:
+        """(name, value) of a class's or module's own variables: `@name`, `@@name`, and hidden ones without a sign."""
+        extension, at = self.extension(class_), self.layout.class_variables
+        shape = self.shape(extension) if extension and at is not None else None
+        if at is not None and shape is not None and not shape.in_table:
+            values = self.words(extension[at], shape.places)
+            yield from ((shape.names[place], value) for place, value in enumerate(values) if place in shape.names)
+            return
+        for number, value in self.entries(self.st_table(extension[1 if at is None else at])) if extension else ():
+            name = self.id_name(number)
+            if name is not None:
+                yield name, value
+
+    def member_names(self, words: Sequence[int]) -> Sequence[str]:
+        """Of a Struct: its class or one above has them."""
+        return self.members_of(self.real_class(words))
+
+    def members_of(self, class_: int) -> Sequence[str]:
+        """The same, of its class."""
+        for _ in range(MOST_ABOVE):
+            values = dict(self.class_variables(class_))
+            found = self.slot(class_)
+            if "__members__" in values or not found:
+                break
+            class_ = found[2]
+        else:
+            return ()
+        names = self.slot(values.get("__members__", 0))
+        elements = self.array(values["__members__"], names) if names and names[0] & TYPE_MASK == ARRAY else None
+        values_ = self.words(elements.address, elements.length) if elements is not None else ()
+        return [self.symbol(value) or "" for value in values_]
+
+    def constants(self, class_: int) -> Iterator[Tuple[str, int]]:
+        """(name, value) of those defined in a class or module."""
+        extension = self.extension(class_)
+        for serial, entry in self.id_table(extension[self.layout.constants]) if extension else ():
+            name, words = self.name(serial), self.words(entry, 2)
+            if name is not None and words and words[1] != self.layout.undef:
+                yield name, words[1]
+
+    def data_words(self) -> Iterator[Tuple[int, Sequence[int]]]:
+        """(address, words) of the writable data of the interpreter's files, .bss included."""
+        for module in self.world.modules():
+            if "ruby" in module.file_name:
+                for start, _, end in self.world.target.writable_segments(module):
+                    data = self.world.read(start, end - start)
+                    yield start, unpack("<%dQ" % (len(data) // 8), data[: len(data) & -8])
+
+    def _find_symbols(self) -> Sequence[int]:
+        """By rb_symbols_t {last_id, str_sym, ids, dsymbol_fstr_hash}: a number, a table, an Array of Arrays, and a Hash."""
+        for _, words in self.data_words():
+            for at in range(len(words) - 3):
+                last, table, ids, strings = words[at : at + 4]
+                if not self.is_slot(ids) or not self.is_slot(strings) or not 0 < last < 1 << 32:
+                    continue
+                array = self.slot(ids)
+                if not array or array[0] & TYPE_MASK != ARRAY or self.type_of(strings) != HASH or self.st_table(table) is None:
+                    continue
+                elements = self.array(ids, array)
+                if elements.length == last // IDS_AT_ONCE + 1:
+                    by_identity = self.table(strings, self.slot(strings))
+                    self.identity_type = by_identity.type if by_identity is not None else 0
+                    return self.words(elements.address, elements.length)
+        return ()
+
+    def _find_shapes(self) -> Tuple[int, int]:
+        """By rb_shape_tree_t {shapes, the first of them, how many, ...}: the first is nobody's child. (0, 0): not found."""
+        tried = set()
+        for _, words in self.data_words():
+            for word in words:
+                if word % 8 or word in tried:
+                    continue
+                tried.add(word)
+                tree = self.words(word, 3)
+                if tree and tree[0] == tree[1] and tree[0] and LEAST_SHAPES <= tree[2] & 0xFFFFFFFF <= MOST_SHAPES:
+                    first = self.words(tree[0], SHAPE_WORDS)
+                    if first and not any(first[1:3]) and first[3] == NO_SHAPE << 32:
+                        return tree[0], tree[2] & 0xFFFFFFFF
+        return 0, 0
+
+
+def object_class(objects: Objects) -> Optional[int]:
+    """The class Object, by its constant of that name, which is itself."""
+    seen = set()
+    for _, words in objects.data_words():
+        for word in words:
+            if word not in seen and objects.is_slot(word):
+                seen.add(word)
+                if objects.type_of(word) == CLASS and ("Object", word) in objects.constants(word):
+                    return word
+    return None
+
+
+def global_variables(objects: Objects) -> List[Tuple[str, int]]:
+    """(name, value): rb_global_tbl is the table whose entries each say the ID that they stand under."""
+    tried = set()
+    for _, words in objects.data_words():
+        for word in words:
+            if word % 8 or word in tried or objects.is_slot(word):
+                continue
+            tried.add(word)
+            found = list(_variables(objects, word))
+            if found and all(found):
+                return _values(objects, [variable for variable in found if variable is not None])
+    return []
+
+
+class _Variable(NamedTuple):
+    name: str
+    data: int
+    getter: int
+
+
+def _variables(objects: Objects, address: int) -> Iterator[Optional[_Variable]]:
+    """struct rb_global_entry {variable, id}, struct rb_global_variable {counter, data, getter, ...}; None: something else."""
+    for serial, entry in objects.id_table(address):
+        words, name = objects.words(entry, 2), objects.name(serial)
+        variable = objects.words(words[0], 3) if words else ()
+        if not variable or serial not in (words[1] >> 4, words[1]) or name is None or not name.startswith("$"):
+            yield None
+            return
+        yield _Variable(name, variable[1], variable[2])
+
+
+def _values(objects: Objects, variables: Sequence[_Variable]) -> List[Tuple[str, int]]:
+    """Of the program's variables `data` is the value. Of those that C code has, it is where the value stands if they are read as $stdout
+    is (rb_gvar_var_getter); other functions take it for something else."""
+    getter = next((variable.getter for variable in variables if variable.name == "$stdout"), 0)
+    values = []
+    for name, data, how in variables:
+        if objects.is_slot(data):
+            values.append((name, data))
+        elif how == getter and objects.words(data, 1):
+            values.append((name, objects.words(data, 1)[0]))
+    return values

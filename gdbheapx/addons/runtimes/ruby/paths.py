@@ -1,0 +1,450 @@
+"""Paths of Ruby's objects, as Ruby writes them: `App::CACHE["u:1"].@items[3]`, `$sessions.values[2].name`.
+
+Of the releases in layouts.py. `.@items` is an instance variable and `.@@all` a class variable: the language has no word for them from
+outside.
+"""
+
+import functools
+from itertools import chain, islice
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from gdbheapx.addons.runtimes.ruby.frames import FRAME_SELF, Context, captured, contexts, frames_of, locals_of
+from gdbheapx.addons.runtimes.ruby.layouts import USER
+from gdbheapx.addons.runtimes.ruby.objects import (
+    ARRAY,
+    CLASS,
+    DATA,
+    HASH,
+    IMEMO,
+    MODULE,
+    OBJECT,
+    STRING,
+    STRUCT,
+    TYPE_MASK,
+    Elements,
+    Objects,
+    Table,
+    global_variables,
+)
+from gdbheapx.addons.runtimes.ruby.owning import HEAD, owning_words
+from gdbheapx.analysis.naming.namer import (
+    ALL_WORDS,
+    ATTRIBUTE,
+    CLOSURE,
+    FIELD,
+    FRAME,
+    INDEX,
+    KEY,
+    LOCAL,
+    TEXT_BYTES,
+    TEXT_WORDS,
+    TYPE,
+    VARIABLE,
+    Hop,
+    Namer,
+    PathStep,
+    Start,
+    decoded,
+    quoted,
+)
+from gdbheapx.model import Address
+
+TYPES = dict(enumerate(("Object", "Class", "Module", "Float", "String", "Regexp", "Array", "Hash", "Struct", "Integer (large)"), 1))
+TYPES.update(enumerate(("File", "Data", "MatchData", "Complex", "Rational"), 11))
+TYPES.update({0x14: "Symbol", 0x1A: "internal (imemo)", 0x1B: "node of syntax", 0x1C: "internal class"})
+"""By ruby_value_type (include/ruby/internal/value_type.h)."""
+TEXT = "text"
+NUMBERS = {name: number for number, name in TYPES.items()}
+BINDINGS = {"Proc": ".binding", "Binding": ""}
+BESIDE = {ARRAY: 32, STRUCT: 24, STRING: 24}
+"""Of a slot: where the pointer to what it has beside itself stands."""
+TABLE_POINTERS = (24, 48)
+"""Of an st_table: its bins and its entries."""
+SHAREABLE = 1 << 8
+"""RUBY_FL_SHAREABLE: of Data, such as an Encoding, it never changes."""
+MOST_CLASSES = 1 << 17
+MOST_KNOWN = 1 << 14
+"""Steps that are kept: ways to neighbours begin alike, and each is gone twice."""
+ESCAPES = {"\\": "\\\\", '"': '\\"', "#": "\\#", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+VM_WORDS = 512
+"""Of rb_vm_t: among them are top_self and frozen_strings."""
+COLLECTOR_WORDS, CHUNK_OBJECTS, MOST_CHUNKS = 256, 500, 1 << 16
+"""Of rb_objspace_t, and of its mark stack (gc.c: STACK_CHUNK_SIZE)."""
+REGEXP, MATCH, MOST_MATCHES = 6, 13, 100_000
+THREAD_WORDS, THREAD_SELF, THREAD_VM = 5, 2, 4
+"""Of rb_thread_t {node of a list (2 words), self, ractor, vm, ...}."""
+
+
+class Place(NamedTuple):
+    """Where a pointer stands that leads from one object to the next."""
+
+    owner: int
+    """The object whose memory it is."""
+    address: int
+
+
+class RubyNamer(Namer):
+    """Constants are starts, and what classes keep; then global variables, the variables of the object that scripts run in, and local
+    ones."""
+
+    is_collected = True
+
+    def __init__(self, objects: Objects, top: int, instances: Callable[[Sequence[int]], Sequence[int]], lists: Sequence[int] = ()) -> None:
+        """`top`: the class Object; `instances`: finds objects of some classes; `lists`: blocks that keep none of the objects in them."""
+        self._lists = lists
+        self._objects, self._top, self._instances = objects, top, instances
+        self._classes: Dict[int, str] = {}
+        self._known_contexts: Optional[Sequence[Context]] = None
+        self._of_threads: Set[int] = set()
+        """What C code keeps of them."""
+        self._known_threads: Optional[Sequence[int]] = None
+        self._owning = owning_words(objects.layout)
+        self._told_step = functools.lru_cache(MOST_KNOWN)(self._step)
+        self._told_on = functools.lru_cache(MOST_KNOWN)(self._leads_on)
+
+    def starts(self) -> Iterable[Start]:
+        """Breadth first: the shortest name of a module counts."""
+        walk = [(self._top, "")]
+        self._classes[self._top] = "Object"
+        for class_, path in walk:
+            yield from self._of_class(class_, path, walk)
+        for name, value in global_variables(self._objects):
+            if self._objects.is_slot(value):
+                yield _start(value, VARIABLE, name)
+        main = self._main()
+        if main is not None:
+            yield _start(main, VARIABLE, "main")
+            for name, value in self._variables_of(main):
+                if self._objects.is_slot(value):
+                    yield _start(value, VARIABLE, name)
+        for context in self._contexts():
+            for local in locals_of(self._objects, context):
+                first = PathStep(FRAME, "frame %s: " % local.frame, None)
+                yield Start(local.value, [first, PathStep(LOCAL, local.name, Address(local.value))])
+        for address in self._threads():
+            yield from self._of_thread(address, [address, self._objects.data(address, self._objects.slot(address))])
+        for context in self._contexts():
+            yield from self._of_thread(context.thread, [context.address])
+
+    def _of_thread(self, address: int, places: Sequence[int]) -> Iterator[Start]:
+        """The object and what C code keeps of it: saved registers, too, so that frames come first."""
+        slot = self._objects.slot(address)
+        name = (self._objects.class_path(self._objects.real_class(slot)) if slot else None) or TYPES[DATA]
+        for place in filter(None, places):
+            self._of_threads.add(place)
+            yield Start(place, [PathStep(FRAME, "%s 0x%x" % (name, address), Address(address))])
+
+    def _of_class(self, class_: int, path: str, walk: List[Tuple[int, str]]) -> Iterator[Start]:
+        """Its constants, and its own variables. Modules among them are put to the end of the walk."""
+        objects, prefix = self._objects, path + "::" if path else ""
+        for name, value in objects.constants(class_):
+            slot = objects.slot(value)
+            kind = slot[0] & TYPE_MASK if slot else 0
+            if not kind or (kind == DATA and slot[0] & SHAREABLE):
+                continue
+            yield _start(value, TYPE if kind in (CLASS, MODULE) else VARIABLE, prefix + name)
+            if kind in (CLASS, MODULE) and value not in self._classes and len(walk) < MOST_CLASSES:
+                self._classes[value] = prefix + name
+                walk.append((value, prefix + name))
+        for name, value in objects.class_variables(class_):
+            if name.startswith("@") and objects.type_of(value):
+                first = PathStep(TYPE, path or "Object", Address(class_))
+                yield Start(value, [first, PathStep(ATTRIBUTE, "." + name, Address(value))])
+
+    def _main(self) -> Optional[int]:
+        """The object of the top level: of class Object, with methods of its own, and the VM or a frame knows it."""
+        selves = (words[FRAME_SELF] for context in self._contexts() for words in frames_of(self._objects, context) if words)
+        for word in chain(self._vm(), selves):
+            slot = self._objects.slot(word)
+            if not slot or slot[0] & TYPE_MASK != OBJECT:
+                continue
+            own = self._objects.slot(slot[1])
+            if own and own[0] & self._objects.layout.singleton and own[2] == self._top:
+                return word
+        return None
+
+    def _variables_of(self, address: int) -> Iterator[Tuple[str, int]]:
+        slot = self._objects.slot(address)
+        if not slot:
+            return
+        place = self._objects.variables(address, slot)
+        values, names = self._objects.words(place.address, place.length), self._objects.variable_names(address, slot)
+        yield from ((names[number], value) for number, value in enumerate(values) if number in names)
+        for number, value in self._objects.entries(self._objects.variable_table(slot)):
+            name = self._objects.id_name(number)
+            if name is not None:
+                yield name, value
+
+    def owning_words(self, signature: Optional[str]) -> int:
+        """Of a slot by its type; of a block of malloc's all, unless it begins with text."""
+        return ALL_WORDS if signature is None else self._owning.get(signature, ALL_WORDS & ~HEAD)
+
+    def owns_nothing(self) -> Iterable[int]:
+        """Stacks of threads and fibers: what was in a frame stays there when it is gone. The same of the stack of the collector. The names
+        of a class's variables, to which each of its objects points; the table of all strings that are the same; what a MatchData and a
+        Regexp have in memory that nobody cleared; and who locked a Mutex."""
+        yield from self._strings()
+        yield from self._mark_stack()
+        yield from self._lists
+        yield from self._matches()
+        yield from self._mutexes()
+        yield from self._objects.places_of_variables(self._classes)
+        yield from (context.stack for context in self._contexts())
+
+    def _contexts(self) -> Sequence[Context]:
+        """Of all threads and fibers."""
+        if self._known_contexts is None:
+            self._known_contexts = list(contexts(self._objects, self._threads()))
+        return self._known_contexts
+
+    def _threads(self) -> Sequence[int]:
+        """Objects that are Threads or Fibers."""
+        if self._known_threads is None:
+            classes = dict(self._objects.constants(self._top))
+            found = self._instances([classes[name] for name in ("Thread", "Fiber") if name in classes])
+            self._known_threads = [address for address in found if self._objects.type_of(address) == DATA]
+        return self._known_threads
+
+    def _strings(self) -> Iterator[int]:
+        """rb_vm_t's frozen_strings: a table with each String as its own key. They go when nobody has them."""
+        for word in self._vm():
+            table = self._objects.st_table(word)
+            first = list(islice(self._objects.entries(table), 2)) if table is not None else []
+            if table is not None and first and all(key == value and self._objects.type_of(key) == STRING for key, value in first):
+                yield table.address
+
+    def _matches(self) -> Iterator[int]:
+        """struct rmatch {counts, begins, ends, offsets of characters, ...}, which a MatchData leads to, and re_pattern_buffer, to which a
+        Regexp does and half of which is a table of characters that need not be there."""
+        classes = dict(self._objects.constants(self._top))
+        found = self._instances([classes[name] for name in ("MatchData", "Regexp") if name in classes])
+        for address in found[:MOST_MATCHES]:
+            slot = self._objects.slot(address)
+            kind = slot[0] & TYPE_MASK if slot else 0
+            if kind == MATCH:
+                yield from filter(None, self._objects.words(slot[3] + 8, 3))
+            elif kind == REGEXP:
+                yield slot[2]
+
+    def _mutexes(self) -> Iterator[int]:
+        """rb_mutex_t {fiber, thread, ...}: the last one stays there."""
+        thread = dict(self._objects.constants(self._top)).get("Thread", 0)
+        mutex = dict(self._objects.constants(thread)).get("Mutex")
+        for address in self._instances([mutex])[:MOST_MATCHES] if mutex is not None else ():
+            slot = self._objects.slot(address)
+            if slot and slot[0] & TYPE_MASK == DATA:
+                yield self._objects.data(address, slot)
+
+    def _mark_stack(self) -> Iterator[int]:
+        """mark_stack_t {chunk, cache, index, limit, ...} of the collector, which the VM knows: each chunk is {objects, next}."""
+        for word in self._vm():
+            words = self._objects.words(word, COLLECTOR_WORDS) if word % 8 == 0 else ()
+            for at in range(len(words) - 2):
+                if words[at + 2] >> 32 == CHUNK_OBJECTS >= words[at + 2] & 0xFFFFFFFF:
+                    yield from chain(*(self._chunks(first) for first in words[at : at + 2]))
+
+    def _chunks(self, address: int) -> Iterator[int]:
+        for _ in range(MOST_CHUNKS):
+            following = self._objects.words(address + 8 * CHUNK_OBJECTS, 1)
+            if not following:
+                return
+            yield address
+            address = following[0]
+
+    def _vm(self) -> Sequence[int]:
+        """The first words of rb_vm_t, by a Thread: it knows its object, and the VM."""
+        for address in self._threads():
+            slot = self._objects.slot(address)
+            words = self._objects.words(self._objects.data(address, slot), THREAD_WORDS) if slot else ()
+            if words and words[THREAD_SELF] == address and self._objects.words(words[0], 1):  # a Fiber is in no list
+                return self._objects.words(words[THREAD_VM], VM_WORDS)
+        return ()
+
+    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
+        """An object's memory is its slot and the blocks behind it, up to the next object."""
+        path, owner = list(start.steps), start.address
+        for hop, following in zip(hops, hops[1:]):
+            owner = hop.address if self._objects.is_slot(hop.address) else owner
+            if hop.offset is not None and self._objects.is_slot(following.address):
+                step = self._told_step(Place(owner, hop.address + hop.offset), following.address)
+                if step is None:
+                    return []
+                path.append(step)
+        return path
+
+    def first_stale(self, start: Start, hops: Sequence[Hop]) -> Optional[int]:
+        """Behind the end of an array, in the rest of a block of malloc's, or a place in a table that is not in use."""
+        owner = start.address
+        for number, (hop, following) in enumerate(zip(hops, hops[1:])):
+            owner = hop.address if self._objects.is_slot(hop.address) else owner
+            if hop.offset is None:
+                continue
+            place = Place(owner, hop.address + hop.offset)
+            if self._objects.is_slot(following.address):
+                if self._told_step(place, following.address) is None:
+                    return number
+            elif not self._told_on(place, hop.address):
+                return number
+        return None
+
+    def _leads_on(self, place: Place, block: int) -> bool:
+        """The pointer leads to memory that the object has beside its slot, not to another object."""
+        slot, offset = self._objects.slot(place.owner), place.address - place.owner
+        kind = slot[0] & TYPE_MASK if slot else 0
+        layout, has_table = self._objects.layout, kind == HASH and bool(slot[0] & USER[3])
+        if kind == HASH and layout.table is None and offset == 16:
+            return True
+        if kind == HASH or (kind == OBJECT and self._objects.variable_table(slot) is not None and block != place.owner):
+            table = slot[layout.variables] if kind == OBJECT else self._objects.table_address(place.owner, slot) if has_table else 0
+            return bool(table) and place.address - table in TABLE_POINTERS
+        if kind == OBJECT:
+            return offset == 8 * layout.variables
+        return offset == BESIDE[kind] if kind in BESIDE else True
+
+    def _step(self, place: Place, value: int) -> Optional[PathStep]:
+        """None: the pointer was left behind the end of an array or of a table, and means nothing."""
+        slot = self._objects.slot(place.owner)
+        kind = slot[0] & TYPE_MASK if slot else DATA if place.owner in self._of_threads else 0
+        step: Optional[Tuple[str, str]] = None
+        if kind == OBJECT:
+            step = self._variable(place, slot)
+        elif kind == ARRAY:
+            number = _place(place.address, *self._objects.array(place.owner, slot))
+            step = (INDEX, "[%d]" % number) if number is not None else None
+        elif kind == STRUCT:
+            step = self._member(place, slot)
+        elif kind == HASH:
+            step = self._entry(place, slot)
+        elif kind in (DATA, IMEMO):  # written in C: how far in what it has beside its slot is not worth a word
+            step = self._captured(place, slot) if kind == DATA and slot else None
+            step = step or (FIELD, ".<%s>" % TYPES[kind])
+        if step is None:
+            return None
+        return PathStep(step[0], step[1], Address(value))
+
+    def _variable(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+        table = self._objects.variable_table(slot)
+        if table is not None:
+            entry = _entry_of(table, place.address)
+            is_value = entry is not None and not entry[1] and not self._objects.is_deleted(table, entry[0])
+            key = self._objects.words(place.address - 8, 1) if is_value else ()
+            name = self._objects.id_name(key[0]) if key else None
+            return (ATTRIBUTE, "." + name) if name is not None else None
+        number = _place(place.address, *self._objects.variables(place.owner, slot))
+        name = self._objects.variable_names(place.owner, slot).get(number) if number is not None else None
+        return (ATTRIBUTE, "." + name) if name is not None else None
+
+    def _captured(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+        """A local variable that a Proc or a Binding keeps."""
+        path = self._objects.class_path(self._objects.real_class(slot))
+        name = captured(self._objects, self._objects.data(place.owner, slot), place.address) if path in BINDINGS else None
+        return (CLOSURE, "%s.local_variable_get(:%s)" % (BINDINGS[path or ""], name)) if name is not None else None
+
+    def _member(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+        number = _place(place.address, *self._objects.members(place.owner, slot))
+        if number is None:
+            return None
+        names = self._objects.member_names(slot)
+        return (ATTRIBUTE, "." + names[number]) if number < len(names) and names[number] else (INDEX, "[%d]" % number)
+
+    def _entry(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+        """By the key, where it can be written; else by its number."""
+        if place.address == place.owner + 24:
+            return (ATTRIBUTE, ".default_proc" if slot[0] & USER[2] else ".default")
+        table = self._objects.table(place.owner, slot)
+        entry = _entry_of(table, place.address) if table is not None else None
+        if table is None or entry is None:
+            return None
+        number, is_key = entry
+        if self._objects.is_deleted(table, number):
+            return None
+        key = self._objects.words(place.address - 8, 1) if not is_key and self._compares_contents(table.type) else ()
+        text = self._key(key[0]) if key else None
+        if text is not None:
+            return KEY, "[%s]" % text
+        position = self._objects.position(table, number)
+        return (KEY, ".%s[%d]" % ("keys" if is_key else "values", position)) if position is not None else None
+
+    def _compares_contents(self, type_: int) -> bool:
+        """A table of up to eight entries does, and any other type of table than that of hashes by identity."""
+        return not type_ or (bool(self._objects.identity_type) and type_ != self._objects.identity_type)
+
+    def _key(self, key: int) -> Optional[str]:
+        """As a literal; None of what has none."""
+        if key & 1:
+            return "%d" % ((key >> 1) - (key >> 63 << 63))
+        name = self._objects.symbol(key)
+        if name is not None:
+            return ":" + name if name.isidentifier() else ":" + quoted(name, ESCAPES)
+        text = self._objects.text(key)
+        return quoted(text, ESCAPES) if text is not None else None
+
+    def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
+        """Of the object that begins there."""
+        slot = self._objects.slot(address)
+        kind = slot[0] & TYPE_MASK if slot else 0
+        if kind == STRING:
+            return "String, {:,} bytes".format(self._objects.bytes_of(slot, address)[1])
+        if kind == ARRAY:
+            return "Array of {:,}".format(self._objects.array(address, slot).length)
+        if kind == STRUCT:
+            return "Struct of {:,}".format(self._objects.members(address, slot).length)
+        table = self._objects.table(address, slot) if kind == HASH else None
+        empty = kind == HASH and not slot[0] & USER[3]
+        return "Hash of {:,} entries".format(table.length) if table is not None else "Hash of 0 entries" if empty else None
+
+    def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
+        """See Namer. Of an object with its variables, of an Array with its elements."""
+        own = self._begin(address)
+        if own is not None:
+            return [own]
+        slot = self._objects.slot(address)
+        kind = slot[0] & TYPE_MASK if slot else 0
+        values: Iterable[int]
+        if kind == HASH:
+            table = self._objects.table(address, slot)
+            entries = self._objects.entries(table._replace(bound=min(table.bound, TEXT_WORDS)) if table is not None else None)
+            values = [key for key, _ in entries]
+        else:
+            within = {ARRAY: self._objects.array, STRUCT: self._objects.members, OBJECT: self._objects.variables}.get(kind)
+            run = within(address, slot) if within is not None else Elements(address, size_bytes // 8)
+            values = self._objects.words(run.address, min(run.length, TEXT_WORDS))
+        return (text for text in map(self._begin, values) if text is not None)
+
+    def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[Tuple[str, str]]:
+        """See Namer. Of instance variables, and of a Struct's members."""
+        slot = self._objects.slot(address)
+        kind = slot[0] & TYPE_MASK if slot else 0
+        if kind == OBJECT:
+            told: Iterable[Tuple[str, int]] = self._variables_of(address)
+        elif kind == STRUCT:
+            run = self._objects.members(address, slot)
+            told = zip(self._objects.member_names(slot), self._objects.words(run.address, min(run.length, TEXT_WORDS)))
+        else:
+            return ()
+        texts = ((name, self._begin(value)) for name, value in told)
+        return [(name, text) for name, text in texts if text is not None]
+
+    def _begin(self, value: int) -> Optional[str]:
+        """The first characters of a String, or a Symbol's name; None of other values."""
+        slot = self._objects.slot(value)
+        if not slot or slot[0] & TYPE_MASK != STRING:
+            return self._objects.symbol(value)
+        place, size = self._objects.bytes_of(slot, value)
+        return decoded(self._objects.world.read(place, min(size, TEXT_BYTES)))
+
+
+def _place(address: int, first: int, count: int) -> Optional[int]:
+    """Which value of a run stands there."""
+    number, rest = divmod(address - first, 8)
+    return number if not rest and 0 <= number < count else None
+
+
+def _entry_of(table: Table, address: int) -> Optional[Tuple[int, bool]]:
+    """Which entry's key or value stands there; whether it is the key."""
+    number, rest = divmod(address - table.address, table.entry_bytes)
+    return (number, rest == table.key_offset) if 0 <= number < table.bound and 0 <= rest - table.key_offset <= 8 else None
+
+
+def _start(value: int, kind: str, name: str) -> Start:
+    return Start(value, [PathStep(kind, name, Address(value))])

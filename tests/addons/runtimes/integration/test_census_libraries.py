@@ -1,0 +1,177 @@
+"""`census` of what libraries keep: OpenSSL's structures, GLib's instances, structures with a table of their library, as many as were made.
+
+Files: analysis/census/tables.py, addons/runtimes/openssl.py, addons/runtimes/block_headers.py, addons/runtimes/zlib.py.
+"""
+
+import ctypes.util
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
+
+pytestmark = pytest.mark.once  # libraries that nobody here wrote; the rows are the tool's own
+
+PYTHON = "/usr/bin/python3"
+CONNECTIONS, CONTEXTS = 40, 7
+TLS = """import os, socket, ssl, sys
+accepts, connects = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+accepts.load_cert_chain("cert.pem", "key.pem")
+connects.check_hostname, connects.verify_mode = False, ssl.CERT_NONE
+others = [ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) for _ in range(%d)]
+kept = []
+for number in range(%d):
+    sides = socket.socketpair()
+    made = [connects.wrap_socket(sides[0], do_handshake_on_connect=False), accepts.wrap_socket(sides[1], server_side=True, do_handshake_on_connect=False)]
+    for one in made:
+        one.setblocking(False)
+    done = set()
+    while len(done) < 2:
+        for one in made:
+            try:
+                one.do_handshake()
+                done.add(one)
+            except ssl.SSLWantReadError:
+                pass
+    kept += made
+print("ready", flush=True)
+sys.stdin.read()""" % (CONTEXTS, CONNECTIONS)
+INSIDE = """#include <openssl/ssl.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <zlib.h>
+#define ROWS "create table t(a); with recursive c(x) as (select 1 union all select x+1 from c where x<4000) insert into t select hex(zeroblob(50)) from c"
+SSL *kept[%d];
+z_stream streams[%d];
+int main(void)
+{
+    SSL_CTX *context = SSL_CTX_new(TLS_method());
+    sqlite3 *database;
+    sqlite3_open(":memory:", &database);
+    sqlite3_exec(database, ROWS, 0, 0, 0);
+    for (int at = 0; at < %d; at++) {
+        kept[at] = SSL_new(context);
+        deflateInit(&streams[at], 6);
+    }
+    puts("ready");
+    fflush(stdout);
+    pause();
+}
+""" % (CONNECTIONS, CONNECTIONS, CONNECTIONS)
+SMALL, LARGE, FREED = 3000, 120, 1000
+TYPES = """import ctypes, sys
+gobject = ctypes.CDLL("libgobject-2.0.so.0")
+for name in ("g_object_get_type", "g_type_register_static_simple", "g_object_new"):
+    getattr(gobject, name).restype = ctypes.c_size_t
+register, private, new = gobject.g_type_register_static_simple, gobject.g_type_add_instance_private, gobject.g_object_new
+register.argtypes = [ctypes.c_size_t, ctypes.c_char_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_uint]
+private.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
+new.argtypes = [ctypes.c_size_t, ctypes.c_void_p]
+gobject.g_object_unref.argtypes = [ctypes.c_size_t]
+base = gobject.g_object_get_type()
+def made(name, size, hidden):
+    found = register(base, name, 136, None, size, None, 0)
+    if hidden:
+        private(found, hidden)
+    return found
+small, hiding, large = made(b"SmallThing", 40, 0), made(b"HidingThing", 72, 100), made(b"LargeThing", 3000, 0)
+kept = [new(one, None) for _ in range(%d) for one in (small, hiding)] + [new(large, None) for _ in range(%d)]
+for one in kept[2 : 2 + 2 * %d : 2]:
+    gobject.g_object_unref(one)
+print("ready", flush=True)
+sys.stdin.read()""" % (SMALL, LARGE, FREED)
+
+
+UNUSED = """import ctypes, sys
+loaded = [ctypes.CDLL(name) for name in ("libssl.so.3", "libgobject-2.0.so.0")]
+kept = [{"a": n, "b": "s%d" % n, "c": [n, float(n)]} for n in range(20000)], [bytearray(n % 300 + 1) for n in range(5000)]
+print("ready", flush=True)
+sys.stdin.read()"""
+
+
+def started(stage: Stage, text: str, folder: Path, **environment: str) -> Process:
+    """The system's own Python with this program, at rest."""
+    if not Path(PYTHON).exists():
+        pytest.skip("the system has no python3")
+    process = stage.spawn([PYTHON, "-c", text], folder, environment)
+    process.wait_ready()
+    return process
+
+
+def rows(process: Process, kind: str) -> Dict[str, Any]:
+    """By signature."""
+    found: List[Any] = heapx(process.target(kind), "census", "--json").envelope["data"]["rows"]
+    return {row["signature"]: row for row in found if row["signature"] is not None}
+
+
+def test_openssl(stage: Stage, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides of each connection, their contexts, and the certificate that each client got."""
+    if not shutil.which("openssl") or not ctypes.util.find_library("ssl"):
+        pytest.skip("openssl is not installed")
+    folder = stage.folder()
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost"]
+    subprocess.run(make, check=True, capture_output=True, cwd=folder)
+    monkeypatch.chdir(folder)
+    found = rows(started(stage, TLS, folder), kind)
+    assert found["SSL"]["blocks"] == 2 * CONNECTIONS
+    assert found["SSL_CTX"]["blocks"] == CONTEXTS + 2
+    assert found["SSL_SESSION"]["blocks"] == 2 * CONNECTIONS
+    assert found["X509"]["blocks"] == CONNECTIONS + 1
+    assert found["X509_EXTENSION"]["blocks"] == 3 * (CONNECTIONS + 1)
+    assert sum(row["blocks"] for name, row in found.items() if name.startswith("BIO")) >= CONNECTIONS
+    assert {found[name]["sure"] for name in ("SSL", "SSL_CTX", "X509", "X509_EXTENSION")} == {"exact"}
+
+
+def test_inside_a_program(stage: Stage, kind: str) -> None:
+    """OpenSSL, SQLite and zlib are known by their form: here a stripped program of another name, at a fixed address, has all three inside."""
+    folder = stage.folder()
+    (folder / "inside.c").write_text(INSIDE)
+    libraries = ["-Wl,-Bstatic", "-lssl", "-lcrypto", "-lsqlite3", "-lz", "-Wl,-Bdynamic", "-lm", "-ldl", "-pthread"]
+    made = shutil.which("gcc") and subprocess.run(["gcc", "-no-pie", "-s", "-o", "app", "inside.c", *libraries], cwd=folder, capture_output=True)
+    if not made or made.returncode:
+        pytest.skip("libssl.a, libsqlite3.a or libz.a is not installed")
+    process = stage.spawn([str(folder / "app")], folder)
+    process.wait_ready()
+    found = rows(process, kind)
+    assert (found["SSL"]["blocks"], found["SSL_CTX"]["blocks"]) == (CONNECTIONS, 1)
+    assert found["state of a stream that compresses"]["blocks"] == CONNECTIONS
+    assert found["page of 4096 bytes in SQLite's cache"]["blocks"] > CONNECTIONS
+
+
+@pytest.mark.parametrize("slices", ["GSlice", "malloc"])
+def test_instances(stage: Stage, kind: str, slices: str) -> None:
+    """With and without private data, small ones cut from GSlice's pages and those that are blocks of malloc's; freed ones are none."""
+    if not ctypes.util.find_library("gobject-2.0"):
+        pytest.skip("GLib is not installed")
+    environment = {"G_SLICE": "always-malloc"} if slices == "malloc" else {}
+    found = rows(started(stage, TYPES, stage.folder(), **environment), kind)
+    assert found["SmallThing"]["blocks"] == SMALL - FREED
+    assert found["HidingThing"]["blocks"] == SMALL
+    assert found["LargeThing"]["blocks"] == LARGE
+    assert {found[name]["sure"] for name in ("SmallThing", "HidingThing", "LargeThing")} == {"exact"}
+
+
+def test_loaded_and_not_used(stage: Stage, kind: str) -> None:
+    """A process with both libraries has none of their structures as long as nobody makes one."""
+    if not ctypes.util.find_library("gobject-2.0") or not ctypes.util.find_library("ssl"):
+        pytest.skip("GLib or OpenSSL is not installed")
+    found = rows(started(stage, UNUSED, stage.folder(), PYTHONMALLOC="malloc"), kind)
+    assert not [row for row in found.values() if row["module"] in ("openssl", "glib") and row["sure"] == "exact"]
+
+
+def test_tables(stage: Stage, kind: str) -> None:
+    """A constant that structures of one size share is named; one that three share is not, nor one that sizes of all sorts share, nor a text,
+    nor what belongs to libc."""
+    process = stage.start("tables")
+    found = rows(process, kind)
+    told = {name: row for name, row in found.items() if name.startswith("points at")}
+    assert [row["blocks"] for row in told.values()] == [200]
+    name, row = next(iter(told.items()))
+    assert name.endswith("(+0x8)") and "tables" in name
+    assert row["sure"] == "place"

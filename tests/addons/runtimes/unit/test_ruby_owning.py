@@ -1,0 +1,64 @@
+"""Which words of a slot of Ruby's own what they point to, by its flags: no more than the object says that it has.
+
+Files: addons/runtimes/ruby/owning.py, addons/runtimes/ruby/layouts.py.
+"""
+
+from types import SimpleNamespace
+from typing import Any, List, Optional, Tuple
+
+import pytest
+
+from gdbheapx.addons.runtimes.ruby import layouts
+from gdbheapx.addons.runtimes.ruby.layouts import RUBY_3_1, RUBY_3_3, USER, Layout
+from gdbheapx.addons.runtimes.ruby.objects import ARRAY, HASH, IMEMO, OBJECT, STRING
+from gdbheapx.addons.runtimes.ruby.owning import by_flags, owning_of_flags, owning_words
+
+
+@pytest.mark.parametrize(
+    "layout, flags, words",
+    [
+        (RUBY_3_1, ARRAY | USER[1] | 3 << 15, [2, 3, 4]),
+        (RUBY_3_3, ARRAY | USER[1] | 5 << 15, [2, 3, 4, 5, 6]),
+        (RUBY_3_3, ARRAY | USER[1], []),
+        (RUBY_3_3, ARRAY | USER[1] | 78 << 15, list(range(2, 64))),
+        (RUBY_3_3, HASH | 2 << 20, [2, 4, 5, 6, 7]),
+        (RUBY_3_3, STRING, []),
+        (RUBY_3_3, IMEMO | 12 << 12, []),
+    ],
+)
+def test_as_much_as_there_is(layout: Layout, flags: int, words: List[int]) -> None:
+    """The last bit stands for all words behind it."""
+    mask = owning_of_flags(layout, flags)
+    assert mask is not None and [bit for bit in range(64) if mask >> bit & 1] == words
+
+
+def test_others_are_told_by_name() -> None:
+    """A Hash with a table has its bins and entries; what no row asks for is not told."""
+    assert owning_words(RUBY_3_3)["Hash"] == 0b1001000100 and owning_words(RUBY_3_1)["Hash"] == 0b1100
+    assert owning_of_flags(RUBY_3_3, OBJECT) is None
+    assert {flags & 31 for flags, _, _ in by_flags(RUBY_3_1)} == {ARRAY, STRING}
+
+
+class World:
+    """Of a core without the interpreter's file: no symbol, and the names of what was mapped."""
+
+    def __init__(self, name: str) -> None:
+        self.target = SimpleNamespace(dynamic_symbol=lambda symbol: None)
+        self.modules = lambda: [SimpleNamespace(file_name="libc.so.6"), SimpleNamespace(file_name=name)]
+
+
+@pytest.mark.parametrize(
+    "name, release",
+    [
+        ("libruby-3.1.so.3.1.2", (3, 1)),
+        ("libruby.so.3.4", (3, 4)),
+        ("libruby-static.a", None),
+        ("ruby", None),
+        ("libruby-3.2.so.3.2", (3, 2)),
+    ],
+)
+def test_a_library_s_name_says_the_release(name: str, release: "Optional[Tuple[int, int]]") -> None:
+    """Where nothing else can; 3.2 is none that is known."""
+    world: Any = World(name)
+    assert layouts.release(world) == release
+    assert (layouts.layout(world) is None) == (release not in layouts.LAYOUTS)

@@ -1,0 +1,258 @@
+"""Paths of a PHP program's values: the program itself evaluates them, and must get the same values.
+
+Files: addons/runtimes/php/paths.py, addons/runtimes/php/frames.py, addons/runtimes/php/values.py, addons/runtimes/php/layouts.py,
+addons/runtimes/php/pieces.py.
+"""
+
+import json
+import random
+import re
+from typing import Iterator, List, NamedTuple, Tuple
+
+import pytest
+
+from gdbheapx.addons.runtimes.php import layouts, reader, tables
+from gdbheapx.addons.runtimes.php.values import OBJECT, STRING
+from gdbheapx.analysis.census import find
+from gdbheapx.analysis.census.named import make as made_graph
+from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.naming.namer import FIELD
+from gdbheapx.analysis.reachability.names import NamedGraph
+from gdbheapx.problems import RUNTIME_UNREAD
+from gdbheapx.session import Session
+from tests.support.interpreters import releases, session_of, started
+from tests.support.processes import Process, Stage
+
+pytestmark = pytest.mark.wild  # an interpreter that may not be here
+
+IMMUTABLE = 1 << 6
+"""GC_IMMUTABLE, of a string IS_STR_INTERNED."""
+SAMPLES, LEAST_NAMED = 1000, 0.95
+ODD = ("quoted", "accent", "lines", "empty", "conf", "field", "zero", "words", "odd")
+"""What keys and names of every sort lead to: asked for always."""
+PROGRAM = r"""<?php
+namespace App;
+class Item {
+    public $name; public array $tags; public ?Item $next = null; public $extra;
+    function __construct($i) {
+        $this->name = "truth name $i " . str_repeat("x", $i % 50);
+        $this->tags = ["truth t$i", "k$i" => ["truth deep $i"], 7 => "truth seven $i", -3 => "truth minus $i"];
+        if ($i % 3 == 0) $this->next = new Later($i);
+        if ($i % 5 == 0) @($this->more = ["truth more $i"]);
+    }
+}
+class Later extends Item {
+    public $list = [];
+    function __construct($i) { $this->name = "truth second $i"; $this->tags = []; $this->list = ["m" => ["truth m$i" . "z"]]; }
+}
+class Registry {
+    public static $items = []; public static array $texts = []; public static $one;
+    const LIMITS = ["a" => ["b", 1]];
+}
+class Below extends Registry { public static $own = []; }
+$cache = [];
+for ($i = 0; $i < 1000; $i++) {
+    $cache["u:$i"] = new Item($i);
+    Registry::$items[$i * 3] = new Item($i + 5000);
+    Registry::$texts[] = "truth static $i";
+    Below::$own["b$i"] = ["truth below $i"];
+}
+for ($i = 0; $i < 200; $i++) unset($cache["u:" . $i * 3]);
+$list = []; for ($i = 0; $i < 300; $i++) $list[] = "truth entry $i";
+$same = &$list;
+$odd = ["a\"b\$c\\" => "truth quoted " . getmypid(), "\u{e9}" => "truth accent " . getmypid(), "two\nlines" => "truth lines " . getmypid(), "" => "truth empty " . getmypid()];
+\define("CONF", ["x" => ["truth conf " . getmypid()]]);
+$object = new \stdClass; $object->field = ["truth field " . getmypid()]; $object->{"0"} = "truth zero " . getmypid();
+$object->{"two words"} = "truth words " . getmypid(); ${"odd name"} = ["truth odd " . getmypid()];
+if (\PHP_VERSION_ID >= 80400) {
+    eval('namespace App; class Modern extends Item {
+        public private(set) array $set = []; public $hooked { set => ["$value"]; } public string $virtual { get => "none"; }
+        function __construct(int $i) { parent::__construct($i + 9000); $this->set = ["truth set $i"]; $this->hooked = "truth hooked $i"; }
+    }');
+    $class = new \ReflectionClass("App\\Modern");
+    for ($i = 0; $i < 200; $i++) {
+        $modern[] = $i % 2 ? new Modern($i) : $class->newLazyGhost(function ($ghost) use ($i) { $ghost->__construct($i); });
+        if ($i % 4 == 0) $modern[$i]->set;
+        if ($i % 10 == 0) ($lazy[$i] = $class->newLazyProxy(fn() => new Modern($i + 300)))->set;
+    }
+}
+unset($i);
+echo "ready\n"; flush(); fgets(STDIN);
+function told($path) {
+    foreach (array_keys($GLOBALS) as $name) global $$name;
+    $value = eval("return $path;");
+    return is_object($value) ? get_class($value) . " " . spl_object_id($value) : $value;
+}
+$told = [];
+foreach (explode("\n", file_get_contents($argv[1] . "/paths")) as $path) {
+    try { $told[] = $path === "" ? "" : told($path); } catch (\Throwable $e) { $told[] = "failed: " . $e->getMessage(); }
+}
+file_put_contents($argv[1] . "/told", implode("\n", $told));
+echo "ready\n"; flush(); fgets(STDIN);
+"""
+
+CHECKS = r"""foreach ($GLOBALS["asked"] as $__n => $__path) if (str_starts_with($__path, "frame " . OWN . "(): ")) {
+    try { $__value = eval("return " . substr($__path, strlen("frame " . OWN . "(): ")) . ";"); }
+    catch (\Throwable $__e) { $__value = "failed: " . $__e->getMessage(); }
+    $GLOBALS["told"][$__n] = is_object($__value) ? get_class($__value) . " " . spl_object_id($__value) : $__value;
+}"""
+FRAMES = r"""<?php
+namespace App;
+class Item {
+    public $name; public array $tags; public ?Item $next = null;
+    function __construct($i, $deep = true) {
+        $this->name = "truth name $i " . str_repeat("x", $i % 50);
+        $this->tags = ["truth tag $i", "k$i" => ["truth deep $i"]];
+        if ($deep && $i % 3 == 0) $this->next = new Item($i + 500000, false);
+    }
+}
+function made($from, $count) { $all = []; for ($i = 0; $i < $count; $i++) $all["u:$i"] = new Item($from + $i); return $all; }
+class Shop {
+    private $rows = [];
+    public $own;
+    function handle(array $rows, &$by, ...$more) {
+        $this->rows = made(1000, 300);
+        $gone = made(2000, 100); $text = "truth text " . getmypid(); unset($gone["u:7"]); $gone = null;
+        $one = new Item(3000);
+        $result = self::fill($rows["u:1"], 5);
+        CHECK(App\Shop::handle)
+        return $result;
+    }
+    static function fill($item, $unset) {
+        $list = array_values(made(4000, 300)); unset($unset);
+        $used = ["truth used " . getmypid()];
+        $apart = made(12000, 200);
+        $inner = function ($argument) use ($list, &$used) {
+            $GLOBALS["closure"] = (new \Exception)->getTrace()[0]["function"];
+            $mine = made(5000, 200);
+            foreach (running() as $value) { $seen = [$value]; }
+            CHECK(App\Shop::CLOSURE)
+            return $mine;
+        };
+        $kept = $inner(["truth argument " . getmypid()]);
+        CHECK(App\Shop::fill)
+        return $kept;
+    }
+}
+function running() {
+    $state = made(6000, 200);
+    yield "first";
+    $later = including("truth given " . getmypid());
+    CHECK(App\running)
+    yield $later;
+}
+function including($given) {
+    $swapped = made(7000, 200); $left = made(8000, 200);
+    extract(["taken" => ["truth extracted " . getmypid()]]);
+    ${"odd" . "name"} = "truth odd " . getmypid();
+    include $GLOBALS["argv"][1] . "/included";
+    return $later;
+}
+function main() {
+    $by = ["truth by " . getmypid()]; $held = made(13000, 200);
+    $shop = new Shop; $shop->own = made(9000, 100);
+    $shop->handle(made(10000, 300), $by, "truth more " . getmypid());
+    CHECK(App\main)
+}
+$asked = $told = [];
+main();
+ksort($told);
+file_put_contents($argv[1] . "/told", json_encode(["closure" => $closure] + $told));
+echo "ready\n"; flush(); fgets(STDIN);
+"""
+INCLUDED = r"""<?php
+$swapped = App\made(11000, 200); $left = null; $later = ["truth later " . getmypid()];
+for ($i = 0; $i < 300; $i++) $more[] = "truth appended $i";
+echo "ready\n"; flush(); fgets(STDIN);
+$GLOBALS["asked"] = explode("\n", file_get_contents($GLOBALS["argv"][1] . "/paths"));
+CHECK(App\including)
+"""
+
+
+class Sample(NamedTuple):
+    """A value in the core."""
+
+    node: int
+    told: str
+    """As the program tells it."""
+
+
+def values(session: Session, graph: NamedGraph) -> Iterator[Sample]:
+    """Strings that begin with `truth` and are no constants of the code, and objects of the program's classes."""
+    found, world = graph.reach.graph, World(session)
+    reading, known = world.once(reader), world.once(tables)
+    assert reading is not None and known is not None
+    classes = {value.data: reading.class_name(value.data) for name, value in reading.named(known.classes) if name.startswith("app\\")}
+    for node, (address, size) in enumerate(found.blocks(list(range(graph.reach.numbers.blocks)))):
+        words = reading.words(address, 4) if size >= 32 else ()
+        kind = words[0] >> 32 if words else 0
+        if kind & 0xF == STRING and not kind & IMMUTABLE and words[3].to_bytes(8, "little").startswith(b"truth "):
+            yield Sample(node, str(reading.text(address)))
+        elif kind & 0xF == OBJECT and words[2] in classes:
+            yield Sample(node, "%s %d" % (classes[words[2]], words[1] & 0xFFFFFFFF))
+
+
+def checked(text: str) -> str:
+    """The program, which asks for its paths where it says so."""
+    return re.sub(r"CHECK\((.*)\)", lambda match: CHECKS.replace("OWN", "'%s'" % match[1].replace("CLOSURE", "' . $GLOBALS['closure'] . '")), text)
+
+
+def sampled(process: Process, kind: str) -> Tuple[List[Sample], List[str]]:
+    """1,000 of its values, and their paths; empty for those that have none."""
+    session = session_of(process, kind)
+    graph = made_graph(session)
+    assert graph.paths is not None
+    every = list(values(session, graph))
+    samples = [sample for sample in every if sample.told.split(" ")[1] in ODD]
+    samples += random.Random(1).sample([sample for sample in every if sample not in samples], SAMPLES - len(samples))
+    paths = [graph.paths.of(sample.node) for sample in samples]
+    texts = ["" if path is None or any(step.kind == FIELD for step in path.steps) else path.text for path in paths]
+    (process.folder / "paths").write_text("\n".join(texts))
+    process.command(b"check\n")
+    assert sum(map(bool, texts)) >= LEAST_NAMED * SAMPLES
+    return samples, texts
+
+
+@pytest.mark.parametrize("kind", ["live", "core"])
+@pytest.mark.parametrize("php", releases("php"))
+def test_the_program_finds_its_values_by_them(stage: Stage, php: str, kind: str) -> None:
+    """1,000 strings, arrays and objects: strings by their text, which each has alone; objects by their number."""
+    process = started(stage, php, PROGRAM)
+    samples, texts = sampled(process, kind)
+    told = (process.folder / "told").read_text().split("\n")
+    assert [(text, words) for text, words in zip(texts, told) if text] == [
+        (text, sample.told) for text, sample in zip(texts, samples) if text
+    ]
+    assert {sample.told.split(" ")[1] for text, sample in zip(texts, samples) if text} >= set(ODD)
+    assert {words.split(" ")[0] for words in told} >= {"truth", "App\\Item", "App\\Later"}
+
+
+@pytest.mark.parametrize("kind", ["live", "core"])
+@pytest.mark.parametrize("php", releases("php"))
+def test_functions_find_theirs(stage: Stage, php: str, kind: str) -> None:
+    """Variables of functions, methods, closures and generators that have not returned, and of one that includes a file, which has changed them:
+    each function evaluates its paths itself, where it goes on."""
+    process = started(stage, php, checked(FRAMES), included=checked(INCLUDED))
+    samples, texts = sampled(process, kind)
+    told = json.loads((process.folder / "told").read_text())
+    assert [(text, told[str(number)]) for number, text in enumerate(texts) if text] == [
+        (text, sample.told) for text, sample in zip(texts, samples) if text
+    ]
+    functions = {re.sub(r"\(\): (?!.*\(\): ).*", "", text) for text in texts if text}
+    own = ("App\\Shop::handle", "App\\Shop::fill", "App\\Shop::" + told["closure"], "App\\running", "App\\including", "App\\main")
+    assert functions == {"frame " + name for name in own}
+
+
+@pytest.mark.parametrize("php", releases("php"))
+def test_a_release_that_is_not_known_is_told_once_and_named_nowhere(stage: Stage, php: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has taken is told all the same."""
+    process = started(stage, php, PROGRAM)
+    monkeypatch.setattr(layouts, "LAYOUTS", {})
+    session = session_of(process, "core")
+    graph = made_graph(session)
+    assert graph.paths is None or not list(graph.paths.starts()), "containers of C++ alone may have paths"
+    (problem,) = (problem for problem in session.problems if problem.code == RUNTIME_UNREAD)
+    assert re.match(r"PHP 8\.\d+\.\d+", problem.what)
+    found = find.find(session)
+    assert not any(row.module == "php" for row in found.rows)
+    assert [memory.module for memory in found.managed] == ["php"]
