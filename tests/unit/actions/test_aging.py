@@ -1,14 +1,12 @@
 """Pages are marked as idle and looked at again, in files that stand for the kernel's; what nobody may use together is refused."""
 
 import argparse
-import ctypes
-import mmap
 import os
 import subprocess
 from array import array
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Dict, List
 
 import pytest
 
@@ -63,12 +61,6 @@ def touch(files: aging.Files, *numbers: int) -> aging.Wait:
     return wait
 
 
-def test_touched_pages_are_warm_and_others_stale(session: Any, files: aging.Files) -> None:
-    """What the kernel does not track, and what is not in RAM, is not known."""
-    found = aging.idle(session, RANGES, files, options(), touch(files, 641))
-    assert list(found.ranges[0][2]) == [KNOWN | STALE, KNOWN, 0, 0, *[KNOWN | STALE] * 4]
-
-
 def test_a_huge_page_has_one_age(session: Any, files: aging.Files) -> None:
     """The mark of its first page counts for all of it."""
     found = aging.idle(session, RANGES, files, options(), touch(files, 1024))
@@ -119,15 +111,6 @@ def test_a_kernel_without_the_bitmap_is_told(tmp_path: Path, files: aging.Files)
     assert (aging.means_here(files), aging.means_here(lacking)) == ("idle", "written")
     with pytest.raises(HeapxError):
         aging.check_idle(None, lacking, options())  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "numbers, found",
-    [([], []), ([5], [(5, 6)]), ([1, 2, 3, 7, 8], [(1, 4), (7, 9)]), ([0, 2, 4], [(0, 1), (2, 3), (4, 5)])],
-)
-def test_neighbours_are_read_at_once(numbers: List[int], found: List[Tuple[int, int]]) -> None:
-    """Runs of ascending numbers."""
-    assert list(aging.runs(numbers)) == found
 
 
 def test_a_page_that_moves_meanwhile_is_not_known(monkeypatch: pytest.MonkeyPatch, session: Any, files: aging.Files) -> None:
@@ -193,13 +176,6 @@ def test_a_watch_in_vain_ends_at_once(tmp_path: Path, files: aging.Files) -> Non
             aging.waited(session, 600.0, pagemap, check)  # type: ignore[arg-type]
 
 
-def test_an_interrupt_ends_the_wait() -> None:
-    """At once, and not after its time."""
-    session: Any = SimpleNamespace(target=SimpleNamespace(pid=1), budget=SimpleNamespace(reason="interrupted"))
-    with aging.pagemap_of(os.getpid()) as pagemap, pytest.raises(KeyboardInterrupt):
-        aging.waited(session, 60.0, pagemap)
-
-
 @pytest.mark.parametrize(
     "accessed_pages, kinds, read_pages",
     [
@@ -243,48 +219,3 @@ def test_pages_without_a_mark_of_a_write_are_stale(monkeypatch: pytest.MonkeyPat
     session: Any = SimpleNamespace(target=SimpleNamespace(pid=os.getpid()))
     found = aging.written(session, [(0, 6 * PAGE)], aging.Files(), options(), lambda *told: None)
     assert list(found.ranges[0][2]) == [KNOWN | STALE, KNOWN, 0, 0, 0, KNOWN] and cleared == [os.getpid()] and found.read_bytes is None
-
-
-@pytest.mark.parametrize("is_by_marks", [False, True])
-def test_what_is_in_the_way_is_told_in_words_of_cold(monkeypatch: pytest.MonkeyPatch, is_by_marks: bool) -> None:
-    """The means are those of --short-stop, which nobody gave. With --yes a userfaultfd is asked for at once, and what is in the way once."""
-
-    def check(*asked: Any) -> None:
-        raise HeapxError("no", "retry, or omit --short-stop; " + injected.AS_TODAY)
-
-    monkeypatch.setattr(aging.short_stop, "is_by_marks", lambda: is_by_marks)
-    monkeypatch.setattr(marks if is_by_marks else injected, "check", check)
-    monkeypatch.setattr(injected, "take", check)
-    session: Any = SimpleNamespace(target=SimpleNamespace(pid=1), kernel=SimpleNamespace(library=None))
-    ways: List[Callable[[], Any]] = [lambda: aging.check_written(session, aging.Files(), options(yes=False))]
-    if not is_by_marks:
-        aging.check_written(session, aging.Files(), options())
-        ways.append(lambda: aging.written(session, [], aging.Files(), options()))
-    for way in ways:
-        with pytest.raises(HeapxError) as raised:
-            way()
-        assert "--short-stop" not in (raised.value.hint or "") and "--for" in (raised.value.hint or "")
-
-
-def test_parts_cut_no_huge_page() -> None:
-    """They are the ranges, at most so many pages each."""
-    step = aging.BATCH_PAGES * PAGE
-    assert list(aging.pieces([(PAGE, 2 * PAGE), (step - PAGE, 2 * step + PAGE)])) == [
-        (PAGE, 2 * PAGE),
-        (step - PAGE, step),
-        (step, 2 * step),
-        (2 * step, 2 * step + PAGE),
-    ]
-
-
-def test_frames_are_those_of_pages_in_ram() -> None:
-    """Of this process: a page that was never touched has none."""
-    with mmap.mmap(-1, 2 * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as pages, aging.pagemap_of(os.getpid()) as pagemap:
-        pages[0] = 1
-        start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
-        entry = array("Q", os.pread(pagemap, 8, start // PAGE * 8))[0]
-        if not entry & aging.FRAME:
-            with pytest.raises(HeapxError):
-                aging.frames(pagemap, start, start + PAGE)
-            return
-        assert entry & PRESENT and aging.frames(pagemap, start, start + 2 * PAGE) == array("Q", [entry & aging.FRAME, 0])

@@ -13,8 +13,3 @@ def test_statuses_are_those_of_the_blocks() -> None:
     known = allocators.by_name()
     for name, words in (("glibc", glibc.WORDS), ("jemalloc", jemalloc.WORDS)):
         assert set(known[name].statuses) == set(words)
-
-
-def test_words_of_unreturned_kinds() -> None:
-    """The kinds that a page shows as unused and not returned are jemalloc's dirty, muzzy and pinned ones."""
-    assert {jemalloc.WORDS[kind] for kind in jemalloc.SHAPE.unreturned_kinds} == {"dirty", "muzzy", "pinned"}

@@ -10,13 +10,10 @@ import pytest
 from gdbheapx.allocators.rules import LOCKED, BrokenRule, Suspect
 from gdbheapx.analysis import broken
 from gdbheapx.budget import SURE_ATTEMPTS, Attempts
-from gdbheapx.command import Style
 from gdbheapx.model import Address
 from gdbheapx.problems import Code, Severity
-from gdbheapx.report import pages
 
 CODE = Code("made-up-damage", Severity.DAMAGE)
-PLAIN = Style(False, False)
 
 
 def rule(name: str, address: int, evidence: Optional[str] = None, suspect: Optional[Suspect] = None) -> BrokenRule:
@@ -87,15 +84,6 @@ def test_what_every_look_shows(rows: Any, kept: Any, is_finding: bool, codes: An
     """What one look did not show is a change under way; what a lock explains is no finding, and makes the answer partial."""
     found, told, again = look(*rows)
     assert (list(found.rows), found.is_finding, told, again) == (kept, is_finding, codes, unsettled)
-
-
-def test_text() -> None:
-    """A table with the suspect, a sentence for each; without any a sentence."""
-    suspect = Suspect(Address(0x5000), 48, "used")
-    text = "\n".join(pages.broken_rules(PLAIN, [rule("a", 0x5030, suspect=suspect), rule("b", 0x6000, LOCKED)]))
-    for word in ("0x5030", "it is wrong", "0x5000 (48 bytes, used)", "locked", "0x5030: a: what is wrong"):
-        assert word in text, text
-    assert list(pages.broken_rules(PLAIN, [])) == ["No corruption found."]
 
 
 def test_a_look_whose_work_is_put_off_proves_nothing() -> None:

@@ -9,8 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.analysis.census import containers
-from gdbheapx.analysis.reachability.held import Container, words
-from gdbheapx.model import Address
+from gdbheapx.analysis.reachability.held import words
 
 pytestmark = pytest.mark.once  # pure functions
 HERE, TABLE, NODES, MORE = 0x500000, 0x600000, 0x610000, 0x700000
@@ -142,45 +141,12 @@ def test_what_setenv_keeps() -> None:
     assert [told(one) for one in (memory, red, other, inside)] == ["environment values (setenv() frees none)", "", "", ""]
 
 
-def rb_tree(memory: Memory, count: int, header: int) -> None:
-    """Three nodes of libstdc++'s std::map."""
-    root, first, last = (memory.block(NODES + 64 * number, 56) for number in range(3))
-    memory.put(root, 1, header, first, last)
-    memory.put(first, 0, root, 0, 0)
-    memory.put(last, 0, root, 0, 0)
-    memory.put(HERE + 8, 0, root, first, last, count)
-
-
-def test_a_map() -> None:
-    """Its root's parent is its header; one that leads elsewhere is no map's."""
-    memory, other = Memory(), Memory()
-    rb_tree(memory, 3, HERE + 8)
-    rb_tree(other, 3, HERE + 16)
-    assert told(memory) == "map or set of 3 entries" and told(other) == ""
-
-
 def test_a_map_of_libcxx() -> None:
     """First node, root, number."""
     memory = Memory()
     memory.block(NODES, 56, 0, 0, HERE + 8)
     memory.put(HERE, NODES, NODES, 1)
     assert told(memory) == "map or set of 1 entry"
-
-
-def ring(memory: Memory, count: int, said: int) -> None:
-    """A std::list."""
-    nodes = [memory.block(NODES + 64 * number, 24) for number in range(count)]
-    for place, node in enumerate(nodes):
-        memory.put(node, nodes[place + 1] if place + 1 < count else HERE, nodes[place - 1] if place else HERE)
-    memory.put(HERE, nodes[0], nodes[-1], said)
-
-
-@pytest.mark.parametrize("count, said, text", [(1, 1, "list of 1"), (5, 5, "list of 5"), (5, 4, ""), (5, 6, ""), (1, 2, ""), (3000, 3000, "list of 3,000")])
-def test_a_list(count: int, said: int, text: str) -> None:
-    """Its ends lead back to it, and there are as many nodes as it says, as far as they are followed."""
-    memory = Memory()
-    ring(memory, count, said)
-    assert told(memory) == text
 
 
 def test_a_deque() -> None:
@@ -211,60 +177,6 @@ def test_a_table_of_rust(swapped: bool) -> None:
     swiss(memory, 20, 20, swapped)
     swiss(other, 20, 21, swapped)
     assert told(memory) == "HashMap or HashSet of 20 entries" and told(other) == ""
-
-
-def test_a_btree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The children of its root lead back to it; where there is no Rust it is none."""
-    memory = Memory()
-    children = [memory.block(NODES + 128 * number, 104, TABLE) for number in range(2)]
-    memory.block(TABLE, 200, 0, 1, 2, 3, *children)
-    memory.put(HERE, TABLE, 1, 20)
-    for is_used in (True, False):
-        monkeypatch.setattr(containers.rust, "is_used", lambda world, is_used=is_used: is_used)
-        assert told(memory) == ("BTreeMap or BTreeSet of 20 entries" if is_used else "")
-
-
-def test_vectors_and_strings() -> None:
-    """Pointers and strings are counted, other elements are bytes; a string ends with a zero."""
-    memory = Memory()
-    blocks = [memory.block(NODES + 64 * number, 40) for number in range(3)]
-    memory.block(TABLE, 40, *blocks)
-    memory.put(HERE, TABLE, TABLE + 24, TABLE + 40)
-    assert told(memory) == "vector of 3 pointers"
-    memory.put(TABLE, 1, 2, 3)
-    assert told(memory) == "vector of 24 bytes"
-    memory.put(TABLE, TABLE + 16, 3, 0, 0)
-    memory.put(HERE, TABLE, TABLE + 32, TABLE + 32)
-    assert told(memory) == "vector of 1 string"
-    memory.put(HERE, TABLE, 20, 39)
-    memory.put(TABLE + 16, 0x41414141)
-    assert told(memory) == "string of 20 bytes"
-    memory.put(TABLE + 16, 0x4141414141)
-    assert told(memory) == ""
-
-
-def test_several_side_by_side() -> None:
-    """What has most comes first, and no more than three are told; which one a pointer belongs to is found from its place."""
-    memory = Memory()
-    hashed(memory, 9)
-    made: Any = memory
-    for number in range(5):
-        place = HERE + 56 + 24 * number
-        node = memory.block(MORE + 64 * number, 24, place, place)
-        memory.put(place, node, node, 1)
-    found = containers.Containers(made, made).within(HERE, HERE + 56 + 24 * 5)
-    assert words(found) == "unordered map or set of 9 entries, beside a list of 1, a list of 1 and 3 others"
-    finder = containers.Containers(made, made)
-    assert finder.around(HERE + 16, HERE - 400) == found[0] and finder.around(HERE + 64, 0) == found[1]
-    assert finder.around(HERE + 56 + 24 * 5, 0) is None
-
-
-def test_words() -> None:
-    """Two, three, and none."""
-    one, two = Container("list", Address(0), 24, 4096, None), Container("unordered map or set", Address(0), 56, 230000, None)
-    assert words([two, one]) == "unordered map or set of 230,000 entries, beside a list of 4,096"
-    assert words([one, two, two]) == "list of 4,096, beside an unordered map or set of 230,000 entries and an unordered map or set of 230,000 entries"
-    assert words([]) == "" and words([two._replace(spare_bytes=1 << 20)]) == "unordered map or set of 230,000 entries with 1.0 MiB of unused capacity"
 
 
 def test_damaged_memory() -> None:

@@ -41,21 +41,6 @@ def texts(block: bytes, **others: bytes) -> List[str]:
     return samples.texts(memory, HERE, len(block))
 
 
-def test_its_own_text() -> None:
-    """Up to its end, cut where it is long; no text that is not one."""
-    assert texts(b"user-17\0garbage") == ["user-17"]
-    assert texts(b"x" * 100) == ["x" * 60]
-    assert texts(b"abc\0") == texts(b"\xff\xfeabcd\0") == texts(b"ab\x1b[31mcd\0") == texts(b"abcdef") == []
-    assert texts("Grüße\0".encode()) == ["Grüße"]
-
-
-def test_beginnings_of_long_texts() -> None:
-    """What is cut may be cut within a letter, and has lines; what is not UTF-8 elsewhere is no text."""
-    assert texts(b"y" * 59 + "ü".encode() * 20) == ["y" * 59] and texts(b"y" * 30 + b"\xc3" + b"y" * 60) == []
-    assert texts(b'{\n\t"name": 1\r\n}\0') == ['{  "name": 1  }'] and texts(b"\n\n\n\n\n\0") == []
-    assert texts(b"z" * 58 + "€".encode() * 4) == ["z" * 58]
-
-
 def test_a_typical_block() -> None:
     """Of the size that has most bytes of a class, not the first one; a class of one size has its own, whatever has no name beside it."""
     name, even = Signature("text", "", CONTENT), Signature("user", "", CONTENT)

@@ -11,15 +11,12 @@ import pytest
 
 from gdbheapx.analysis import cold
 from gdbheapx.analysis.cold import KNOWN, STALE
-from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.cold import COLD_RESIDENT, COLD_SEEN, COLD_SWAPPED, ColdSum
 from gdbheapx.kernel.common.copy import KIND_RESIDENT, KIND_SWAPPED
-from gdbheapx.report import cold_text
 from gdbheapx.snapshot import codec
 
 PAGE = 4096
 IN_RAM = COLD_SEEN | COLD_RESIDENT
-STYLE = Style(plain_bytes=True, color=False)
 FOUND = ColdSum(1, 1, 2, 5100, 1, 100, 900, 5000, 5100, 0, 0, 0)
 
 
@@ -82,41 +79,3 @@ def test_a_snapshot_keeps_pages_where_something_is_in_swap(monkeypatch: pytest.M
     kept = standing(mapping(0, PAGE, PAGE), mapping(4 * PAGE, 0, 0))
     assert kept == [(0, 2 * PAGE, bytes([COLD_SEEN | COLD_SWAPPED, COLD_SEEN | COLD_RESIDENT]))]
     assert standing(mapping(0, PAGE, 0)) is None and standing() is None
-
-
-def shown(means: Optional[str], found: ColdSum = FOUND, read_bytes: Optional[int] = None) -> str:
-    """The text of one row."""
-    row = cold.row(found, "Session", "shop._cache")
-    told = cold.Cold([row], row, cold.BOTH, means, None if means is None else 60.0, read_bytes)
-    return "\n".join(map(str, cold_text.lines(STYLE, told, None)))
-
-
-@pytest.mark.parametrize("means", [cold.IDLE, cold.WRITTEN])
-def test_the_text_names_the_means(means: str) -> None:
-    """What it can tell stands in the first line; then class and owner of what is cold."""
-    text = shown(means)
-    assert "Session" in text and "shop._cache" in text
-    assert text.startswith("Untouched for 60 s: 100 " if means == cold.IDLE else "Not written to for 60 s: 100 ")
-    assert ("reads and writes" in text, "only read" in text) == (means == cold.IDLE, means == cold.WRITTEN)
-
-
-def test_without_a_watch_and_without_swap_there_are_no_rows() -> None:
-    """They would say nothing."""
-    text = shown(None)
-    assert text.startswith("In swap: 0 B of 5100") and "not watched" in text and "Session" not in text
-
-
-def test_the_text_bounds_what_was_read() -> None:
-    """Never below 0. Where nothing was, what was not written to is untouched."""
-    assert "at least 70 " in shown(cold.WRITTEN, read_bytes=30) and "at least 0 " in shown(cold.WRITTEN, read_bytes=5000)
-    assert shown(cold.WRITTEN, read_bytes=30).startswith("Not written to") and shown(cold.WRITTEN, read_bytes=0).startswith("Untouched")
-    assert "at least" not in shown(cold.WRITTEN) + shown(cold.WRITTEN, read_bytes=0)
-
-
-def test_the_text_tells_what_is_in_swap() -> None:
-    """Without a watch, too. What may be there and is not known is not nothing."""
-    swapped = FOUND._replace(swapped_bytes=100)
-    assert shown(None, swapped).startswith("Wholly in swap: 100 ") and "since the kernel swapped it out" in shown(None, swapped)
-    assert shown(cold.WRITTEN, swapped).startswith("Not written to for 60 s or wholly in swap: ")
-    assert shown(None, FOUND._replace(unseen_bytes=8)).startswith("Wholly in swap: 100 ")
-    assert "is unknown" in shown(None, FOUND._replace(known_bytes=0, unseen_bytes=8))

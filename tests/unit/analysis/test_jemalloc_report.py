@@ -12,7 +12,6 @@ from gdbheapx.allocators.records import Instances
 from gdbheapx.analysis import overview
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc.detection.unread import Unread
-from gdbheapx.jemalloc.messages import checkup as jemalloc_checkup
 from gdbheapx.jemalloc.messages import findings as jemalloc_findings
 from gdbheapx.jemalloc.messages import programs as runtimes
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
@@ -121,29 +120,7 @@ def test_the_verdict_follows_from_the_largest_part(parts: Any, kind: str) -> Non
     assert ("thread caches" in " ".join(line.what for line in judged.lines)) == ("cached_bytes" in parts)
 
 
-def test_a_purge_is_only_promised_where_it_gives_something() -> None:
-    """Free regions are not reached by it, and the sentence says so."""
-    judged = jemalloc_verdict.judge(figures(used_bytes=10 * MB, free_regions_bytes=30 * MB), [slabs(224, 29 * MB), slabs(32, 1 * MB)], UNPREFIXED)
-    hint = judged.lines[0].hint or ""
-    assert "29.0 MiB in regions of 224 bytes" in hint and "32 bytes" not in hint and "no purge reaches these" in hint
-
-
 # ---------------------------------------------------------------------------------------------------- findings
-
-
-def test_blind_threads_in_one_sentence() -> None:
-    """Number, release, arenas with the largest first, bytes, and that nobody else purges them."""
-    report = tickers([thread("blind"), thread("blind")], [held_in(1, "unpurged", 5 * MB, blind_threads=1), held_in(4, "unpurged", 20 * MB, blind_threads=1)])
-    (line,) = told(report)
-    assert line.startswith("2 threads are blind: their first call to jemalloc was free(), and because of a bug in jemalloc 5.2.1 they never return unused pages")
-    assert "arenas 4, 1 hold 25.0 MiB of unused pages, and no other thread purges them (arena 4: its only thread is blind)" in line
-
-
-def test_one_blind_thread_whose_arena_others_purge() -> None:
-    """Singular, and no alarm: the hint says that the arena is purged all the same."""
-    made = jemalloc_findings.findings("5.2.1", figures(), [], state(), tickers([thread("blind")], [held_in(3, "purged", MB, blind_threads=1)]))
-    assert made[0].what.startswith("1 thread is blind: its first call") and "it never returns" in made[0].what
-    assert made[0].evidence == "arena 3 holds 1.0 MiB of unused pages" and "still purged" in (made[0].hint or "")
 
 
 @pytest.mark.parametrize("verdict", ["ticking", "at-risk", "not-started", "not-applicable"])
@@ -158,18 +135,6 @@ def test_a_thread_that_cannot_be_judged_is_told() -> None:
     assert not told(tickers([thread("unknown")], [], affected=False))
 
 
-def test_other_reasons_why_pages_stay() -> None:
-    """Decay switched off, threads gone, nobody purging although background threads are on, idle threads."""
-    assert "dirty_decay_ms is -1: arena 2 holds 3.0 MiB" in told(tickers([], [held_in(2, "never", 3 * MB)]))[0]
-    assert told(tickers([], [held_in(2, "no-threads", 3 * MB)]))[0].endswith("arena 2 holds 3.0 MiB of unused pages; no thread is bound to them")
-    assert not told(tickers([], [held_in(2, "no-threads", MB // 2)]))
-    assert told(tickers([], [held_in(2, "unpurged", MB)]))[0].startswith("arena 2 holds 1.0 MiB of unused pages, and no thread returns them to the OS")
-    for verdict, idle in (("purged", ""), ("idle", " of idle threads")):
-        (line,) = told(tickers([], [held_in(2, verdict, 40 * MB)]), dirty_bytes=40 * MB)
-        assert line.startswith("jemalloc returns pages only while threads call it") and line.endswith("arena 2%s holds 40.0 MiB of unused pages" % idle)
-    assert not told(tickers([], [held_in(2, "purged", 40 * MB)]), state(background_running=2, background_enabled=True), dirty_bytes=40 * MB)
-
-
 def test_arenas_that_no_thread_was_ever_bound_to() -> None:
     """Arenas of the program's own, and the one for large requests, are told as what they are; only automatic ones have had threads."""
     kinds = {kind: told(tickers([], [held_in(2, "no-threads", 3 * MB, kind=kind)]))[0] for kind in ("auto", "manual", "huge")}
@@ -178,38 +143,11 @@ def test_arenas_that_no_thread_was_ever_bound_to() -> None:
     assert "opt.oversize_threshold" in kinds["huge"] and "exited" not in kinds["huge"]
 
 
-def test_missing_statistics_are_said_only_where_they_are_known_to_be_missing() -> None:
-    """Metadata that could not be read is no --disable-stats."""
-    for has_stats, words in ((False, "configured with --disable-stats"), (True, "cannot read the counters of an arena"), (None, "cannot read the counters of an arena")):
-        (line,) = told(tickers([], []), state(has_stats=has_stats), metadata_bytes=None)
-        assert line.endswith(words) or words in line
-        assert ("--disable-stats" in line) is (has_stats is False)
-
-
 def test_without_an_arena_there_is_no_verdict() -> None:
     """Zeros that nobody read are no small heap."""
     found = jemalloc_verdict.sums([], [])
     judged = jemalloc_verdict.judge(found, [], UNPREFIXED)
     assert judged.kind == "inconclusive" and judged.lines[0].what == "Inconclusive" and jemalloc_verdict.parts(found) == []
-
-
-def test_background_threads_lost_by_a_fork() -> None:
-    """Asked for at the start and off now."""
-    line = told(tickers([], []), state(background_asked=True, background_enabled=False))[0]
-    assert line.startswith("background threads were requested but are off")
-
-
-def test_free_memory_spread_over_arenas() -> None:
-    """Many arenas that together hold more than is used."""
-    rows = [arena(index, active_bytes=10 * MB, dirty_bytes=10 * MB) for index in range(12)]
-    found = jemalloc_findings.findings("5.3.0", figures(used_bytes=50 * MB, dirty_bytes=120 * MB), rows, state(), tickers([thread("ticking")] * 3, []))
-    assert found[-1].evidence.startswith("12 arenas for 3 threads")
-
-
-def test_a_list_of_arenas_is_cut() -> None:
-    """Eight are named, the rest is a number."""
-    line = told(tickers([], [held_in(index, "never", MB) for index in range(100)]))[0]
-    assert "arenas 0, 1, 2, 3, 4, 5, 6, 7 and 92 more hold 100.0 MiB" in line
 
 
 # ---------------------------------------------------------------------------------------------------- next steps
@@ -224,15 +162,6 @@ def test_steps_use_the_builds_own_names(prefix: str, call: str, variable: str) -
     """The prefix of functions, in capitals for the environment."""
     steps = jemalloc_findings.next_steps("unused-pages", figures(dirty_bytes=50 * MB), tickers([], []), state(names=PublicNames(prefix, variable[:-1])), [])
     assert any(step.startswith(call) for step in steps) and any(step.startswith(variable) for step in steps)
-
-
-def test_steps_of_a_leak() -> None:
-    """A profile where one is kept; else how to have one, if the build can."""
-    steps = {
-        name: " ".join(jemalloc_findings.next_steps("in-use", figures(), tickers([], []), conditions, []))
-        for name, conditions in {"on": state(prof=True), "off": state(), "never": state(has_prof=False)}.items()
-    }
-    assert "profile -o heap.prof" in steps["on"] and "prof:true" in steps["off"] and "prof" not in steps["never"]
 
 
 def test_programs_that_can_purge_themselves() -> None:
@@ -250,31 +179,6 @@ def test_programs_that_can_purge_themselves() -> None:
 def build(**fields: Any) -> JemallocBuild:
     made = JemallocBuild("jemalloc", "5.3.0-0-g5", "_rjem_je_", PublicNames("_rjem_", "_RJEM_MALLOC_CONF"), 20, 3, 4096, 16, 36, 232, 48, (18, 18), True, 9, True, True, False, 4, "static-tls")
     return made._replace(**fields)
-
-
-def test_doctor_of_a_prefixed_build() -> None:
-    """Who gets memory here is said where it is not malloc."""
-    rows = jemalloc_checkup.checks(build(), 4, False)
-    assert "code that calls _rjem_malloc gets its memory here" in rows[0].found
-    assert "code that calls" not in jemalloc_checkup.checks(build(names=UNPREFIXED), 4, True)[0].found
-    assert all(row.ok is not False for row in rows)
-
-
-def test_doctor_tells_what_proves_a_layout_without_a_slab() -> None:
-    """Arenas that name themselves; and the names of a build whose prefix is not known."""
-    assert "3 arenas have their own index" in jemalloc_checkup.checks(build(calibrated_slabs=0), 4, True)[1].found
-    assert "1 arena has its own index" in jemalloc_checkup.checks(build(calibrated_slabs=0, named_arenas=1), 4, True)[1].found
-    assert "it reads options from _RJEM_MALLOC_CONF" in jemalloc_checkup.checks(build(), 4, False)[0].found
-    assert "unknown" in jemalloc_checkup.checks(build(names=PublicNames(None, None)), 4, False)[0].found
-
-
-def test_doctor_says_what_is_not_well() -> None:
-    """No slab to prove it on, still being initialised, threads whose tsd is lost."""
-    assert "not yet verified on any slab" in jemalloc_checkup.checks(build(calibrated_slabs=0), 4, True)[1].found
-    assert jemalloc_checkup.checks(build(is_initialized=False), 4, True)[1].ok is False
-    some, none = (jemalloc_checkup.checks(build(threads_with_tsd=number), 4, True)[-1] for number in (3, None))
-    assert some.ok is False and "3 of 4" in some.found
-    assert none.ok is False and "not found" in none.found
 
 
 # ---------------------------------------------------------------------------------------------------- what is not read

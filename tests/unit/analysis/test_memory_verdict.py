@@ -15,11 +15,9 @@ from gdbheapx import hints, problems, verdict
 from gdbheapx.allocators.records import Judged
 from gdbheapx.analysis import inside, memory_verdict, next_steps, runtime_tables
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.analysis.memory.depths import ThreadStacks
 from gdbheapx.analysis.overview import _verdict, _with_leaked
 from gdbheapx.analysis.runtime_tables import RuntimeRow, RuntimeTable
 from gdbheapx.analysis.split import Memory, Split
-from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.model import Address, Finding, MemoryPart, Step, UnclaimedMapping
@@ -95,19 +93,6 @@ def test_one_per_cent_does_not_matter() -> None:
     assert memory_verdict.matters(None, ["glibc"])
 
 
-def test_the_sentence_names_owner_share_and_malloc() -> None:
-    """With the figures that it rests on, and as sure as most of them are."""
-    parts = [
-        part(kinds.RUNTIME, 80 * MB, program="JVM", sure="likely"),
-        part(kinds.RUNTIME, 10 * MB, program="JVM", sure="guess", name="x"),
-    ]
-    found = memory_verdict.judge(memory([*parts, part(kinds.ALLOCATOR, 10 * MB)]))
-    assert found is not None and found.verdict.sure == "likely" and not found.may_be_mallocs
-    line = found.verdict.lines[0]
-    assert line.evidence == found.verdict.evidence == "90.0 MiB of 100.0 MiB (90 %) are Java's (the JVM)"
-    assert (line.what, line.details) == ("Runtime", "malloc holds 10.0 MiB (10 %)")
-
-
 def test_unclaimed_memory_may_be_an_unread_allocators() -> None:
     """So may what is guessed; shared memory and page cache may not."""
     for kind, more, may in (
@@ -120,69 +105,11 @@ def test_unclaimed_memory_may_be_an_unread_allocators() -> None:
         assert found is not None and found.may_be_mallocs == may
 
 
-def test_what_is_beside_malloc_is_named_from_a_quarter_on() -> None:
-    """Where malloc has the largest part and not nearly all."""
-    (line,) = memory_verdict.beside(
-        memory([part(kinds.ALLOCATOR, 60 * MB), part(kinds.RUNTIME, 30 * MB, program="Go", name="Go: heap"), part(kinds.CACHE, 10 * MB)])
-    )
-    assert line.code == codes.BESIDE_MALLOC and "40.0 MiB of 100.0 MiB (40 %); 30.0 MiB in Go: heap" in line.evidence
-    assert memory_verdict.beside(memory([part(kinds.ALLOCATOR, 90 * MB), part(kinds.CACHE, 10 * MB)])) == []
-
-
-def test_shared_pages_are_spoken_of() -> None:
-    """Prefork servers and postgres: RSS counts them in each process."""
-    (line,) = memory_verdict.findings(memory([part(kinds.SHARED, 100 * MB, shared_bytes=90 * MB)], pss=30 * MB))
-    assert line.code == codes.SHARED_PAGES and line.evidence == "90.0 MiB of RSS 100.0 MiB, not counting page cache; PSS 30.0 MiB"
-    assert memory_verdict.findings(memory([part(kinds.SHARED, 100 * MB, shared_bytes=10 * MB)])) == []
-    assert memory_verdict.findings(memory([part(kinds.CACHE, 100 * MB, shared_bytes=90 * MB)])) == [], "every process shares its libraries"
-    assert memory_verdict.findings(None) == []
-
-
-def test_stacks_that_were_deeper_are_spoken_of() -> None:
-    """From 16 MiB and a tenth of the memory on."""
-    whole = memory([part(kinds.STACK, 100 * MB), part(kinds.ALLOCATOR, 60 * MB)])
-
-    def said(past: Optional[int]) -> List[str]:
-        stacks = ThreadStacks(60, 60 if past is not None else 0, 480 * MB, 100 * MB, MB, past, [])
-        return [line.evidence for line in memory_verdict.findings(whole._replace(memory=whole.memory._replace(thread_stacks=stacks)))]
-
-    assert said(99 * MB) == ["100.0 MiB touched by 60 threads, 1.0 MiB in use now"]
-    assert said(15 * MB) == said(None) == memory_verdict.findings(whole) == []
-
-
-def figures(**fields: Any) -> glibc_verdict.Figures:
-    made = glibc_verdict.Figures(100 * MB, 50 * MB, 0, 50 * MB, 0, 0, 0, 9 * MB, None, 0, 0, 14, 20, None)
-    return made._replace(**fields)
-
-
-def test_tops_of_thread_arenas() -> None:
-    """41 MiB that no trim returns are said as such, with what does return them; the main arena's top is another thing."""
-    lines = glibc_verdict.side_lines(figures(top_bytes=41 * MB, thread_tops_bytes=41 * MB, thread_tops=13), "kept")
-    line = next(one for one in lines if one.code == codes.THREAD_TOPS)
-    assert line.evidence == "41.0 MiB in 13 tops, 82 % of all free memory"
-    assert line.hint is not None and "malloc_trim never returns these" in line.hint and "128.0 KiB" in line.hint
-    main = glibc_verdict.side_lines(figures(top_bytes=41 * MB, trim_threshold_bytes=64 * MB), "kept")
-    assert codes.THREAD_TOPS not in [one.code for one in main] and codes.MAIN_TOP in [one.code for one in main]
-
-
-def test_the_verdict_has_the_code_of_its_first_line() -> None:
-    """And its evidence."""
-    judged = glibc_verdict.verdict_on(figures(used_bytes=90 * MB, free_bytes=10 * MB))
-    assert (judged.kind, judged.code, judged.evidence) == ("in-use", codes.IN_USE, judged.lines[0].evidence)
-
-
 class Live:
     kind, pid = "live", 77
 
     def modules(self) -> List[Module]:
         return [Module("/usr/lib/libcoreclr.so", 0, False, None, None)]
-
-
-def test_steps_by_program_then_by_kind() -> None:
-    """With the process's own number in what is to be typed."""
-    jvm = next_steps.steps(Live(), "mostly-runtime", "JVM")  # type: ignore[arg-type]
-    assert isinstance(jvm[0], Step) and jvm[0].command == "jcmd 77 GC.heap_info" and jvm[0].startswith("jcmd 77")
-    assert next_steps.steps(Live(), "mostly-anonymous", None)[0].startswith(".NET")  # type: ignore[arg-type]
 
 
 def test_objects_of_a_runtime_are_in_use() -> None:
@@ -264,13 +191,6 @@ def test_every_verdict_and_finding_has_a_code() -> None:
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding" and len(node.args) + len(node.keywords) < 4:
                 wrong.append("%s:%d" % (path.name, node.lineno))
     assert not wrong
-
-
-def test_every_program_with_a_row_has_a_next_step() -> None:
-    """Whoever is named as the owner of most of the memory comes with something to type."""
-    from gdbheapx.analysis.memory.runtimes import RUNTIMES
-
-    assert {row.name for row in RUNTIMES} == set(next_steps._BY_PROGRAM)
 
 
 class Core:

@@ -26,8 +26,3 @@ def test_garbage_is_no_leak(monkeypatch: pytest.MonkeyPatch) -> None:
     every, leakable = pieces.further(Session()), pieces.further(Session(), garbage=False)  # type: ignore[arg-type]
     assert (list(every.taken), list(leakable.taken)) == ([(0, 4096), (8192, 12288)], [(0, 4096)])
     assert len(leakable.blocks) == 1
-
-
-def test_a_graph_that_is_made_has_them_already() -> None:
-    """Nothing is read for it again."""
-    assert not pieces.further(Session({"reach": object()})).blocks  # type: ignore[arg-type]

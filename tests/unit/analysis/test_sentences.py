@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 import pytest
 
 from gdbheapx import findings as codes
-from gdbheapx import units, verdict
+from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Surroundings
 from gdbheapx.analysis import copied_pages, inside, memory_verdict, pins, unloaded
@@ -741,16 +741,3 @@ def test_a_verdict_is_said_by_its_first_line() -> None:
     """Code and evidence are those of that line."""
     judged = glibc_verdict.verdict_on(glibc(cached_bytes=20 * MB))
     assert (judged.code, judged.evidence) == (judged.lines[0].code, judged.lines[0].evidence) and judged.kind == verdict.KEPT
-
-
-@pytest.mark.parametrize(
-    "size, text", [(0, "0 B"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (MB, "1.0 MiB"), (5 << 30, "5.0 GiB"), (3 << 40, "3.0 TiB"), (None, "an unknown amount")]
-)
-def test_sizes_in_sentences(size: Any, text: str) -> None:
-    """In the largest unit that leaves a digit in front of the point."""
-    assert units.Size(size).text(plain=False) == text
-
-
-def test_a_share_of_nothing() -> None:
-    """Is no division by zero."""
-    assert (units.share(1, 3), units.share(0, 0)) == ("33 %", "0 %")

@@ -78,17 +78,6 @@ def test_v8_without_its_flag_is_a_guess() -> None:
     assert part(divide(target), kinds.RUNTIME).sure == "likely"
 
 
-def test_java() -> None:
-    """Heap, metaspace, code cache, tables; what was written of the class data archive is private copies of a file."""
-    found = divide(recorded("java-17-linux-6.18.smaps", modules=["/usr/bin/java", "/usr/lib/jvm/lib/server/libjvm.so"]))
-    assert part(found, kinds.RUNTIME, "Java heap").resident_bytes == 315336 * KIB
-    assert part(found, kinds.RUNTIME, "metaspace").mappings == 4
-    assert part(found, kinds.JIT).name.startswith("JVM: code cache")
-    assert part(found, kinds.RUNTIME, "garbage collector").sure == "guess"
-    assert (part(found, kinds.COPIED).resident_bytes or 0) > 9 * MIB
-    assert {one.program for one in found.parts if one.kind == kinds.RUNTIME} == {"JVM"}
-
-
 def test_a_metaspace_of_more_than_one_chunk() -> None:
     """Chunks side by side are one mapping; what does not begin where a chunk may is the garbage collector's."""
     java, base = ["/usr/bin/java", "/usr/lib/jvm/lib/server/libjvm.so"], 0x7F7BF7000000
@@ -109,14 +98,6 @@ def test_zgc_counts_its_heap_several_times_in_rss() -> None:
     assert 3 * (heap.pss_bytes or 0) < 2 * (heap.resident_bytes or 0) < 4 * (heap.shared_bytes or 0)
 
 
-def test_erlang() -> None:
-    """Carriers; the code that is mapped twice is shared memory, named."""
-    found = divide(recorded("erlang-25-linux-6.18.smaps", modules=["/usr/lib/erlang/erts-13.1.5/bin/beam.smp"]))
-    assert (part(found, kinds.RUNTIME, "BEAM: carriers").resident_bytes or 0) > 200 * MIB
-    code = part(found, kinds.SHARED, "vmem")
-    assert code.mappings == 2 and "JIT" in code.name and code.pss_bytes == (code.resident_bytes or 0) // 2
-
-
 def test_postgres() -> None:
     """shared_buffers are shared memory, not files: they count in every backend, and no pressure drops them."""
     found = divide(recorded("postgres-15-linux-6.18.smaps", {"00:1b": "tmpfs"}, modules=["/usr/lib/postgresql/15/bin/postgres"]))
@@ -132,22 +113,6 @@ def test_go_with_cgo() -> None:
     heap = part(found, kinds.RUNTIME, "Go: heap")
     assert heap.mappings == 1 and (heap.resident_bytes or 0) > 40 * MIB
     assert not [one for one in divide(recorded("go-1.26-cgo-linux-6.18.smaps", modules=["/srv/service"])).parts if one.program]
-
-
-def test_ruby() -> None:
-    """Pages of the object heap, the transient heap; stacks of fibers have guards and no thread."""
-    found = divide(recorded("ruby-3.1-linux-6.18.smaps", modules=["/usr/bin/ruby3.1", "/usr/lib/libruby-3.1.so.3.1"]))
-    assert (part(found, kinds.RUNTIME, "transient heap").mappings, part(found, kinds.RUNTIME, "object heap").program) == (1, "Ruby")
-    assert part(found, kinds.STACK, "no living thread").sure == "likely"
-
-
-def test_php_and_mariadb() -> None:
-    """Chunks of PHP; what MariaDB has mapped for itself is probably the buffer pool; rings of io_uring are the kernel's."""
-    php = divide(recorded("php-8.2-linux-6.18.smaps", modules=["/usr/bin/php8.2"]))
-    assert (part(php, kinds.RUNTIME).resident_bytes or 0) > 200 * MIB
-    maria = divide(recorded("mariadb-10.11-linux-6.18.smaps", modules=["/usr/sbin/mariadbd"]))
-    assert part(maria, kinds.RUNTIME, "buffer pool").sure == "guess"
-    assert part(maria, kinds.DEVICE).resident_bytes == maria.memory.device_bytes > 0
 
 
 def header(count: int, size_class: int, next_offset: int, max_offset: int) -> bytes:
@@ -206,17 +171,6 @@ def test_hugetlb_pages_of_an_allocator() -> None:
     assert huge.allocator == "glibc" and huge.hugetlb_bytes == 4 * MIB
 
 
-def test_names_that_programs_give() -> None:
-    """Mappings of one name are one line; glibc's name makes a stack, Go's and V8's names are certain; shared memory keeps its own."""
-    found = divide(recorded("linux-6.12-named.smaps"))
-    assert part(found, kinds.NAMED, "scudo:primary").mappings == 2 and part(found, kinds.NAMED, "scudo").resident_bytes == 256 * KIB
-    assert part(found, kinds.NAMED, "glibc: malloc arena").resident_bytes == 100 * KIB
-    assert (part(found, kinds.RUNTIME, "Go: heap").program, part(found, kinds.RUNTIME, "Go: heap").sure) == ("Go", "certain")
-    assert part(found, kinds.RUNTIME, "v8").program == "V8"
-    assert part(found, kinds.STACK).mappings == 2
-    assert part(found, kinds.SHARED, "frames").pss_bytes == 1024 * KIB
-
-
 def test_a_claimed_name_is_the_allocators() -> None:
     """What an allocator claims is its own, whatever the kernel calls it."""
     found = divide(recorded("linux-6.12-named.smaps"), {"glibc": [(0x7F2600000000, 0x7F2600021000)]})
@@ -254,13 +208,6 @@ def test_a_private_mapping_of_dev_zero_is_anonymous() -> None:
     """As old programs ask for memory; a shared one is shared memory, which the kernel shows as deleted."""
     found = divide(Recorded([use(0x10000, 0x20000, "rw-p", "/dev/zero", 0x8000), use(0x30000, 0x40000, "rw-s", "/dev/zero (deleted)", 0x4000)]))
     assert part(found, kinds.ANONYMOUS).resident_bytes == 0x8000 and part(found, kinds.SHARED).resident_bytes == 0x4000
-
-
-def test_a_thousand_memfds_are_few_lines() -> None:
-    """The largest are named, the others one part."""
-    uses = [use(0x100000 * n, 0x100000 * n + 0x2000, "rw-s", "/memfd:n%d (deleted)" % n, 0x1000) for n in range(1, 1001)]
-    found = divide(Recorded(uses))
-    assert len(found.parts) == 21 and sum(one.mappings for one in found.parts) == 1000
 
 
 def test_largest_names_files_and_mappings() -> None:

@@ -86,10 +86,3 @@ def test_causes_are_the_findings_of_the_answer(code: str) -> None:
     line: Any = Finding("", "", "do that", code, size_bytes=7)
     made = verdict.complete(of(codes.IN_USE), [Finding("", "", None, codes.IN_USE), line, line])
     assert made.causes == [verdict.Cause(code, 7, "do that")] and made.confidence == made.sure
-
-
-def test_the_first_line_is_short() -> None:
-    """It fits a terminal of 80 columns, whatever the sizes."""
-    for held in (3 * MB, 999 * MB, 1000 << 30):
-        for line in (verdict.in_use(held - 1, held), verdict.kept(held - 1, held, None, codes.FREED_AND_HELD, "jemalloc")):
-            assert len("%s: %s" % (line.what, line.evidence)) <= 78

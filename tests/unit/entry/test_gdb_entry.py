@@ -40,50 +40,10 @@ def test_sourcing_through_a_link(tmp_path: Path) -> None:
     assert done.stdout.strip() == str(ROOT / "gdbheapx" / "__init__.py"), done.stderr
 
 
-def test_beside_another_heap_command() -> None:
-    """A command `heap` that was there before stays as it was."""
-    define = "python\nclass Heap(gdb.Command):\n    def __init__(self): super().__init__('heap', gdb.COMMAND_DATA)\n    def invoke(self, a, t): print('OTHER', a)\nHeap()\nend\n"
-    script = GDBINIT.parent / "gdbinit.py"
-    other = Path(os.environ.get("TMPDIR", "/tmp")) / ("heapx-other-%d.gdb" % os.getpid())
-    other.write_text(define)
-    try:
-        done = gdb("heap arenas", scripts=[other, script])
-    finally:
-        other.unlink()
-    assert done.stdout == "OTHER arenas\n", done.stderr
-
-
 def test_path_is_appended() -> None:
     """The folder the package was found in stands at the end of sys.path: it shadows nothing."""
     done = gdb("python import sys; print(sys.path[-1])")
     assert done.stdout.strip() == str(ROOT)
-
-
-def test_settings() -> None:
-    """set/show heapx work, and an unlimited number of seconds is the default."""
-    done = gdb(
-        "show heapx max-seconds",
-        "set heapx max-seconds 3",
-        "show heapx max-seconds",
-        "set heapx traceback on",
-        "show heapx traceback",
-        "show heapx allocator",
-    )
-    assert done.returncode == 0, done.stderr
-    for word in ("unlimited", "is 3.", "traceback is on", "allocator is not set"):
-        assert word in done.stdout
-
-
-def test_completion_of_options() -> None:
-    """Options are completed from the declaration, without a program."""
-    done = gdb("complete heapx arenas --js")
-    assert done.stdout.strip() == "heapx arenas --json"
-
-
-def test_no_target_is_one_line() -> None:
-    """Without a process or core a command is a gdb error of one line that says what to do."""
-    done = gdb("heapx arenas")
-    assert done.returncode == 1 and done.stderr.startswith("heapx: no process or core; ") and done.stderr.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -14,13 +14,6 @@ SHOWN = [help_pages.SHELL, help_pages.ELSEWHERE]
 """The programs that show it."""
 
 
-def test_every_command_is_in_one_group() -> None:
-    """Those of `--help`, or the one that --help-all has beside them; older names are in none."""
-    listed = [name for _, names in (*catalogue.GROUPS, catalogue.INTERNALS) for name in names]
-    assert sorted(listed) == command.names() and set(catalogue.FIRST) < set(listed)
-    assert not set(catalogue.ALIASES) & set(listed) and len(catalogue.GROUPS) == 5
-
-
 @pytest.mark.parametrize("program", SHOWN)
 def test_the_first_help_fits_a_terminal(program: str) -> None:
     """24 lines with the next prompt, 80 columns, three examples; internals and older names are only in --help-all, shell's own not in gdb."""

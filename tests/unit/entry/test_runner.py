@@ -1,6 +1,5 @@
 """gdbheapx/runner.py, command.py, output.py and report/: from a command line to an answer, without gdb."""
 
-import argparse
 import json
 import os
 import stat
@@ -9,12 +8,11 @@ from typing import Any, Iterator, List, Tuple
 
 import pytest
 
-from gdbheapx import budget, command, invocation, output, runner, units
+from gdbheapx import budget, command, invocation, output, runner
 from gdbheapx.command import Answer, JsonLines
 from gdbheapx.errors import Busy, HeapxError, Unreadable, UsageError
 from gdbheapx.model import Address, Problem
 from gdbheapx.problems import BUSY, CUT, MEMORY_UNREADABLE, WORK_LIMIT
-from gdbheapx.report import json as report_json
 from gdbheapx.report import text
 from gdbheapx.work import WORK, TooMuchWork, Work
 
@@ -273,46 +271,6 @@ def test_spool_keeps_order_beyond_memory() -> None:
     assert "".join(found) == "".join(pieces)
 
 
-@pytest.mark.parametrize(
-    "size, shown",
-    [
-        (0, "0 B"),
-        (1234, "1,234 B"),
-        (9999, "9,999 B"),
-        (10000, "9.8 KiB"),
-        (12595, "12.3 KiB"),
-        (4831838208, "4.5 GiB"),
-        (1048575999, "1000.0 MiB"),
-        (1 << 62, "4096.0 PiB"),
-        (-20480, "-20.0 KiB"),
-    ],
-)
-def test_human_sizes(size: int, shown: str) -> None:
-    """Small sizes are exact, larger ones have one decimal."""
-    assert units.table_size(size) == shown
-
-
-def test_tables_look_the_same_without_tabulate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plain table has tabulate's look, column by column."""
-    pytest.importorskip("tabulate")
-    headers, rows = ["name", "bytes"], [["main", "1,234"], ["a longer name", "5"]]
-    by_tabulate = text.table(headers, rows, "lr")
-    assert text.plain_table(headers, rows, "lr") == by_tabulate
-    assert text.plain_table(headers, [], "lr") == text.table(headers, [], "lr")
-
-
-def test_no_control_characters_reach_the_terminal() -> None:
-    """Names from the target cannot drive the terminal."""
-    (line,) = text.plain_table(["x"], [[text.printable("a\x1b[2Jb\u2500")]], "l")[2:]
-    assert line == "a\\x1b[2Jb\\u2500"
-
-
-def test_json_knows_no_nan() -> None:
-    """What is no JSON is refused instead of written."""
-    with pytest.raises(ValueError):
-        report_json.encode(float("nan"))
-
-
 def test_global_options_stand_anywhere() -> None:
     """Global options are found before and behind the command, with `=` or without."""
     for words in (["--core", "c", "arenas", "--json"], ["arenas", "--core=c", "--json"], ["arenas", "--json", "--core", "c"]):
@@ -356,28 +314,6 @@ def test_words_survive_the_environment() -> None:
     """Whatever a word contains comes through the environment unchanged."""
     words = ["", "a,b", "-o", "x\ny", "\udcff", "$(no)"]
     assert invocation.unpack(invocation.pack(words)) == words
-
-
-@pytest.mark.parametrize(
-    "text_, bytes_",
-    [("0", 0), ("65536", 65536), ("0x10000", 65536), ("0X1f", 31), ("64K", 65536), ("64k", 65536), ("64KiB", 65536), ("7B", 7), ("10M", 10 << 20), ("2G", 2 << 30), ("1T", 1 << 40), ("0x10K", 16384)],
-)
-def test_sizes(text_: str, bytes_: int) -> None:
-    """A size is decimal, hex, or with a power of 1024 behind it."""
-    assert command.size(text_) == bytes_
-
-
-@pytest.mark.parametrize("text_", ["", "-1", "1.5K", "K", "0x", "64KB", "12 apples", "1_000", "\u0664", "1e3"])
-def test_what_is_no_size(text_: str) -> None:
-    """Everything else is refused, a KB that is 1,000 or 1,024 as well."""
-    with pytest.raises(argparse.ArgumentTypeError, match="64K"):
-        command.size(text_)
-
-
-@pytest.mark.parametrize("line", ["plain", "a\tb"])
-def test_a_line_that_needs_no_escape(line: str) -> None:
-    """Tabs, which jemalloc's own text has, stay as they are."""
-    assert text.escaped(line) == text.escaped(line, document=True) == line
 
 
 def test_lines_are_escaped_whole() -> None:

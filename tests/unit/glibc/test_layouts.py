@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.glibc import detect, layouts
-from gdbheapx.glibc.layouts import align_chunk, bin_index, bin_range, default_alignment, make_geometry, min_large_size
+from gdbheapx.glibc.layouts import align_chunk, bin_index, bin_range, make_geometry, min_large_size
 from gdbheapx.inferior.base import Symbol, TypeSet
 from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.layout.view import Needed, Shape, Version, place, take
@@ -50,11 +50,6 @@ def test_heap_info_keeps_chunks_aligned() -> None:
             assert (place(layouts.HEAP_INFO, version, shape).size_bytes + 2 * shape.word_bytes) % shape.alignment_bytes == 0
 
 
-def test_alignment_by_machine() -> None:
-    """16 on 64 bits and on i386 since 2.26, 8 on armhf and on older i386."""
-    assert [default_alignment(8, "aarch64", None), default_alignment(4, "i386", (2, 36)), default_alignment(4, "i386", (2, 25)), default_alignment(4, "arm", (2, 36))] == [16, 16, 8, 8]
-
-
 def test_known_bins() -> None:
     """bin_index(4096) is 99 and bin_index(65536) is 121 on 64 bits; 1024 is the first large size there, 1008 on i386."""
     assert (bin_index(4096, GEOMETRIES[0]), bin_index(65536, GEOMETRIES[0])) == (99, 121)
@@ -74,12 +69,6 @@ def test_chunk_alignment(geometry: Geometry, address: int) -> None:
     """align_chunk gives the next place whose mem is aligned, never one further."""
     found = align_chunk(address, geometry)
     assert (found + 2 * geometry.word_bytes) % geometry.alignment_bytes == 0 and 0 <= found - address < geometry.alignment_bytes
-
-
-def test_versions() -> None:
-    """Versions are tuples; nonsense is None."""
-    assert layouts.parse_version("2.36") == (2, 36) and layouts.parse_version("2.43.9000") == (2, 43)
-    assert layouts.parse_version("stable") is None and layouts.parse_version(None) is None and layouts.parse_version("2") is None
 
 
 def test_traits_change_where_the_sources_do() -> None:

@@ -3,7 +3,7 @@
 Files: glibc/trim_model.py, glibc/tunables.py.
 """
 
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional
 
 import pytest
 
@@ -95,18 +95,6 @@ class Record(Dict[str, int]):
     """malloc_par as it was read."""
 
 
-def remarks(**fields: int) -> List[str]:
-    """What is said behind the meanings."""
-    found = tunables.read(Record({"no_dyn_threshold": 0, **fields}))  # type: ignore[arg-type]
-    return [one.meaning.partition("; ")[2] for one in found if one.name in fields and one.name != "no_dyn_threshold"]
-
-
-def test_only_settings_that_the_release_has_are_listed() -> None:
-    """In the order of the struct, bytes as bytes."""
-    found = tunables.read(Record({"top_pad": 0, "trim_threshold": 128 << 10, "no_dyn_threshold": 0}))  # type: ignore[arg-type]
-    assert [(one.name, one.unit) for one in found] == [("trim_threshold", "bytes"), ("top_pad", "bytes"), ("no_dyn_threshold", None)]
-
-
 def test_a_name_that_depends_on_an_unknown_release_is_null() -> None:
     """2.42 renamed tcache_bins: where both may be, neither is said, and the meaning has both."""
     others = layouts.other_names(layouts.MALLOC_PAR, [(2, 42), (2, 41)])
@@ -115,21 +103,3 @@ def test_a_name_that_depends_on_an_unknown_release_is_null() -> None:
     (row, last) = tunables.read(Record({"tcache_small_bins": 64, "tcache_count": 7}), others)  # type: ignore[arg-type]
     assert (row.name, row.value, last.name) == (None, 64, "tcache_count")
     assert row.meaning.endswith("called tcache_small_bins or tcache_bins, by the release")
-
-
-@pytest.mark.parametrize(
-    "fields, told",
-    [
-        ({"mmap_threshold": 128 << 10}, ""),
-        ({"mmap_threshold": 1 << 20}, "raised by freeing an mmapped chunk of that size"),
-        ({"mmap_threshold": 1 << 20, "no_dyn_threshold": 1}, ""),
-        ({"trim_threshold": 2 << 20}, "raised to twice mmap_threshold: top may keep that much"),
-        ({"trim_threshold": 2 << 20, "no_dyn_threshold": 1}, "set by the program or the environment"),
-        ({"arena_max": 2}, "0: 8 per core (2 on 32-bit); limited here"),
-        ({"tcache_count": 0}, "0: no thread cache; disabled here"),
-        ({"tcache_count": 7}, "0: no thread cache"),
-    ],
-)
-def test_a_value_that_is_not_the_default_is_explained(fields: Dict[str, int], told: str) -> None:
-    """Where it came from, as far as mp_ tells."""
-    assert remarks(**fields) == [told]

@@ -4,7 +4,6 @@ Files: arch/aarch64.py, arch/i386.py, inferior/elf/file.py.
 """
 
 import gzip
-import os
 import struct
 import time
 from pathlib import Path
@@ -233,15 +232,3 @@ def test_what_is_no_core_is_refused(tmp_path: Path, data: bytes, said: str) -> N
     with pytest.raises(HeapxError) as refused:
         CoreFile(written(tmp_path, data))
     assert said in refused.value.line() and "\n" not in refused.value.line()
-
-
-def test_an_executable_is_no_core() -> None:
-    """An ELF file of another type is named as such."""
-    with pytest.raises(HeapxError, match="not a core"):
-        CoreFile(os.path.realpath("/bin/sh"))
-
-
-def test_no_such_core() -> None:
-    """A path that leads nowhere is named."""
-    with pytest.raises(HeapxError, match="core not found: /nowhere/core"):
-        CoreFile("/nowhere/core")

@@ -109,14 +109,6 @@ def test_variables_of_a_module(both: Both) -> None:
         assert target.symbol_bytes(symbol) == size_bytes
 
 
-def test_what_is_not_there(both: Both) -> None:
-    """Names that nothing defines, and addresses that nothing maps, give nothing."""
-    target, _ = both
-    assert target.dynamic_symbol("no_such_symbol_anywhere") is None
-    assert list(target.find_static("no_such_symbol_anywhere")) == []
-    assert target.read_prefix(16, 8) == b"" and target.text_at(16) is None
-
-
 def test_exported_names_need_no_file(core: Any) -> None:
     """Without the module's file, names of what it exports are found in memory."""
     path, _ = core
@@ -241,33 +233,6 @@ def test_memory_use_adds_up(both: Both) -> None:
     assert (target.memory_use() is use) == (target.kind == "core")
 
 
-def test_stack_and_vdso_have_their_names(both: Both) -> None:
-    """The kernel's labels of a live process; in a core, which has none, by the auxiliary vector."""
-    target, _ = both
-    use = target.memory_use()
-    assert use is not None
-    labels = [one.mapping.name for one in use.mappings if one.mapping.name.startswith("[")]
-    assert labels.count("[stack]") == 1 and labels.count("[vdso]") == 1
-    stack = next(one.mapping for one in use.mappings if one.mapping.name == "[stack]")
-    assert any(thread.stack_pointer is None or stack.start <= thread.stack_pointer < stack.end for thread in target.threads())
-
-
-def test_image_ranges_hold_bss(both: Both) -> None:
-    """An uninitialised variable of the program lies in its image's range, above what the file fills."""
-    target, specimen = both
-    ranges = target.image_ranges()
-    assert ranges == sorted(ranges) and all(start < end for start, end, _ in ranges)
-    symbol = next(iter(target.find_static("hidden_static")))
-    assert any(start <= symbol.address < end and module.is_executable for start, end, module in ranges)
-
-
-def test_sections_of_an_object(both: Both) -> None:
-    """Its own file tells; a section that no program has is not there."""
-    target, _ = both
-    program = target.modules()[0]
-    assert target.has_section(program, ".text") is True and target.has_section(program, ".no_such_section") is False
-
-
 def test_stopping_keeps_what_was_found(live: Any) -> None:
     """stop() says that the same objects are loaded; the time it took is known once the process was let go."""
     target = open_elf_target(pid=live.popen.pid)
@@ -338,35 +303,6 @@ def test_the_thread_local_image(both: Both) -> None:
     assert target.thread_local_image(next(module for module in target.modules() if "ld-linux" in module.name)) == b""
 
 
-def test_present_pages_of_writable_memory(both: Both) -> None:
-    """The page of a variable that was written is there; a range that nobody mapped has none."""
-    target, specimen = both
-    segments = target.writable_segments(target.modules()[0])
-    (holder,) = [one for one in segments if one[0] <= specimen.truth["specimen_global"] < one[2]]
-    assert holder[0] <= holder[1] <= holder[2]
-    there = target.present_ranges(holder[0], holder[2])
-    assert any(low <= specimen.truth["specimen_global"] < high for low, high in there)
-    assert all(holder[0] <= low < high <= holder[2] for low, high in there)
-    assert not target.present_ranges(0x1000, 0x9000)
-
-
-def test_exported_names(both: Both) -> None:
-    """A library's function is one, a static variable none."""
-    target, specimen = both
-    libc = next(module for module in target.modules() if "libc.so" in module.name or "libc-" in module.name)
-    found = target.exported(libc, "malloc")
-    assert found is not None and found.address == specimen.truth["malloc"]
-    assert target.exported(target.modules()[0], "hidden_static") is None
-
-
-def test_names_of_one_object_alone(both: Both) -> None:
-    """The same names as for all objects, without the others'."""
-    target, _ = both
-    every = target.names_ending("_where")
-    assert target.names_ending("_where", target.modules()[-1]) == [("plugin_where", target.modules()[-1])]
-    assert [one for one in every if one[1] == target.modules()[-1]] == target.names_ending("_where", target.modules()[-1])
-
-
 @pytest.mark.parametrize(
     "words, offset, is_known",
     [
@@ -399,8 +335,3 @@ def test_who_ignores_the_environment(auxv: Dict[int, int], ignores: Optional[boo
     """AT_SECURE of the auxiliary vector; what is not there is not known."""
     target: Any = SimpleNamespace(auxv=lambda: auxv)
     assert ElfTarget.ignores_environment(target) is ignores
-
-
-def test_a_plain_program_heeds_its_environment(both: Both) -> None:
-    """Live and on a core."""
-    assert both[0].ignores_environment() is False

@@ -3,7 +3,6 @@
 Files: inferior/base.py, inferior/live/procfs.py.
 """
 
-import os
 import re
 from pathlib import Path
 from typing import Dict, List
@@ -99,16 +98,6 @@ def test_a_text_that_breaks_off_gives_what_it_has(end: bytes) -> None:
     head = b"7ffd3c700000-7ffd3c701000 rw-p 00000000 00:00 0 \nSize:                   4 kB\n"
     cut = smaps.parse(text("linux-4.19.smaps") + head + end)
     assert cut[: len(whole)] == whole and len(cut) - len(whole) == (1 if b"Rss" in end else 0)
-
-
-def test_nothing_is_nothing() -> None:
-    """An empty text has no mapping."""
-    assert smaps.parse(b"") == []
-
-
-def test_mounts_of_this_process() -> None:
-    """The file system that proc is mounted from is among those that this process sees."""
-    assert "proc" in smaps.mounts(smaps.texts(os.getpid()).mounts).values()
 
 
 def test_mappings_of_a_moment_later() -> None:

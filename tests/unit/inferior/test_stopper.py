@@ -67,20 +67,6 @@ def test_it_runs_on_in_time_on_a_busy_machine(live: Any) -> None:
     assert max(stopped) < 38, stopped
 
 
-def test_a_stopped_process_stays_stopped(live: Any) -> None:
-    """A process that was stopped by SIGSTOP is stopped afterwards too, and SIGCONT still works."""
-    os.kill(live.popen.pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, live.popen.pid, os.WSTOPPED | os.WNOWAIT)
-    stopper = Stopper(live.popen.pid)
-    stopper.stop()
-    stopper.let_go()
-    assert becomes(live.popen.pid, "T")
-    time.sleep(0.05)
-    assert state(live.popen.pid) == "T"
-    os.kill(live.popen.pid, signal.SIGCONT)
-    assert becomes(live.popen.pid, "S")
-
-
 def test_no_signal_is_lost() -> None:
     """Signals that arrive while the process is stopped again and again are all delivered."""
     program = "import signal, sys\nn = [0]\ndef f(*a): n[0] += 1\nsignal.signal(signal.SIGUSR1, f)\nprint('ready', flush=True)\nfor line in sys.stdin:\n    print(n[0], flush=True)\n"
@@ -105,14 +91,6 @@ def test_no_signal_is_lost() -> None:
         child.stdin.close()
 
 
-def test_a_process_that_ended() -> None:
-    """A process that is gone is named in one line."""
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    with pytest.raises(HeapxError, match="crashed or exited"):
-        Stopper(gone.pid).stop()
-
-
 def test_killed_while_held(live: Any) -> None:
     """A process that is killed while it is held ends, and letting it go does no harm."""
     stopper = Stopper(live.popen.pid)
@@ -120,17 +98,6 @@ def test_killed_while_held(live: Any) -> None:
     os.kill(live.popen.pid, signal.SIGKILL)
     stopper.let_go()
     assert live.popen.wait(10) in (-9, 0)
-
-
-def test_who_may_be_looked_at() -> None:
-    """A pid that is a thread, a zombie or nobody's is refused with the reason."""
-    with pytest.raises(HeapxError, match="no such process"):
-        procfs.check_alive(2**22 + 5)
-    child = subprocess.Popen(["true"])
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    with pytest.raises(HeapxError, match="crashed or exited"):
-        procfs.check_alive(child.pid)
-    child.wait()
 
 
 def test_threads_that_only_proc_knows(monkeypatch: pytest.MonkeyPatch) -> None:

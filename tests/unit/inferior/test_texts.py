@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gdbheapx.inferior.base import Segment
 from gdbheapx.inferior.core.file import Extents
-from gdbheapx.inferior.elf.file import ElfFile, gnu_build_id_path, places
+from gdbheapx.inferior.elf.file import ElfFile, places
 from gdbheapx.inferior.gdb.remote_source import parse_auxv_text, parse_mappings_text
 from gdbheapx.inferior.live.procfs import parse_maps
 from gdbheapx.work import Work
@@ -74,11 +74,6 @@ def test_symbols_of_a_file(programs: Path) -> None:
     file = ElfFile(str(programs / "specimen"))
     assert len(file.symbols("hidden_static")) == 1
     assert file.symbols("malloc") == [] and file.build_id()
-
-
-def test_build_id_path() -> None:
-    """A debug file lies under the first byte of its build-id."""
-    assert gnu_build_id_path("93ac61") == ".build-id/93/ac61.debug"
 
 
 def test_holes_take_no_space(tmp_path: Path) -> None:

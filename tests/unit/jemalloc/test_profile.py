@@ -7,7 +7,6 @@ import math
 
 import pytest
 
-from gdbheapx.errors import HeapxError
 from gdbheapx.jemalloc.profile import live as profile
 from tests.support.builders.profile import INITIALIZING, PURGATORY, ProfileWorld, Share
 
@@ -133,15 +132,6 @@ def world_with_two(version):
     return world
 
 
-def test_circle(version):
-    """A tree that leads back into itself ends; what it holds is counted once and the node is named."""
-    world = world_with_two(version)
-    world.put_path("prof_tctx_s", world.tctxs[(A, MAIN)], "tctx_link.rbn_left", world.tctxs[(A, WORKER)])
-    found = profile.read(world.context)
-    assert found.total.curobjs == 8
-    assert [one.address for one in world.problems] == [world.tctxs[(A, WORKER)]]
-
-
 def test_node_of_another_tree(version):
     """A node that says it belongs to another backtrace is not counted here."""
     world = world_with_two(version)
@@ -169,14 +159,6 @@ def test_unreadable_backtrace(version):
     assert world.problems[0].address == view["bt.vec"]
 
 
-def test_count_of_the_table(version):
-    """A table that holds less than it counts is reported."""
-    world = world_with_two(version)
-    world.put("ckh_t", world.symbols.places["bt2gctx"][0], count=3)
-    assert len(profile.read(world.context).backtraces) == 2
-    assert "2 of the 3" in world.problems[0].what
-
-
 @pytest.mark.parametrize("lg", [29, 63, 2**32 - 1])
 def test_table_without_end(version, lg):
     """A size that no table has is not followed."""
@@ -187,25 +169,6 @@ def test_table_without_end(version, lg):
 
 
 # ---------------------------------------------------------------------------------------------------- no profile
-
-
-def test_not_sampled(version):
-    """opt.prof is false: one line that says how to change it."""
-    world = plain(version)
-    world.variable("opt_prof", 0, 1)
-    world.table([])
-    with pytest.raises(HeapxError, match="opt.prof is false") as error:
-        profile.read(world.context)
-    assert "MALLOC_CONF=prof:true" in error.value.line()
-
-
-def test_not_built(version):
-    """A build without --enable-prof says so."""
-    world = plain(version)
-    world.variable("opt_prof", 0, 1)
-    world.symbols.constants["config_prof"] = 0
-    with pytest.raises(HeapxError, match="without profiling"):
-        profile.read(world.context)
 
 
 @pytest.mark.parametrize(

@@ -176,23 +176,6 @@ def test_an_unreadable_arena() -> None:
 # ---------------------------------------------------------------------------------------------------- what helps
 
 
-def advised(verdict: str, arena_verdict: str) -> Any:
-    """The advice for one thread and its arena."""
-    thread = ticker_thread(verdict)
-    row = ticker_arena(0, arena_verdict, 4096, background_thread=None, dirty_decay_ms=500, blind_threads=1)
-    return ticker_rows.advice([thread], [row], PublicNames("je_arrow_", "JE_ARROW_MALLOC_CONF"))
-
-
-def test_advice() -> None:
-    """Nobody blind or at risk: nothing to do. Harmless blindness is said to be so."""
-    assert advised("ticking", "purged") == []
-    text = str(advised("blind", "unpurged"))
-    assert "purge --arena 0" in text and "--cure" in text and "4.0 KiB of unused pages" in text
-    assert 'JE_ARROW_MALLOC_CONF=background_thread:true at the next start, or je_arrow_mallctl("background_thread") in the running process' in text
-    assert "no harm now" in advised("blind", "purged")[0].what
-    assert not any("purge now" in one.what for one in advised("blind", "at-once"))
-
-
 @pytest.mark.parametrize("blind", [0, 1])
 @pytest.mark.parametrize("unknown", [0, 1])
 @pytest.mark.parametrize("verdict", ["purged", "idle", "degraded", "unpurged", "at-once", "never", "no-threads", "unknown"])

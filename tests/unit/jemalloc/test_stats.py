@@ -102,111 +102,13 @@ def test_sum_of_arenas(version, flushes):
     assert unknown["nthreads"] is None
 
 
-def record(figures):
-    """The record around some figures."""
-    return MallocStats(figures, {}, True, FORM, (4096,), None)
-
-
-def test_json_has_jemallocs_keys():
-    """What the text alone shows is not in the JSON, nor what 5.3.0 misprints; the text's figures stay."""
-    slabs = {"full_slabs": {"ndirty_huge": 1, "nactive_huge": 2}, "empty_slabs": {"ndirty_huge": 3}}
-    found = record(
-        {"stats.arenas": {"0": {"bins": [{"nmalloc": 1, "nslabs": 2}], "lextents": [{"curlextents": 1, "nmalloc": 4}], "hpa_shard": slabs}}}
-    )
-    (entry,) = stats.as_json(found)["stats.arenas"].values()
-    assert entry["bins"] == [{"nmalloc": 1}]
-    assert entry["lextents"] == [{"curlextents": 1}]
-    assert entry["hpa_shard"] == {"full_slabs": {"nactive_huge": 2}, "empty_slabs": {}}
-    assert found.figures["stats.arenas"]["0"]["bins"][0]["nslabs"] == 2
-
-
-def test_merged_only():
-    """The sum alone; of a single arena it is that arena."""
-    several = record({"stats.arenas": {"merged": {"a": 1}, "0": {"a": 0}, "1": {"a": 1}}})
-    assert stats.merged_only(several).figures["stats.arenas"] == {"merged": {"a": 1}}
-    assert stats.merged_only(record({"stats.arenas": {"3": {"a": 5}}})).figures["stats.arenas"] == {"merged": {"a": 5}}
-    assert stats.merged_only(record({"version": "x"})).figures == {"version": "x"}
-
-
 # ---------------------------------------------------------------------------------------------------- text
-
-
-def test_decaying():
-    """The table that users know; a decay time of -1 is N/A."""
-    figures = {"dirty_decay_ms": 10000, "muzzy_decay_ms": -1, "pdirty": 205, "pmuzzy": 1}
-    figures.update(
-        {
-            "%s_%s" % (state, key): number
-            for number, (state, key) in enumerate((s, k) for s in ("dirty", "muzzy") for k in ("npurge", "nmadvise", "purged"))
-        }
-    )
-    assert list(jemalloc_tables.decaying(figures)) == [
-        "decaying:  time       npages       sweeps     madvises       purged",
-        "   dirty: 10000          205            0            1            2",
-        "   muzzy:   N/A            1            3            4            5",
-    ]
 
 
 @pytest.mark.parametrize("uptime, shown", [(None, None), (0, 0), (999_999_999, 50), (1_000_000_000, 50), (2_999_999_999, 25), (10**12, 0)])
 def test_rates(uptime, shown):
     """Per whole second; below one second the count itself; unknown where the uptime is."""
     assert jemalloc_tables.rate(50, uptime) == shown
-
-
-@pytest.mark.parametrize(
-    "used, available, shown",
-    [
-        (1, 512, "0.001"),
-        (0, 10, "0.000"),
-        (32, 128, "0.250"),
-        (31, 40, "0.775"),
-        (999, 1000, "0.999"),
-        (10, 10, "1"),
-        (0, 0, "1"),
-        (5, 4, " race"),
-        (None, 4, None),
-    ],
-)
-def test_utilization(used, available, shown):
-    """Cut to three digits; more in use than there are is a race."""
-    assert jemalloc_tables.utilization(used, available) == shown
-
-
-def small_bin(**more):
-    """A row of bins."""
-    keys = ("nmalloc", "ndalloc", "nrequests", "curregs", "curslabs", "nonfull_slabs", "nfills", "nflushes", "nreslabs", "nslabs")
-    return {**dict.fromkeys(keys, 0), "mutex": mutexes.none(), **more}
-
-
-def test_bins():
-    """Columns as wide as jemalloc's; a run of bins without slabs is one dashed line from 5.3.0 on, rows before."""
-    rows = [small_bin(), small_bin(nmalloc=130, curregs=32, curslabs=1, nslabs=1), small_bin(), small_bin()]
-    infos = [{"size": size, "nregs": 512, "slab_size": 4096, "nshards": 1} for size in (8, 16, 24, 32)]
-    lines = list(jemalloc_tables.bins(rows, infos, 4096, 2 * 10**9, FORM))
-    start = (
-        "bins:           size ind    allocated      nmalloc (#/sec)      ndalloc (#/sec)    nrequests   (#/sec)  nshards      curregs     curslabs"
-    )
-    assert lines[0].startswith(
-        start + "  nonfull_slabs regs pgs   util       nfills (#/sec)     nflushes (#/sec)       nslabs     nreslabs (#/sec)      n_lock_ops"
-    )
-    assert lines[1] == lines[3] == "                     ---"
-    assert lines[2].startswith(
-        "                  16   1          512          130      65            0       0            0         0        1           32            1"
-    )
-    assert len(lines) == 4
-    assert len(list(jemalloc_tables.bins(rows, infos, 4096, 2 * 10**9, PrintForm(13, 8, False)))) == 1 + 4 + 2
-    assert len(lines[2]) == len(lines[0])
-
-
-def test_unknown_figures_show_as_such():
-    """A value that is not known is a dash in tables and a word elsewhere, never 0."""
-    assert jemalloc_tables.line([(None, 6), ("x", -3), (None, -3)]) == "     -x  -  "
-    assert list(jemalloc_tables.memory({"pactive": None, "mapped": None}, 4096))[1:] == [
-        "active:                             -",
-        "mapped:                             -",
-    ]
-    assert jemalloc_stats._value(None) == "unknown"
-    assert [jemalloc_stats._value(value) for value in (True, 5, "never")] == ["true", "5", '"never"']
 
 
 def test_without_statistics():
@@ -226,15 +128,6 @@ def test_without_statistics():
 
 
 # ---------------------------------------------------------------------------------------------------- tunables
-
-
-def test_where_an_option_was_set():
-    """The strongest of the sources that have it; a name that another one begins with is not it."""
-    given = [tunables.Source("weak", "narenas:1,prof_active:false"), tunables.Source("strong", "narenas:2,lg_tcache_max:12")]
-    assert tunables._set_in("narenas", given) == "strong"
-    assert tunables._set_in("prof_active", given) == "weak"
-    assert tunables._set_in("prof", given) is None
-    assert tunables._set_in("tcache_max", given) == "strong"
 
 
 REFUSED = {
@@ -286,22 +179,6 @@ def test_runs_of_background_threads(counts, shown):
     """A build without statistics counts none: unknown, not 0."""
     threads = tunables.BackgroundThreads(True, 4, 4, 3 if counts else None, 2.0 if counts else None)
     assert list(tunables_page.page(tunables.Tunables([], [], threads)))[-1] == "background threads: 4 of at most 4 are running; " + shown
-
-
-def test_the_page_says_what_does_nothing():
-    """A variable that is not read, and an option that is not in force."""
-    off = tunables.BackgroundThreads(False, 4, 0, 0, None)
-    lines = list(tunables_page.page(tunables.Tunables([], [], off, [tunables.RefusedOption("there", "tcache:0", "neither true nor false")], ["MALLOC_CONF"])))
-    assert "not in force: tcache:0, set in there: neither true nor false" in lines
-    assert "MALLOC_CONF is in the environment, and this jemalloc does not read it" in lines
-
-
-def test_what_a_value_says():
-    """Values that change what happens are explained; a change at run time is said."""
-    assert tunables._meaning("dirty_decay_ms", -1, -1).endswith("never: nothing is purged")
-    assert "changed for arenas made since" in tunables._meaning("dirty_decay_ms", 10000, 500)
-    assert tunables._meaning("background_thread", False, True) == tunables.MEANINGS["background_thread"]
-    assert tunables._meaning("xmalloc", True, None) == ""
 
 
 def test_options_that_nothing_names_are_null():

@@ -56,25 +56,6 @@ def test_a_state_that_is_none(version: Any) -> None:
     assert "state 99" in world.problems[0].what
 
 
-def test_an_arena_that_is_none() -> None:
-    """A nominal thread bound to no arena's address is reported."""
-    world = three((5, 3, 0))
-    world.put("tsd_s", world.memory.threads_known[0].thread_pointer or 0, arena=0x1234)
-    assert tsd.read_tsds(world.context, world.arenas).records[0].arena_index is None
-    assert "0x1234" in world.problems[0].what
-
-
-def test_threads_without_registers_or_block() -> None:
-    """Without registers a thread is unknown; with them and without a block of thread-local storage it has not started."""
-    world = three((5, 2, 1))
-    assert world.symbols.local is not None
-    world.symbols.local.addresses.update({101: None, 102: None})
-    world.memory.threads_known[1] = world.memory.threads_known[1]._replace(thread_pointer=None)
-    found = tsd.read_tsds(world.context, world.arenas)
-    assert [record.state for record in found.records] == ["nominal", None, "uninitialized"]
-    assert len(world.problems) == 1 and "101" in world.problems[0].what
-
-
 # ---------------------------------------------------------------------------------------------------- jemalloc's own list
 
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.common.records import STOP_SMALL, STOP_TOP
 from gdbheapx.kernel.glibc import check as api
-from gdbheapx.kernel.glibc.lists import BIN, FAST, TCACHE, TCACHE_SIZED
-from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FENCE, STATUS_FREE, STATUS_TCACHE, STATUS_TOP, STATUS_USED, Geometry, Region
+from gdbheapx.kernel.glibc.lists import BIN, FAST, TCACHE
+from gdbheapx.kernel.glibc.records import STATUS_FENCE, STATUS_FREE, STATUS_TOP, Geometry, Region
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from tests.support import reference_walk
 from tests.support.builders import heap
@@ -25,7 +24,6 @@ from tests.support.searches import search
 
 DRAWN = search(150)
 ALL = api.REGION_FIRST | api.REGION_BINS_KNOWN
-SPEC = [(STATUS_USED, 64), (STATUS_FREE, 96), (STATUS_USED, 32), (STATUS_TCACHE, 64), (STATUS_FREE, 4800), (STATUS_USED, 48), (STATUS_FAST, 32)]
 
 
 def check(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, flags: int, cached_chunks: Any, members: Any) -> api.BrokenChunks:
@@ -106,48 +104,6 @@ def test_damage_in_a_large_heap_is_counted_as_by_the_walk(kernel: Kernel, seed: 
 
 # ---------------------------------------------------------------------------------------------------- one plant each
 
-PLANTS: List[Tuple[str, int, int, int, int]] = [
-    # (name, chunk, offset in it, value, the rule)
-    ("the size behind a free chunk", 2, 0, 80, api.BROKEN_PREV_SIZE),
-    ("PREV_INUSE behind a free chunk", 2, 8, 33, api.BROKEN_BINNED_USED),
-    ("PREV_INUSE cleared behind a used chunk", 6, 8, 32, api.BROKEN_NOT_BINNED),
-    ("PREV_INUSE cleared behind a cached chunk", 4, 8, 4800, api.BROKEN_LISTED_FREE),
-    ("PREV_INUSE cleared, so that two free chunks touch", 4, 8, 4800, api.BROKEN_FREE_NEIGHBOURS),
-    ("NON_MAIN_ARENA on a used chunk", 5, 8, 48 | 4, api.BROKEN_NON_MAIN),
-    ("NON_MAIN_ARENA on a free chunk", 1, 8, 96 | 5, api.BROKEN_FREE_FLAGS),
-    ("the first chunk's PREV_INUSE", 0, 8, 64, api.BROKEN_FIRST),
-    ("a size that steps over a cached chunk", 2, 8, 32 + 64 | 1, api.BROKEN_LISTED_ASTRAY),
-    ("a size that steps over a binned chunk", 3, 8, 64 + 4800 | 1, api.BROKEN_BINNED_ASTRAY),
-]
-
-
-@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant[0])
-def test_each_rule_is_told(kernel: Kernel, plant: Tuple[str, int, int, int, int]) -> None:
-    """With the chunk before it as the suspect."""
-    _, number, offset, value, rule = plant
-    built = heap.build(SPEC)
-    data = with_owner(built, heap.LP64, True)
-    chunk = built.chunks[number][0]
-    heap.put(data, heap.LP64, chunk - built.region.begin + offset, value)
-    source = BytesSource(((built.region.begin, bytes(data)),))
-    found = check(kernel, source, heap.LP64, built.region, ALL | api.REGION_MAIN, built.cached_chunks, binned(built))
-    rows = [row for row in found.rows if row.rule == rule]
-    assert rows, found
-    assert abs(rows[0].address - chunk) <= 128 and (rows[0].previous == 0) == (rows[0].address == built.region.begin)
-
-
-def test_the_end_of_a_run_names_the_chunk_before_it(kernel: Kernel) -> None:
-    """The damaged header is where the run stops; what lies before it is told with its status."""
-    built = heap.build(SPEC)
-    data = with_owner(built, heap.LP64, True)
-    heap.put(data, heap.LP64, built.chunks[5][0] - built.region.begin + 8, 9)
-    source = BytesSource(((built.region.begin, bytes(data)),))
-    row = check(kernel, source, heap.LP64, built.region, ALL | api.REGION_MAIN, built.cached_chunks, binned(built)).rows[-1]
-    # PREV_INUSE is set in what was written, so that the free chunk before it looks used
-    assert row == api.Broken(api.BROKEN_STOP, built.chunks[5][0], STOP_SMALL, built.chunks[4][0], STATUS_USED)
-    whole = BytesSource(((built.region.begin, bytes(with_owner(built, heap.LP64, True))),))
-    assert check(kernel, whole, heap.LP64, built.region, ALL | api.REGION_MAIN, built.cached_chunks, binned(built)).rows[-1].value == STOP_TOP
-
 
 # ---------------------------------------------------------------------------------------------------- members
 
@@ -193,23 +149,6 @@ class Room:
 
 TCACHE_ENTRIES = [0x10100, 0x10200, 0x10300]
 LARGE = [(0x11000, 0x600), (0x11800, 0x600), (0x12000, 0x580), (0x12800, 0x500)]
-
-
-def test_members_as_they_should_be(kernel: Kernel) -> None:
-    """Thread caches, fastbins and large bins."""
-    room = Room()
-    room.single(TCACHE_ENTRIES, [64] * 3, 0xABCD)
-    room.single([0x10800, 0x10900], [32, 32], 7, 16)
-    room.ring(0x10F00, LARGE)
-    lists = [
-        api.MemberList(TCACHE, 0x10100, 3, 64, 64, 0xABCD, False),
-        api.MemberList(FAST, 0x10800, 2, 32, 32, 0, False),
-        api.MemberList(BIN, 0x10F00, 4, 0x500, 0x600, 0, True),
-        api.MemberList(TCACHE_SIZED, 0, 0, 0, 0, 0, False),
-    ]
-    assert room.check(kernel, *lists) == {}
-    whole = chunk_walker(kernel, BytesSource(((room.begin, bytes(room.data)),)), heap.LP64, Budget()).check_members(lists, True)
-    assert (whole.binned, whole.binned_sum) == (4, sum(chunk for chunk, _ in LARGE))
 
 
 @pytest.mark.parametrize(

@@ -72,14 +72,6 @@ def test_sums_are_those_of_a_plain_count(c_kernel: CKernel, seed: int) -> None:
         assert {(one.owner, one.label): one for one in found} == plain(blocks, some, others, spans)
 
 
-def test_a_row_for_each_block(c_kernel: CKernel) -> None:
-    """More than there is room for at first."""
-    graph = graph_of(c_kernel, 1)
-    owners = array("I", range(graph.numbers().blocks))
-    found = cold.sums(c_kernel.library, graph, owners, None, [], PAGE)
-    assert [one.owner for one in found] == list(owners) and all(one.unseen_bytes == one.bytes and not one.cold_bytes for one in found)
-
-
 def test_an_expired_budget_ends_it(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between slices; what is told by then is of the first blocks, each once."""
     graph = build(c_kernel, make(1, blocks=AT_ONCE + 3000))

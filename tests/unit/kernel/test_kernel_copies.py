@@ -7,8 +7,6 @@ import random
 from collections import Counter
 from typing import Dict, List, Tuple
 
-import pytest
-
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
@@ -74,18 +72,3 @@ def test_equal_ones_are_told(c_kernel: CKernel) -> None:
     assert [sum(column) for column in zip(*found.by_label)] == list(found.all)
     few, _ = compared(c_kernel, made, {}, most=2)
     assert few.largest == found.largest[:2] and few.all == found.all
-
-
-@pytest.mark.parametrize("place", [0, 63_000, 65_535, 65_536, 199_999])
-def test_a_number_proves_nothing(c_kernel: CKernel, place: int) -> None:
-    """A block whose bytes are others than those of the first one is none of its copies, wherever the byte stands, though their numbers are
-    equal; what cannot be read is none, either."""
-    made = parts()
-    large = [number for number, part in enumerate(made) if len(part) == 200_000]
-    small = [number for number, part in enumerate(made) if len(part) == 2000 and made.count(part) == 40]
-    changed = bytearray(made[large[1]])
-    changed[place] ^= 1
-    found, _ = compared(c_kernel, made, {large[1]: bytes(changed), small[7]: bytes(2000)})
-    assert found.unlike_blocks == 2
-    assert large[0] not in [first for first, _ in found.largest]
-    assert (small[0], 39) in found.largest and found.all.contents == len(groups(made)) - 1

@@ -16,13 +16,12 @@ import pytest
 import gdbheapx.kernel
 from gdbheapx.budget import Budget, Still
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import BytesSource, CallSource, FileSource, PageTable, ProcessSource, Segment
+from gdbheapx.inferior.base import BytesSource, CallSource, FileSource, ProcessSource, Segment
 from gdbheapx.kernel import binding, build
 from gdbheapx.kernel.blocks.records import BlockFilter
 from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME, STOP_UNREADABLE
-from gdbheapx.kernel.glibc.lists import TCACHE, Lists, Rules
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, Listed, Region
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from gdbheapx.problems import KERNEL_MISSING
@@ -153,22 +152,6 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
     assert budget.reason == "stopped by Ctrl-C"
 
 
-def test_an_error_of_a_reading_call_is_raised(kernel: Kernel) -> None:
-    """Not swallowed between C and Python."""
-
-    def read(address: int, size: int) -> bytes:
-        raise ZeroDivisionError
-
-    region, one = Region(0x1000, 0x2000, 0), Lists()
-    one.add(TCACHE, [0x1000], 10)
-    with pytest.raises(ZeroDivisionError):
-        chunk_walker(kernel, CallSource(read), heap.LP64, Budget()).walk([region], NONE)
-    with pytest.raises(ZeroDivisionError):
-        chunk_walker(kernel, CallSource(read), heap.LP64, Budget()).follow(one, Rules(False, 128), [])
-    with pytest.raises(ZeroDivisionError):
-        list(chunk_walker(kernel, CallSource(read), heap.LP64, Budget()).blocks([Listed(region, 0)], NONE))
-
-
 def test_an_expired_budget_ends_every_region(kernel: Kernel) -> None:
     """STOP_TIME at the first chunk, nothing counted."""
     built = heap.build([(STATUS_USED, 64)])
@@ -177,21 +160,6 @@ def test_an_expired_budget_ends_every_region(kernel: Kernel) -> None:
     result = chunk_walker(kernel, built.source, heap.LP64, budget).walk([built.region], NONE)[0]
     assert (result.stop, result.at, result.used_chunks) == (STOP_TIME, built.region.begin, 0)
     assert list(chunk_walker(kernel, built.source, heap.LP64, budget).blocks([Listed(built.region, 0)], NONE)) == []
-
-
-def test_a_process_that_is_gone_is_unreadable(c_kernel: Kernel) -> None:
-    """Its memory gives nothing, its pagemap is None."""
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    result = chunk_walker(c_kernel, ProcessSource(child.pid), heap.LP64, Budget()).walk([Region(0x1000, 0x2000, 0)], NONE)[0]
-    assert result.stop == STOP_UNREADABLE
-    assert c_kernel.residency(PageTable(child.pid, False, False, -1, ()), [(0, PAGE)]) is None
-
-
-def test_a_missing_core_is_an_error_of_the_system(kernel: Kernel, tmp_path: Path) -> None:
-    """Both kernels raise OSError."""
-    with pytest.raises(OSError):
-        chunk_walker(kernel, FileSource(str(tmp_path / "none"), ()), heap.LP64, Budget()).walk([], NONE)
 
 
 def test_impossible_geometry_is_refused(kernel: Kernel) -> None:
@@ -282,10 +250,3 @@ def test_a_listing_is_let_go_before_its_end(kernel: Kernel) -> None:
     data, region, cached_chunks = heap.large(5, 1)
     listing = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).blocks([Listed(region, 0)], cached_chunks, BlockFilter({STATUS_FREE}))
     assert next(iter(listing)) and listing.result is None
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 100_000])
-def test_numbers_in_order(kernel: Kernel, count: int) -> None:
-    """Addresses of any size come out sorted, equal ones too."""
-    numbers = array("Q", [number * 0x9E3779B97F4A7C15 % (1 << 64) >> number % 40 for number in range(count)] * 2)
-    assert list(kernel.in_order(array("Q", numbers))) == sorted(numbers)

@@ -105,12 +105,6 @@ def no_memfd(*words: Any) -> int:
     raise OSError(errno.EACCES, "forbidden")
 
 
-def test_it_is_loaded_from_memory(single: None) -> None:
-    """And what lies beside the tool is not looked at."""
-    found = binding.open_kernel("/nowhere").library
-    assert found.heapx_abi() == library.HEAPX_ABI and "memfd:gdbheapx" in Path("/proc/self/maps").read_text()
-
-
 def test_else_from_a_private_file(single: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which nobody else can open, and which is gone at once."""
     monkeypatch.setattr(os, "memfd_create", no_memfd)
@@ -146,12 +140,3 @@ def test_else_it_says_why(single: None, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(embedded.PACKED, os.uname().machine, embedded.packed(b"no library"))
     with pytest.raises(library.Unusable, match="forbidden.*cannot load it"):
         binding.open_kernel("/nowhere")
-
-
-def test_no_library_of_the_current_folder_is_loaded(single: None, compiled: Path, tmp_path: Path) -> None:
-    """A file by whose name the single file's modules are told is anybody's."""
-    planted = "gdbheapx-single:gdbheapx/kernel/_kernel.so"
-    (tmp_path / planted).parent.mkdir(parents=True)
-    shutil.copy(compiled / platform.machine(), tmp_path / planted)
-    binding.open_kernel(str(tmp_path / planted))
-    assert planted not in Path("/proc/self/maps").read_text()

@@ -131,14 +131,6 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
     assert rows == rtree_truth.blocks(built, (), PADDED)[: len(rows)]
 
 
-def test_no_time_is_no_walk(kernel: Kernel) -> None:
-    """A budget that is used up gives nothing, and says so."""
-    budget = Budget()
-    budget.interrupt()
-    result = walk(kernel, some_heap(), budget=budget)
-    assert (result.stop, result.extents, result.arenas, result.cached_problems) == (STOP_TIME, 0, (), ())
-
-
 @pytest.mark.parametrize(
     "part, changes",
     [
@@ -157,32 +149,6 @@ def test_layouts_that_cannot_be_are_refused(kernel: Kernel, part: str, changes: 
     wrong = built._replace(**{part: getattr(built, part)._replace(**changes)})
     with pytest.raises(ValueError, match="jemalloc"):
         walk(kernel, wrong)
-
-
-def test_an_empty_tree(kernel: Kernel) -> None:
-    """jemalloc before its first extent: no arena, no problem."""
-    result = walk(kernel, rtree.build([], Variant((5, 8))))
-    assert (result.arenas, result.problems, result.nodes, result.leaf_nodes, result.stop) == ((), (), 1, 0, STOP_END)
-
-
-def test_the_order_of_the_structures_does_not_matter(kernel: Kernel) -> None:
-    """Extents whose structures lie in any order, over more pages than are kept, are the same."""
-    made = [Spec(1, arena=place % 5) for place in range(3000)]
-    built = rtree.build(made, Variant((8, 14)))
-    order = list(range(len(made)))
-    random.Random(3).shuffle(order)
-    size = built.extent.size_bytes
-    data = built.pieces.pop(built.structs)
-    far = 0x200000
-    for number, place in enumerate(order):
-        # each on a page of its own
-        built.pieces[far + place * 8192] = data[number * size : (number + 1) * size]
-        page = built.placed[number][1]
-        built.put(built.leaf[page], far + place * 8192 | 77 << built.rtree.lg_vaddr, 8)
-    result = walk(kernel, built)
-    assert result.extents == 3000
-    assert [arena.active.extents for arena in result.arenas] == [600] * 5
-    assert [arena.active.bytes for arena in result.arenas] == [600 * PAGE] * 5
 
 
 def test_pinned_extents(kernel: Kernel) -> None:

@@ -35,30 +35,6 @@ def test_a_region_behind_foreign_bytes_is_found(kernel: Kernel, strict: bool) ->
         assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, anchor, array("Q", [anchor]), strict=strict) == built.region.begin
 
 
-def test_strict_passes_over_sizes_that_only_look_like_chunks(kernel: Kernel) -> None:
-    """A foreign word that jumps onto the chain is the answer by sizes alone; strict sees that PREV_INUSE is clear there."""
-    built = heap.build(USED_HEAP, address=BASE + 0x100, seed=3)
-    foreign = bytearray(b"\xff" * 0x100)
-    heap.put(foreign, heap.LP64, 0x80 + 8, 0x80)
-    source = BytesSource(((BASE, bytes(foreign) + built.data),))
-    anchors = array("Q", [built.region.top])
-    assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, built.region.top, anchors) == BASE + 0x80
-    assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, built.region.top, anchors, strict=True) == built.region.begin
-
-
-def test_two_fenceposts_are_a_goal_if_asked_for(kernel: Kernel) -> None:
-    """A run that ends in fenceposts before any known chunk is found with `fences`, and only then; one fencepost is none."""
-    built = heap.build(USED_HEAP, end="fence", address=BASE + 0x100, seed=3)
-    fences = bytearray(built.data)
-    heap.put(fences, heap.LP64, len(fences) - 8, 0x11)
-    anchors = array("Q", [BASE + 0x100000])
-    for data, found in ((bytes(fences), built.region.begin), (built.data, None)):
-        source = BytesSource(((BASE, b"\xff" * (built.region.begin - BASE) + data + bytes(64)),))
-        walker = chunk_walker(kernel, source, heap.LP64, Budget())
-        assert walker.find_chain(BASE, BASE + 0x100000, anchors, strict=True, fences=True) == found
-        assert walker.find_chain(BASE, BASE + 0x100000, anchors, strict=True) is None
-
-
 def test_memalign_leaves_an_old_header_behind(kernel: Kernel) -> None:
     """A mapped block whose header was moved up by memalign keeps the old one: the chunk is the one further in."""
     data = bytearray(0x40000)
@@ -68,16 +44,6 @@ def test_memalign_leaves_an_old_header_behind(kernel: Kernel) -> None:
     source = BytesSource(((BASE, bytes(data)),))
     found, complete, _ = chunk_walker(kernel, source, heap.LP64, Budget()).scan_mmapped([(BASE, BASE + 0x40000)], MmappedSearch(False, 1, 0x40000))
     assert complete and found == [MmappedChunk(BASE + 0xFFF0, 0x40000 - 0xFFF0, BASE, 0x40000)]
-
-
-def test_no_chain_is_none(kernel: Kernel) -> None:
-    """Nothing plausible, no anchors, an empty range, and all of it unreadable."""
-    source = BytesSource(((BASE, b"\xff" * 0x1000),))
-    anchors = array("Q", [BASE + 0x2000])
-    assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, BASE + 0x1000, anchors) is None
-    assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, BASE + 0x1000, array("Q")) is None
-    assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, BASE, anchors) is None
-    assert chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).find_chain(BASE, BASE + 0x100000, array("Q", [BASE + 0x100000])) is None
 
 
 def test_hostile_sizes_take_linear_time(kernel: Kernel) -> None:
@@ -233,12 +199,6 @@ def test_the_number_of_pages_bounds_the_search(kernel: Kernel) -> None:
     assert lonely(kernel) == ([20, 22], True, False)
 
 
-def test_known_blocks_are_looked_at_first(kernel: Kernel) -> None:
-    """A chunk that an earlier search found costs no page, and leads to its neighbours; what is no chunk any more is passed over."""
-    assert lonely(kernel, known=(BASE + 5 * 4096, BASE + 20 * 4096), most=0) == ([20, 22], True, False)
-    assert lonely(kernel, known=(BASE + 22 * 4096, BASE - 4096), most=0) == ([22], False, True)
-
-
 def test_a_terabyte_of_holes_is_passed_over(kernel: Kernel) -> None:
     """Of a core only pages that have data are looked at, however long the mapping is: at once, also where a block is never found."""
     data, far = bytearray(8 * 4096), BASE + (1 << 40) - 16 * 4096
@@ -249,12 +209,6 @@ def test_a_terabyte_of_holes_is_passed_over(kernel: Kernel) -> None:
     got = walker.scan_mmapped([(BASE, BASE + (1 << 40))], search)
     assert [one.chunk - far for one in got.chunks] == [chunk.chunk - BASE] and not got.complete
     assert time.monotonic() - began < 2
-
-
-def test_nothing_wanted_is_complete_at_once(kernel: Kernel) -> None:
-    """mp_.n_mmaps 0: nothing is read."""
-    assert chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).scan_mmapped([(BASE, BASE + (1 << 44))], MmappedSearch(False, 0, 0)) == ([], True, False)
-    assert chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).scan_mmapped([], MmappedSearch(False, 1, 4096)) == ([], False, False)
 
 
 @FAST

@@ -17,7 +17,6 @@ from gdbheapx.kernel.blocks.records import (
     CLASS_FREE,
     CLASS_OVERHEAD,
     CLASS_RESERVE,
-    CLASS_RETURNED,
     CLASS_USED,
     make_blocks,
 )
@@ -44,34 +43,6 @@ def cells(
     for part in (rows[:half], rows[half:]):
         made.stream(iter([make_blocks(part, in_order=False)]))
     return made.cells()
-
-
-def test_each_state(c_kernel: CKernel) -> None:
-    """One page each: in use, shared by used and free, cached, the allocator's own, free at an end, returned."""
-    parts = [(CLASS_USED, PAGE), (CLASS_USED, 100), (CLASS_FREE, PAGE - 100), (CLASS_CACHED, PAGE), (CLASS_OVERHEAD, PAGE)]
-    parts += [(CLASS_FREE, 1000), (CLASS_RESERVE, PAGE - 1000), (CLASS_RETURNED, PAGE)]
-    found = cells(c_kernel, side_by_side(*parts), [(AT, AT + 6 * PAGE)], SHAPE._replace(cell_bytes=8 * PAGE))
-    assert found == [Cell(PAGE, PAGE, PAGE, PAGE, PAGE, PAGE, 0, 0, 0)]
-
-
-def test_cells_run_on_over_ranges(c_kernel: CKernel) -> None:
-    """A cell has the end of one range and the begin of the next; what lies in no range counts nowhere."""
-    rows = [(AT, 3 * PAGE, CLASS_USED, 0, 0), (AT + 16 * PAGE, 3 * PAGE, CLASS_FREE, 2, 0), (AT + 64 * PAGE, PAGE, CLASS_USED, 0, 0)]
-    found = cells(c_kernel, rows, [(AT, AT + 3 * PAGE), (AT + 16 * PAGE, AT + 19 * PAGE)])
-    assert [(one.used_bytes, one.free_bytes) for one in found] == [(3 * PAGE, PAGE), (0, 2 * PAGE)]
-
-
-def test_slabs_and_unreturned_pages(c_kernel: CKernel) -> None:
-    """A free region of a slab is pinned by its slab; unused pages that are not returned yet count as free."""
-    rows = side_by_side((CLASS_FREE, 2 * PAGE), (CLASS_RETURNED, PAGE))
-    shape = SHAPE._replace(free_is_pinned=True, free_kinds=frozenset((CLASS_RETURNED,)))
-    assert cells(c_kernel, rows, [(AT, AT + 4 * PAGE)], shape) == [Cell(0, 2 * PAGE, 0, 0, PAGE, 0, 0, 0, 0)]
-
-
-def test_units_begin_before_their_address(c_kernel: CKernel) -> None:
-    """A block's header belongs to it: one on the page before makes that page one in use."""
-    shape = SHAPE._replace(lead_bytes=16, overheads=[16])
-    assert cells(c_kernel, [(AT + PAGE, 32, CLASS_USED, 0, 0)], [(AT, AT + 4 * PAGE)], shape)[0].used_bytes == 2 * PAGE
 
 
 def test_absurd_blocks_end_soon(c_kernel: CKernel) -> None:

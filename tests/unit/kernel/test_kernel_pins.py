@@ -11,17 +11,12 @@ from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Graph
 from gdbheapx.kernel.blocks.pins import (
-    APART,
     BY_NOBODY,
     BY_SEVERAL,
-    EDGE,
-    HOLE,
-    LISTED,
     PIN_CACHED,
     PIN_NONE,
     PIN_OWN,
     PIN_USED,
-    RESERVE,
     ROOM,
     PinGroup,
     PinLabels,
@@ -31,9 +26,6 @@ from gdbheapx.kernel.blocks.pins import (
 from gdbheapx.kernel.blocks.records import (
     CLASS_CACHED,
     CLASS_FREE,
-    CLASS_OVERHEAD,
-    CLASS_RESERVE,
-    CLASS_RETURNED,
     CLASS_USED,
     EVERYTHING,
     make_blocks,
@@ -101,50 +93,6 @@ def sums(groups: Sequence[PinGroup]) -> Dict[Any, List[int]]:
 
 def told(group: PinGroup) -> Tuple[int, int, int, int, int]:
     return group.situation, group.status, group.kept_bytes, group.blocks, group.block_bytes
-
-
-def test_a_block_between_free_pages(c_kernel: CKernel) -> None:
-    """Whole pages of the free memory on both sides go back; the page that the block is on stays."""
-    made = pins(c_kernel, side_by_side((CLASS_USED, 4096), (CLASS_FREE, 10000), (CLASS_USED, 16), (CLASS_FREE, 10000), (CLASS_USED, 4096)))
-    found = made.found()
-    assert made.returned_bytes == 4096 + 4096, "10,000 bytes hold two pages, but 48 bytes at the begin stay"
-    assert sum(one.kept_bytes for one in found) == 20000 - 2 * 4096
-    assert {(one.situation, one.size) for one in found} == {(EDGE, 4096), (EDGE, 16)}
-    middle = next(one for one in found if one.size == 16)
-    assert (middle.blocks, middle.block_bytes, middle.sample, middle.alone_bytes) == (1, 16, AT + 14096, middle.kept_bytes)
-
-
-def test_the_sort_of_blocks_that_has_most_of_a_page(c_kernel: CKernel) -> None:
-    """A page with two sorts counts for the larger one; then nothing of it is kept by that one alone."""
-    rows = side_by_side((CLASS_USED, 3000), (CLASS_FREE, 96), (CLASS_USED, 500), (CLASS_USED, 500), (CLASS_USED, 4096))
-    found = pins(c_kernel, rows, labels=PinLabels(array("I", [7, 8, 8, 9]))).found()
-    assert [(one.label, one.kept_bytes, one.alone_bytes, one.blocks) for one in found] == [(7, 96, 0, 1)]
-
-
-def test_used_blocks_come_before_cached_ones(c_kernel: CKernel) -> None:
-    """What is in caches keeps a page only where no block in use does; the allocator's own comes last."""
-    rows = side_by_side((CLASS_CACHED, 3000), (CLASS_FREE, 96), (CLASS_USED, 1000), (CLASS_OVERHEAD, 1000), (CLASS_FREE, 2000), (CLASS_CACHED, 1096))
-    found = pins(c_kernel, rows + [(AT + 8192, 96, CLASS_FREE, 2, 0), (AT + 8288, 4000, CLASS_OVERHEAD, 4, 0)]).found()
-    assert [one[:3] for one in map(told, found)] == [(HOLE, PIN_USED, 96), (HOLE, PIN_CACHED, 2000), (HOLE, PIN_OWN, 96)]
-
-
-def test_an_end_is_kept_by_the_block_below(c_kernel: CKernel) -> None:
-    """With free memory in front of it; a block counts once, however many places it keeps."""
-    rows = side_by_side((CLASS_FREE, 1000), (CLASS_USED, 96), (CLASS_CACHED, 64), (CLASS_RESERVE, 50000))
-    listed = PAGE._replace(listed_kinds=frozenset({CLASS_CACHED}))
-    assert sorted(map(told, pins(c_kernel, rows, listed).found())) == [(HOLE, PIN_USED, 1000, 1, 96), (RESERVE, PIN_USED, 50064, 1, 96)]
-    assert sorted(told(one) for one in pins(c_kernel, rows, listed._replace(apart=(0,))).found()) == [(RESERVE, PIN_USED, 50064, 1, 96), (APART, PIN_USED, 1000, 1, 96)]
-    assert [told(one) for one in pins(c_kernel, rows[3:]).found()] == [(RESERVE, PIN_NONE, 50000, 0, 0)]
-
-
-def test_free_memory_beside_a_page_of_its_own(c_kernel: CKernel) -> None:
-    """A page that stays only because of the 48 bytes at its begin is kept by the block that ends there."""
-    rows = side_by_side((CLASS_USED, 4096), (CLASS_FREE, 4096 + 48), (CLASS_USED, 8144))
-    assert pins(c_kernel, rows).found()[0].kept_bytes == 4096
-    assert [one.size for one in pins(c_kernel, rows).found()] == [4096, 8144]
-    lists = side_by_side((CLASS_USED, 4096), (CLASS_CACHED, 64), (CLASS_RETURNED, 4032), (CLASS_USED, 32))
-    found = pins(c_kernel, lists, PAGE._replace(listed_kinds=frozenset({CLASS_CACHED}))).found()
-    assert [told(one) for one in found] == [(LISTED, PIN_USED, 64, 1, 4096)]
 
 
 def test_the_allocators_own_blocks(c_kernel: CKernel) -> None:

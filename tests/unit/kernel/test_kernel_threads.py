@@ -208,27 +208,6 @@ def test_nor_where_memory_cannot_be_read(monkeypatch: pytest.MonkeyPatch, c_kern
     assert len(made.used) // 2 <= found["numbers"].blocks < len(made.used)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_nor_where_the_heap_is_damaged(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, seed: int) -> None:
-    """Size fields with a bit flipped: parts that begin behind the damage are thrown away."""
-    made = Made(c_kernel, seed + 20)
-    for address, _ in made.rng.sample(made.used, 3):
-        made.words[(address - 8 - made.region.begin) // 8] ^= 1 << made.rng.randrange(4, 20)
-    alike(monkeypatch, made, c_kernel, BytesSource(tuple(made.pieces())))
-
-
-def test_nor_where_a_block_holds_what_looks_like_chunks(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel) -> None:
-    """A used chunk that takes half of the heap: parts that begin in it are none."""
-    made = Made(c_kernel, 9)
-    first, last = len(made.used) // 4, 3 * len(made.used) // 4
-    begin, end = made.used[first][0] - 16, made.used[last][0] - 16
-    made.words[(begin + 8 - made.region.begin) // 8] = end - begin | 1
-    made.words[(end + 8 - made.region.begin) // 8] |= 1
-    made.cached_chunks = array("Q", [one for one in made.cached_chunks if not begin <= one & ~7 < end])
-    found = alike(monkeypatch, made, c_kernel, BytesSource(tuple(made.pieces())))
-    assert found["numbers"].blocks <= len(made.used) - (last - first) + 2
-
-
 def test_nor_where_classes_are_more_than_are_looked_at(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel) -> None:
     """Which values are known then depends on the order in which blocks are read: one thread reads them."""
     made = Made(c_kernel, 11, 120_000)
@@ -239,19 +218,6 @@ def test_nor_where_classes_are_more_than_are_looked_at(monkeypatch: pytest.Monke
         if usable > 24:
             made.words[place + 2] = at + 32
     alike(monkeypatch, made, c_kernel, BytesSource(tuple(made.pieces())))
-
-
-def test_nor_where_memory_is_read_by_calls(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, made: Made) -> None:
-    """One thread reads what only Python can read; others resolve."""
-    pieces = sorted(made.pieces())
-
-    def read(address: int, size_bytes: int) -> bytes:
-        for begin, data in pieces:
-            if begin <= address < begin + len(data):
-                return data[address - begin : address - begin + size_bytes]
-        return b""
-
-    alike(monkeypatch, made, c_kernel, CallSource(read))
 
 
 class MadeExtents:

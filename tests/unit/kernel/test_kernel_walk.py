@@ -18,12 +18,6 @@ from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import (
     STOP_END,
     STOP_FENCE,
-    STOP_MISALIGNED,
-    STOP_MMAPPED_BIT,
-    STOP_OVERRUN,
-    STOP_SMALL,
-    STOP_TOP,
-    STOP_UNREADABLE,
 )
 from gdbheapx.kernel.glibc.records import (
     STATUS_FAST,
@@ -136,121 +130,6 @@ def test_many_random_heaps_with_few_bits_flipped(kernel: Kernel) -> None:
         assert walk(kernel, source, heap.LP64, region, cached_chunks) == reference_walk.walk(source, heap.LP64, region, cached_chunks)
 
 
-SIZE_FIELDS = [
-    (0x33 | 2, STOP_MMAPPED_BIT),
-    (0x19, STOP_SMALL),
-    (0x11 | 4, STOP_SMALL),
-    (0x29, STOP_MISALIGNED),
-    (0x11, STOP_FENCE),
-    (0x10, STOP_FENCE),
-    (1, STOP_FENCE),
-    (0, STOP_FENCE),
-    (0x100001, STOP_OVERRUN),
-    ((1 << 64) - 15, STOP_OVERRUN),
-]
-
-
-@pytest.mark.parametrize("field,stop", SIZE_FIELDS)
-def test_a_bad_size_field_is_named(kernel: Kernel, field: int, stop: int) -> None:
-    """The walk ends at the chunk whose size field is bad, and says how it is bad."""
-    built = heap.build([(STATUS_USED, 64), (STATUS_USED, 48), (STATUS_USED, 64)])
-    data = bytearray(built.data)
-    heap.put(data, heap.LP64, 64 + 8, field)
-    result = walk(kernel, BytesSource(((built.region.begin, bytes(data)),)), heap.LP64, built.region)
-    assert (result.stop, result.at) == (stop, built.region.begin + 64)
-
-
-def test_a_chunk_may_not_reach_past_top(kernel: Kernel) -> None:
-    """A size that jumps over top is damage, although the region is longer."""
-    built = heap.build([(STATUS_USED, 64), (STATUS_USED, 64)], top_bytes=512)
-    data = bytearray(built.data)
-    heap.put(data, heap.LP64, 64 + 8, 128 | 1)
-    result = walk(kernel, BytesSource(((built.region.begin, bytes(data)),)), heap.LP64, built.region)
-    assert (result.stop, result.at) == (STOP_OVERRUN, built.region.begin + 64)
-
-
-def test_a_top_longer_than_the_region_is_an_overrun(kernel: Kernel) -> None:
-    """Top must fit."""
-    built = heap.build([(STATUS_USED, 64)])
-    shorter = built.region._replace(end=built.region.end - 16)
-    result = walk(kernel, built.source, heap.LP64, shorter)
-    assert (result.stop, result.at, result.top_bytes) == (STOP_OVERRUN, built.region.top, 0)
-
-
-def test_a_top_of_no_bytes_is_no_block(kernel: Kernel) -> None:
-    """The walk ends there whatever its size; nothing is listed that would be smaller than its header."""
-    built = heap.build([(STATUS_USED, 64)])
-    data = bytearray(built.data)
-    heap.put(data, heap.LP64, 64 + 8, 1)
-    source = BytesSource(((built.region.begin, bytes(data)),))
-    assert walk(kernel, source, heap.LP64, built.region).stop == STOP_TOP
-    assert [row[0] for row in listed(kernel, source, heap.LP64, built.region)[0]] == [built.region.begin]
-
-
-def test_a_chunk_whose_successor_cannot_be_read_is_used(kernel: Kernel) -> None:
-    """The walk ends behind it, unreadable; a region that ends there is whole instead."""
-    built = heap.build([(STATUS_USED, 64), (STATUS_FREE, 64), (STATUS_USED, 64)])
-    source = BytesSource(((built.region.begin, built.data[:128]),))
-    result = walk(kernel, source, heap.LP64, built.region)
-    assert (result.stop, result.at, result.used_chunks, result.free_chunks) == (STOP_UNREADABLE, built.region.begin + 128, 2, 0)
-    result = walk(kernel, source, heap.LP64, Region(built.region.begin, built.region.begin + 128, 0))
-    assert (result.stop, result.used_chunks, result.free_chunks) == (STOP_END, 2, 0)
-
-
-def test_contradictions_are_counted_and_the_first_is_named(kernel: Kernel) -> None:
-    """prev_size that differs from the size, and a free chunk after a free one."""
-    built = heap.build([(STATUS_USED, 64), (STATUS_FREE, 96), (STATUS_USED, 64), (STATUS_FREE, 64), (STATUS_FREE, 64), (STATUS_USED, 64)])
-    data = bytearray(built.data)
-    heap.put(data, heap.LP64, 160, 95)
-    result = walk(kernel, BytesSource(((built.region.begin, bytes(data)),)), heap.LP64, built.region)
-    assert (result.bad_prev_size, result.bad_prev_size_chunks) == (built.region.begin + 64, 1)
-    assert (result.bad_neighbour, result.bad_neighbour_chunks) == (built.region.begin + 288, 1)
-    assert (result.stop, result.free_chunks) == (STOP_TOP, 3)
-
-
-def test_a_special_that_its_successor_calls_free_is_free(kernel: Kernel) -> None:
-    """It counts as met, and as a free chunk; the kernel trusts the header as malloc does."""
-    built = heap.build([(STATUS_USED, 64), (STATUS_FREE, 64), (STATUS_USED, 64)])
-    cached_chunks = array("Q", [built.region.begin + 64 | STATUS_TCACHE])
-    result = walk(kernel, built.source, heap.LP64, built.region, cached_chunks)
-    assert (result.free_chunks, result.tcache_chunks, result.specials_met, result.missed_specials) == (1, 0, 1, 0)
-
-
-@pytest.mark.parametrize("before", [STATUS_USED, STATUS_FREE])
-def test_a_chunk_before_the_terminator_is_the_fencepost(kernel: Kernel, before: int) -> None:
-    """sysmalloc with an old top too small to be freed: not used, not in the histogram, whatever its own PREV_INUSE says."""
-    built = heap.build([(STATUS_USED, 32), (before, 32)], end="small-fence", seed=1)
-    result = walk(kernel, built.source, heap.LP64, built.region)
-    assert result == built.expected
-    assert (result.fence_bytes, result.used_bytes + result.free_bytes) == (32, 64)
-
-
-def test_specials_beside_the_chain_are_missed(kernel: Kernel) -> None:
-    """Those below the end of the walk that are on no boundary are counted, the lowest named; those beyond are no matter."""
-    built = heap.build([(STATUS_USED, 64)] * 4)
-    begin = built.region.begin
-    cached_chunks = array("Q", [begin + 16 | 1, begin + 64 | 2, begin + 80 | 2, built.region.top | 2, built.region.top + 16 | 2])
-    result = walk(kernel, built.source, heap.LP64, built.region, cached_chunks)
-    assert (result.specials_met, result.missed_special, result.missed_specials) == (2, begin + 16 | 1, 2)
-    assert (result.tcache_chunks, result.tcache_bytes) == (1, 64)
-
-
-def test_regions_are_answered_in_order_each_with_its_slice_of_specials(kernel: Kernel) -> None:
-    """More regions than one turn takes; one sorted array of cached chunks serves all."""
-    made = [heap.build([(STATUS_USED, 32), (STATUS_FAST, 32 + 16 * number)], end="end", address=0x100000 * (number + 1)) for number in range(150)]
-    source = BytesSource(tuple((built.region.begin, built.data) for built in made))
-    cached_chunks = array("Q", [special for built in made for special in built.cached_chunks])
-    results = chunk_walker(kernel, source, heap.LP64, Budget()).walk([built.region for built in made], cached_chunks)
-    assert results == [built.expected for built in made]
-
-
-def test_no_regions_give_no_results(kernel: Kernel) -> None:
-    """And an empty region ends where it begins."""
-    assert chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).walk([], NONE) == []
-    result = walk(kernel, BytesSource(()), heap.LP64, Region(0x1000, 0x1000, 0))
-    assert (result.stop, result.at, result.histogram) == (STOP_END, 0x1000, ())
-
-
 def all_threads(kernel: Kernel, source: BulkSource, geometry: Geometry, regions: List[Region], cached_chunks: Any) -> List[List[WalkResult]]:
     return [chunk_walker(kernel, source, geometry, Budget()).walk(regions, cached_chunks, threads=threads) for threads in (1, 2, 3, 8)]
 
@@ -323,24 +202,6 @@ def test_a_chain_of_false_headers_inside_a_chunk_deceives_nobody(c_kernel: Kerne
     answers = all_threads(c_kernel, source, heap.LP64, [region], NONE)
     assert answers[0] == answers[1] == answers[2] == answers[3]
     assert answers[0][0].used_bytes + answers[0][0].free_bytes == len(data)
-
-
-def test_runs_and_missed_specials_at_the_cuts_between_pieces(c_kernel: Kernel) -> None:
-    """Every second chunk is fast, free ones before them, and each special has a false one beside it: no cut loses or doubles any of it."""
-    unit: List[Tuple[int, int]] = []
-    for place in range(1500):
-        unit += [(STATUS_USED, 64 + 16 * (place % 7)), (STATUS_FREE, 2048), (STATUS_FAST, 64), (STATUS_FAST, 6144 + 16 * (place % 5))]
-    one = heap.build(unit, end="end", seed=4)
-    step, begin, turns = len(one.data), one.region.begin, 3
-    data = one.data * turns
-    true = [special + step * turn for turn in range(turns) for special in one.cached_chunks]
-    cached_chunks = array("Q", sorted(true + [special + 16 for special in true]))
-    region, source = Region(begin, begin + len(data), 0), BytesSource(((begin, data),))
-    answers = all_threads(c_kernel, source, heap.LP64, [region], cached_chunks)
-    assert answers[0] == answers[1] == answers[2] == answers[3]
-    result = answers[0][0]
-    assert (result.specials_met, result.missed_specials) == (len(true), len(true))
-    assert result.interior_ranges == 1500 * turns
 
 
 @pytest.mark.parametrize("seed", range(9))

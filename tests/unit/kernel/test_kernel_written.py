@@ -61,14 +61,6 @@ def test_a_file_with_holes(kernel: Kernel, tmp_path: Path) -> None:
     assert list(found.bounds) == [BASE + 8192, BASE + 12288, BASE + 2 * MIB, BASE + 3 * MIB] and found.until is None
 
 
-def test_nothing_and_everything(kernel: Kernel) -> None:
-    """No ranges, no runs; a range of zeros none; one that is full is one run."""
-    full = BytesSource(((BASE, b"\1" * MIB), (BASE + MIB, bytes(MIB))))
-    assert list(kernel.written(full, [], 4096, Budget()).bounds) == []
-    assert list(kernel.written(full, [(BASE + MIB, BASE + 2 * MIB)], 4096, Budget()).bounds) == []
-    assert list(kernel.written(full, [(BASE, BASE + 2 * MIB)], 4096, Budget()).bounds) == [BASE, BASE + MIB]
-
-
 def test_out_of_time(kernel: Kernel) -> None:
     """Where the time is up is told: what lies behind is in no run."""
     found = kernel.written(BytesSource(((BASE, b"\1" * MIB),)), [(BASE, BASE + MIB)], 4096, Budget(-1.0))

@@ -121,37 +121,10 @@ def in_ram(kernel: Kernel, table: PageTable, ranges: List[Tuple[int, int]]) -> I
     return found
 
 
-def rss(start: int) -> int:
-    """Rss of the mapping that begins at `start`, as the kernel counts it."""
-    target = open_elf_target(pid=os.getpid())
-    use = target.memory_use()
-    assert use is not None
-    return next(one.resident_bytes for one in use.mappings if one.mapping.start == start)
-
-
-def test_written_pages_count_and_read_ones_do_not(kernel: Kernel, table: PageTable) -> None:
-    """A page that was only read is the zero page, which is in nobody's RSS."""
-    memory = area(8 << 20).write(0, 4 << 20, 5 * PAGE).read(6 << 20, 7 << 20)
-    written = -(-(4 << 20) // (5 * PAGE)) * PAGE
-    got = kernel.residency(table, [(memory.start, memory.start + (5 << 20)), (memory.start + (5 << 20), memory.start + (8 << 20))])
-    assert got is not None and (got.resident_bytes, got.exclusive_bytes, got.swapped_bytes, got.huge_bytes) == (written, written, 0, 0)
-    assert got.unsure_bytes == (0 if table.scans or table.flags_fd >= 0 else 1 << 20)
-    assert rss(memory.start) == written
-
-
 def test_smaps_tells_where_the_page_table_does_not(kernel: Kernel, table: PageTable) -> None:
     """Pages of one mapping that are all the zero page, or all shared after fork, are told by the mapping's Rss."""
     memory = area(8 << 20).write(0, 1 << 20).read(2 << 20, 3 << 20)
     assert in_ram(kernel, table, [(memory.start, memory.start + (8 << 20))]) == InRam(1 << 20, 1 << 20, 0)
-
-
-def test_pages_shared_after_fork_count_and_are_not_exclusive(kernel: Kernel, table: PageTable, child: List[int]) -> None:
-    """They leave this process's RSS when they are given back, and the machine gets nothing."""
-    memory = area(8 << 20).write(0, 3 << 20)
-    fork(child)
-    memory.write(0, 1 << 20)  # copied: this process's alone again
-    assert in_ram(kernel, table, [(memory.start, memory.start + (8 << 20))]) == InRam(3 << 20, 1 << 20, 0)
-    assert rss(memory.start) == 3 << 20
 
 
 def test_zero_page_and_shared_pages_in_one_mapping(kernel: Kernel, table: PageTable, child: List[int]) -> None:
@@ -174,12 +147,6 @@ def test_huge_pages_are_told_by_a_scan(kernel: Kernel, table: PageTable) -> None
     assert in_ram(kernel, table, [(memory.start, memory.start + (8 << 20))]) == InRam(6 << 20, *((6 << 20, 6 << 20) if table.scans else (None, None)))
     part = in_ram(kernel, table, [(memory.start + PAGE, memory.start + (5 << 20))])
     assert part == InRam((5 << 20) - PAGE, *((2 << 20, (5 << 20) - PAGE) if table.scans else (None, None)))
-
-
-def test_the_huge_zero_page_is_in_no_rss(kernel: Kernel, table: PageTable) -> None:
-    """Reading memory that may be huge maps it; kernels before 6.17 do not flag it, and its mapping's Rss tells."""
-    memory = area(8 << 20, MADV_HUGEPAGE).read(0, PAGE)
-    assert in_ram(kernel, table, [(memory.start, memory.start + (8 << 20))])[:2] == (0, 0)
 
 
 def test_resident_interior_bytes_of_a_walk(kernel: Kernel, table: PageTable) -> None:

@@ -3,16 +3,15 @@
 import struct
 from array import array
 from types import SimpleNamespace
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Optional, Sequence
 
 import pytest
 
 from gdbheapx import findings, verdict
 from gdbheapx.allocators.records import Surroundings
-from gdbheapx.hints import bare
 from gdbheapx.mimalloc import detect, options
 from gdbheapx.mimalloc.messages import arenas, judgement
-from gdbheapx.mimalloc.records import ABANDONED, SHARED, THREAD, Delay, MimallocArena, MimallocFacts
+from gdbheapx.mimalloc.records import THREAD, MimallocArena, MimallocFacts
 from gdbheapx.model import AllocatorInfo
 
 MB = 1 << 20
@@ -71,24 +70,6 @@ def test_pages_given_to_madv_free_are_a_state(known: Dict[str, Any]) -> None:
     assert [step.command for step in made.next_steps if step.command.startswith("MIMALLOC")] == ["MIMALLOC_PURGE_DECOMMITS=1"] * ("is_reset" in known)
     page = [str(line) for line in arenas.page([], {"returned_bytes": 400 * MB, "returned_resident_bytes": 300 * MB})]
     assert any("plus 300.0 MiB returned" in line for line in page) and any("plus 100.0 MiB of address space" in line for line in page)
-
-
-CASES: List[Tuple[str, Dict[str, int], Optional[Delay], List[str]]] = [
-    (SHARED, {"unowned_collectable_resident_bytes": 90 * MB}, Delay("purge_delay", 1000), ["mi_collect(true)", "MIMALLOC_PURGE_DELAY=0"]),
-    (SHARED, {"unowned_collectable_resident_bytes": 90 * MB}, Delay("purge_delay", 0), ["mi_collect(true)"]),
-    (SHARED, {"unowned_collectable_resident_bytes": 90 * MB}, None, ["mi_collect(true)"]),
-    (THREAD, {"collectable_resident_bytes": 90 * MB}, Delay("decommit_delay", 25), ["mi_collect(true)", "MIMALLOC_DECOMMIT_DELAY=0"]),
-    (ABANDONED, {"free_bytes": 90 * MB, "used_blocks": 9}, Delay("purge_delay", 10), ["pins"]),
-    (THREAD, {}, Delay("purge_delay", 10), []),
-]
-
-
-@pytest.mark.parametrize("owner, fields, delay, commands", CASES)
-def test_each_way_on_helps_here(owner: str, fields: Dict[str, int], delay: Optional[Delay], commands: List[str]) -> None:
-    """A call of the program's own with what it returns; a setting that is not in force; never the sentence that the memory is elsewhere."""
-    made = judged([arena(owner, held_bytes=100 * MB, **fields)], delay=delay)
-    assert made.verdict.kind == verdict.KEPT and [bare(step.command) for step in made.next_steps] == commands
-    assert all("90.0 MiB" in step for step in made.next_steps if step.command == "mi_collect(true)")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.arch import named
 from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
 from gdbheapx.mimalloc import detect, page_map, pages, segments
 from gdbheapx.mimalloc.layouts import PLAIN, SLICE_BYTES, Form, Place, encoded, first_block, forms
@@ -241,11 +240,6 @@ def test_words_of_freed_pages_are_left_out() -> None:
     assert not found.pages and [one.code for one in found.broken] == ["page-wrong"]
 
 
-def test_runs_of_bits() -> None:
-    """First and end of each run."""
-    assert list(page_map.runs_of(0b1011100)) == [(2, 5), (6, 7)] and list(page_map.runs_of(0)) == []
-
-
 @pytest.mark.parametrize(
     "version, text",
     [(209, "2.0.9"), (182, "1.8.2"), (315, "3.1.5"), (3208, "3.2.8"), (30403, "3.4.3"), (20302, "2.3.2"), (0, None), (1 << 31, None)],
@@ -283,11 +277,3 @@ def test_short_memory_ends_nothing(length: int) -> None:
         memory, _ = segment(form)
         memory.pieces[SEGMENT] = memory.pieces[SEGMENT][:length]
         read(memory, form)
-
-
-def test_the_number_that_a_function_returns() -> None:
-    """One instruction, with the mark of a jump's target or without; anything else is no number."""
-    told = named("i386:x86-64").returned_number
-    assert told is not None
-    assert told(b"\xb8\xd1\0\0\0\xc3") == told(b"\xf3\x0f\x1e\xfa\xb8\xd1\0\0\0\xc3\x90") == 209
-    assert told(b"\xb8\xd1\0\0\0\x90") is None and told(b"") is None

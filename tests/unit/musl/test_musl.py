@@ -10,17 +10,13 @@ import pytest
 from gdbheapx import verdict
 from gdbheapx.allocators.records import Surroundings, heap_context
 from gdbheapx.budget import Budget
-from gdbheapx.hints import bare
 from gdbheapx.inferior.base import Module, Thread
-from gdbheapx.kernel import load
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.musl import records as api
 from gdbheapx.musl import codes, detect
 from gdbheapx.musl.allocator import MuslMalloc
 from gdbheapx.musl.entry import ALLOCATOR
-from gdbheapx.musl.help import HELP
 from gdbheapx.musl.messages.verdict import judge
-from gdbheapx.musl.meter import FIGURES, MuslMeter
 from gdbheapx.musl.records import MuslArena, MuslFacts
 from gdbheapx.problems import Code
 from tests.support.builders.musl import CONTEXT, PROGRAM, MuslHeap, MuslTarget, Request
@@ -188,20 +184,6 @@ def test_slots_that_musl_counts_are_checked(kernel: Kernel) -> None:
     assert list(malloc.rules()) == [] and told == [codes.USAGE_WRONG]  # a group may be in the making
 
 
-@pytest.mark.parametrize("word, little_endian", [(8, True), (8, False), (4, True)])
-def test_the_meter_reads_metas_alone(word: int, little_endian: bool) -> None:
-    """The same figures as a walk over every slot; and None of each where the list of areas is damaged."""
-    target = MuslTarget(made(word, little_endian))
-    malloc = opened(target, load()).malloc
-    meter, exact = MuslMeter(malloc.musl, target), malloc.exact_reading()
-    for _ in range(2):
-        reading = meter.read(0.0)
-        assert reading.values == exact.values and reading.held_bytes == exact.held_bytes and len(reading.values) == len(FIGURES)
-    assert not meter.has_long_lists() and meter.info.name == "musl"
-    target.heap.put(target.heap.areas[0], 1, 8)
-    assert set(meter.read(0.0).values) == {None}
-
-
 def facts(used: int, free: int, overhead: int, own: Sequence[Tuple[int, int]] = ()) -> MuslFacts:
     """Of a heap with these parts."""
     system = used + free + overhead
@@ -211,40 +193,12 @@ def facts(used: int, free: int, overhead: int, own: Sequence[Tuple[int, int]] = 
     return MuslFacts(info, [MuslArena(**row)], {}, (), (), own_mappings=own)
 
 
-@pytest.mark.parametrize(
-    "parts, kind, code",
-    [
-        ((100, 1000, 50), verdict.SMALL, "small-heap"),
-        ((90 * MIB, 5 * MIB, 5 * MIB), verdict.IN_USE, "in-use"),
-        ((20 * MIB, 75 * MIB, 5 * MIB), verdict.FRAGMENTED, "free-regions"),
-        ((60 * MIB, 30 * MIB, 10 * MIB), verdict.IN_USE, "part-held"),
-    ],
-)
-def test_verdicts(parts: Tuple[int, int, int], kind: str, code: str) -> None:
-    """By what is in use and what is free; none advises a call, as there is none."""
-    judged = judge(facts(*parts), Surroundings(1, [], None, taken_bytes={"musl": sum(parts)}))
-    assert (judged.verdict.kind, judged.verdict.code) == (kind, code)
-    steps = {"in-use": ["chunks", "chunks"], "free-regions": ["pins"], "part-held": ["chunks", "pins"]}
-    assert [bare(step).split()[0] for step in judged.next_steps] == steps.get(code, [])
-
-
 def test_large_blocks_that_were_never_written_to_decide_nothing() -> None:
     """They are in use, and take no memory: the verdict is on the rest."""
     around = Surroundings(1, [], None, taken_bytes={"musl": 100 * MIB}, taken=lambda ranges: 10 * MIB)
     judged = judge(facts(1015 * MIB, 70 * MIB, 5 * MIB, own=[(0, 1000 * MIB)]), around)
     assert judged.verdict.kind == verdict.FRAGMENTED and "never written" in str(judged.verdict.lines[0].details)
     assert judged.held_bytes == 100 * MIB
-
-
-def test_much_overhead_is_told() -> None:
-    """From a quarter of what is held on."""
-    judged = judge(facts(60 * MIB, 0, 40 * MIB), Surroundings(1, [], None, taken_bytes={"musl": 100 * MIB}))
-    assert [finding.code for finding in judged.findings] == ["metadata"]
-
-
-def test_every_help_is_of_a_command() -> None:
-    """And each says whose it is."""
-    assert all(text.startswith("musl") for text in HELP.values())
 
 
 def test_no_group_lies_beside_memory(kernel: Kernel) -> None:

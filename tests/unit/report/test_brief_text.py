@@ -4,7 +4,7 @@ Files: report/brief_text.py, analysis/brief.py.
 """
 
 import itertools
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List
 
 import pytest
 
@@ -14,10 +14,9 @@ from gdbheapx.analysis.split import Memory
 from gdbheapx.command import Style
 from gdbheapx.hints import ask
 from gdbheapx.model import Advice, AllocatorInfo, Finding, MemoryPart
-from gdbheapx.report import brief_text, overview_text
+from gdbheapx.report import brief_text
 from gdbheapx.report.text import on_screen, said
-from gdbheapx.units import DAMAGE, HEADING, WARNING, meaning_of
-from gdbheapx.verdict import FRAGMENTED, GROWING, IN_USE, INCONCLUSIVE, KEPT, LEAKED, RUNTIME, SMALL, Verdict
+from gdbheapx.verdict import Verdict
 
 MB = 1 << 20
 TERMINAL, PIPE = Style(False, False, 80, True, wraps=True), Style(False, False)
@@ -66,14 +65,6 @@ def brief(letters: int = 1, looked: bool = True, suspect: bool = True) -> Brief:
     )
 
 
-class Shown(NamedTuple):
-    """What the end of the page has of an overview."""
-
-    verdict: Verdict
-    next_steps: List[Advice] = []
-    next: List[str] = []
-
-
 def shown(made: Brief, about: Dict[str, Any], where: str = "-p 4711", style: Style = TERMINAL) -> List[str]:
     style = style._replace(command_line=lambda words: "gdbheapx %s %s" % (where, words))
     lines = (said(style, line) for line in brief_text.lines(style, made, about))
@@ -93,23 +84,6 @@ def test_it_has_a_dozen_lines_and_every_part(kind: str, letters: int) -> None:
     assert any(line.endswith("60.0 MiB (60 %)") for line in lines[-5:]), "a name is cut, not the figure"
 
 
-def test_what_a_ticket_has_to_say() -> None:
-    """Which process, since when, where, when it was read and for how long it paused; in a file nothing is cut."""
-    text = "\n".join(shown(brief(), target("live"), style=PIPE))
-    assert text.splitlines() == [
-        "Process    shop (pid 4711, up 1 d 1 h)",
-        "Command    ./shop --port 80",
-        "Read       2026-11-30 12:00:00 UTC on web3; paused 12 ms",
-        "Allocator  glibc 2.36",
-        "RSS        100.0 MiB, plus 7.0 MiB in swap: " + ", ".join(["malloc 60.0 MiB (60 %)"] * 3),
-        "Verdict    in use : 60.0 MiB of 61.0 MiB ",
-        "Suspect    shop._cache, dict of 60,000 entries , 60.0 MiB (60 %)",
-        "Next       gdbheapx -p 4711 owners",
-    ]
-    assert shown(brief(), target("core", host=None, uptime_s=None))[0] == "Core       /tmp/core, written 2026-11-30 12:00:00 UTC"
-    assert "..." not in "".join(shown(brief(30), target("live"), style=PIPE))
-
-
 def test_nothing_is_known() -> None:
     """A remote stub tells little: what it does not tell is left out, or a question mark."""
     about = target("remote", **dict.fromkeys(("program", "command_line", "host", "time", "uptime_s", "pause_ms", "pauses", "pid")))
@@ -123,22 +97,3 @@ def test_a_suspect_that_was_not_sought_is_not_denied() -> None:
     of_looked, of_others = ("\n".join(shown(made, target("live"))) for made in kept)
     assert "No owner retains" in of_looked and "not looked for" in of_others
     assert may_have_suspect(kept[1]) and not may_have_suspect(kept[0])
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (59, "59 s"), (3600, "1 h"), (3725, "1 h 2 min"), (86_401, "1 d")])
-def test_durations(seconds: int, text: str) -> None:
-    """Two units next to each other."""
-    assert brief_text.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("kinds", "meaning"), [((LEAKED, GROWING), DAMAGE), ((KEPT, FRAGMENTED, INCONCLUSIVE), WARNING), ((IN_USE, SMALL, RUNTIME), HEADING)]
-)
-def test_a_verdict_has_the_colour_of_its_kind(kinds: List[str], meaning: str) -> None:
-    """In the head, and where it stands again in the end; the suspect has one where there is one."""
-    for kind in kinds:
-        made = brief()._replace(verdict=Verdict(kind, [Finding("Found", "60.0 MiB", None)], kind))
-        rows = {str(line).split()[0]: line for line in brief_text.lines(TERMINAL, made, target("live"))}
-        assert (meaning_of(rows["Verdict"]), meaning_of(rows["Suspect"]), meaning_of(rows["Process"])) == (meaning, WARNING, None)
-        again = [line for line in overview_text.last_lines(TERMINAL, Shown(made.verdict), 100) if "Found" in line]  # type: ignore[arg-type]
-        assert [meaning_of(line) for line in again] == [meaning]

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gdbheapx
-from gdbheapx.columns import BYTES, COUNT, NEVER, TEXT, Column, Table, columns_of
+from gdbheapx.columns import COUNT, NEVER, TEXT, Column, Table, columns_of
 from gdbheapx.command import COMMANDS, Style, load_commands
 from gdbheapx.help_pages import everything, of_command
 from gdbheapx.output import Screen, screen
 from gdbheapx.report import fitting
-from gdbheapx.report.text import described, fitted, on_screen, painted, plain_table, said
-from gdbheapx.units import DAMAGE, HEADING, Size, mark, meaning_of, say
+from gdbheapx.report.text import described, fitted, on_screen, painted
+from gdbheapx.units import DAMAGE, mark
 
 WIDTHS = 80, 120, 200
 WIDE = Style(False, False)
@@ -79,42 +79,6 @@ def test_wide_tables_are_declared() -> None:
         assert len(shown(columns)) < 8 or any(column.goes for column in columns), [column.heading for column in columns]
 
 
-WORDS = st.text("ab-.,:;()`'\"/=%0 ", max_size=12)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@settings(deadline=None)
-@given(words=st.lists(st.one_of(WORDS, st.sampled_from(("gdbheapx", "--pid", "7", "MiB", "echo", "FILE"))), max_size=60))
-def test_a_sentence_fits_the_terminal(width: int, words: List[str]) -> None:
-    """Whatever its words: nothing is lost but spaces, and a line that is too long is one whole below its indent."""
-    line = " ".join(words)
-    lines = fitting.wrapped(line, width)
-    assert "".join(lines).replace(" ", "") == line.replace(" ", "") or not line.strip(" -")
-    assert (lines == [line]) >= (len(line) <= width)
-    wholes = [whole for _, whole in fitting._wholes(line)]
-    assert all(len(one) <= width or any(len(whole) > width - len(one) + len(one.lstrip()) for whole in wholes if whole in one) for one in lines)
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("  one two three four five", ["  one two", "    three four", "    five"]),
-        ("ok   gdb  one two three", ["ok   gdb  one", "     two three"]),
-        ("1  a  /a/long/path/name", ["1  a", "  /a/long/path/name"]),
-        ("see: gdbheapx diff OLD NEW and", ["see:", "  gdbheapx diff OLD NEW", "  and"]),
-        ("or: echo 1 > /proc/x, then", ["or:", "  echo 1 > /proc/x,", "  then"]),
-        ("use --pid N or --core FILE", ["use --pid N", "  or --core FILE"]),
-        ("ask for `a b c d e` now", ["ask for", "  `a b c d e`", "  now"]),
-        ("it keeps of them 10 MiB (5 %)", ["it keeps of", "  them 10 MiB", "  (5 %)"]),
-        ("---- ----  ----------", ["---- ----  ---"]),
-        ("a\ttab stays as it is, however long", ["a\ttab stays as it is, however long"]),
-    ],
-)
-def test_where_a_sentence_is_broken(line: str, expected: List[str]) -> None:
-    """Below its beginning; no command, option, quotation or size in the middle."""
-    assert fitting.wrapped(line, 14) == expected and fitting.wrapped(line, None) == [line]
-
-
 def test_a_help_text_is_filled_anew() -> None:
     """A paragraph gets lines of the terminal's width, a list stays one; a line that ends early, or names an allocator, begins anew below."""
     text = "usage: x\n       y\n\n%s\n%s\nshort.\nglibc: more\n\n  -x   what it does\n" % ("one two three four " * 2 + "end", "five six seven eight " * 2)
@@ -172,16 +136,6 @@ def test_long_texts_drive_nothing_away() -> None:
     assert fitted(cut, COLUMNS, [[name, "1", "2", "3"]])[-1] == "texts with ... are shortened; --wide shows all"
 
 
-@pytest.mark.parametrize("longest", range(12))
-def test_shortened(longest: int) -> None:
-    """A text that is cut has exactly so many characters, of its beginning and its end."""
-    text = fitting.shortened("abcdefghijklmnop", longest)
-    assert len(text) == longest
-    assert fitting.shortened("abc", None) == fitting.shortened("abc", 3) == "abc"
-    if longest > 4:
-        assert text[0] == "a" and text[-1] == "p" and "..." in text
-
-
 @pytest.mark.parametrize(
     "text, longest, shown",
     [
@@ -196,20 +150,6 @@ def test_shortened(longest: int) -> None:
 def test_an_address_stays_whole_as_long_as_it_can(text: str, longest: int, shown: str) -> None:
     """What stands in parentheses behind it goes before."""
     assert fitting.shortened(text, longest) == shown
-
-
-def test_widths_are_those_of_the_table() -> None:
-    """What is counted is what tabulate, and what stands in for it, makes."""
-    cells = [["abc", "12345678901234567", "2", "3"]]
-    widest = max(map(len, plain_table([column.heading for column in COLUMNS], cells, "lrrr")))
-    assert len(fitting.fit(COLUMNS, cells, widest).places) == 4 > len(fitting.fit(COLUMNS, cells, widest - 1).places)
-    assert max(map(len, fitted(WIDE, COLUMNS, cells))) == widest
-
-
-def test_units_that_are_no_text_stay_whole() -> None:
-    """A number is never shortened."""
-    column = (Column("size", BYTES, field="a"),)
-    assert described(Style(True, False, 3, True), Table(column, [{"a": 1 << 40}]))[2] == str(1 << 40)
 
 
 @pytest.mark.parametrize("given_columns", ["", "0", "wide", "-3", "\u0663"])
@@ -231,20 +171,3 @@ def test_colors_of_a_terminal(environment: Dict[str, str], has_colors: bool) -> 
     finally:
         os.close(ours)
         os.close(theirs)
-
-
-def test_a_meaning_has_a_color() -> None:
-    """A marked sentence keeps both its forms and its meaning; what means nothing more than its words is not painted."""
-    line = mark(say("  %s leaked", Size(2048)), DAMAGE)
-    people, plain = said(WIDE, line), said(Style(True, False), line)
-    assert (people, plain) == ("  2.0 KiB leaked", "  2048 bytes leaked")
-    assert meaning_of(people) == meaning_of(plain) == DAMAGE and meaning_of("x") is None
-    assert painted(plain, DAMAGE) == "\x1b[31m  2048 bytes leaked\x1b[0m"
-    assert painted("x", None) == "x" and painted("", HEADING) == ""
-    assert [meaning_of(one) for one in fitted(WIDE, COLUMNS, [["x", "1", "2", "3"]])] == [HEADING, None, None]
-
-
-def test_columns_of_the_environment() -> None:
-    """COLUMNS wins, for files as well."""
-    assert screen(-1, {"COLUMNS": "200"}).of_file() == screen(1, {"COLUMNS": "200"}) == Screen(200, True, 200)
-    assert Screen(80, True).of_file() == Screen(120, False)

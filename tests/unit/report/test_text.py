@@ -1,6 +1,5 @@
 """Text for people: sizes, tables with tabulate and without, and what the target's names may not do to a terminal."""
 
-from typing import Any
 
 import pytest
 
@@ -30,11 +29,6 @@ def test_a_table_looks_the_same_without_tabulate(monkeypatch: pytest.MonkeyPatch
     assert with_it[-1].endswith("12,345") and with_it[-2].endswith(" 1") and set(with_it[1]) == {"-", " "}
 
 
-def test_a_table_without_rows_is_its_headers() -> None:
-    """And the rule below them."""
-    assert text.table(HEADERS, [], "lr") == ["name      bytes", "------  -------"]
-
-
 @pytest.mark.parametrize("told, shown", [("plain", "plain"), ("\x1b[2J", "\\x1b[2J"), ("a\nb", "a\\nb"), ("\u00e9", "\\xe9"), ("\u2028", "\\u2028"), ("\udcff", "\\udcff")])
 def test_names_cannot_drive_the_terminal(told: str, shown: str) -> None:
     """Control characters, line ends and letters beyond ASCII are escaped, in a cell as in a line."""
@@ -46,9 +40,3 @@ def test_tabs_stay_and_documents_keep_letters() -> None:
     """A document for another program has its paths as they are, but no line end inside a line."""
     assert text.escaped("a\tb\x07") == "a\tb\\x07"
     assert text.escaped("/srv/\u00e9\n/x\t", document=True) == "/srv/\u00e9\\012/x\t"
-
-
-def test_what_is_no_text_is_made_one() -> None:
-    """Numbers and None can stand in cells."""
-    rows: Any = [[1, None]]
-    assert text.table(["a", "b"], rows, "rl")[-1].split() == ["1", "None"]

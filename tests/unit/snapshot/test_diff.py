@@ -130,13 +130,6 @@ def test_new_and_gone_by_presence(old: Dict[str, int], new: Dict[str, int]) -> N
     assert text.count(", only in new") == len(set(new) - set(old)) and text.count(", only in old") == len(set(old) - set(new))
 
 
-def test_parts_by_presence() -> None:
-    """A part that has 0 on one side is there; one that is not there says so, unless the two cannot be compared."""
-    found = growth(parted({"a": 5, "pools": 0, "jit": 7}), parted({"a": 9, "pools": 8, "heap": 3}))
-    assert {one.what: one.only for one in found.parts} == {"a": None, "pools": None, "jit": "old", "heap": "new"}
-    assert all(one.only is None for one in growth(parted({"a": 5}, measure="dumped"), parted({"a": 9, "b": 1})).parts)
-
-
 def test_what_one_side_does_not_count_is_unknown() -> None:
     """Blocks that one release counts and the other does not are no growth of blocks; those of a row that is only there are."""
     answer = diff(with_books(looked(MB, 0, {}), {"main": [1]}, None), with_books(looked(MB, 0, {}), {"main": [3], "more": [4]}), ("old", "new"))
@@ -179,12 +172,6 @@ def test_what_one_of_them_lacks_is_not_known() -> None:
     found = diff(looked(10, 0, {}, rss=5), looked(10, 0, {}, rss=7), ("a", "b"))
     assert "By " not in "\n".join(diff_text.lines(Style(plain_bytes=False, color=False), found._replace(leaks=[], held=[], missing=[]), None))
     assert found.states[0][:5] == ("RSS", "", 2, 5, 7)
-
-
-def test_arenas() -> None:
-    """By number, with their blocks; one that is not known is left out."""
-    found = diff(looked(100, 0, {}), looked(300, 0, {}), ("a", "b"))
-    assert [(one.what, one.whose, one.diff_bytes, one.diff_count) for one in found.arenas] == [("arena 0", "a", 200, 20)]
 
 
 def test_what_is_unknown_is_no_growth() -> None:
@@ -313,13 +300,3 @@ def test_memory_contexts_are_matched_by_name() -> None:
     assert re.search(r"  memory context, in use\n.*\n *\+50 B +150 -> 200 B +\+7  main\n", text)
     uncounted = diff(with_books(old, {"main": [1]}, None), with_books(new, {"main": [3]}, None), ("old", "new")).contexts
     assert uncounted is not None and uncounted[0].diff_count is None
-
-
-def test_memory_contexts_of_one_side_are_not_compared() -> None:
-    """Another program, or numbers for names: no rows, and nothing said."""
-    one, plain = with_books(looked(MB, 0, {}), {"main": [1]}), looked(MB, 0, {})
-    nameless = with_books(looked(MB, 0, {}, names=False), {"main": [2]})
-    for old, new in ((one, plain), (plain, one), (one, nameless)):
-        answer = diff(old, new, ("old", "new"))
-        assert answer.contexts is None
-        assert "contexts" not in "\n".join(diff_text.lines(Style(False, False), answer, None))

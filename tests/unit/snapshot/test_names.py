@@ -83,14 +83,6 @@ def test_holders_are_names() -> None:
     assert len(set(holders)) == 2 and not any("secret" in one or "sly" in one for one in holders)
 
 
-def test_sentences_stay_readable() -> None:
-    """A type of the name of a unit is a number where it stands for itself; sentences keep their words."""
-    made = names.without(record_with("bytes"), [])
-    found = made.models["report"]
-    assert "Suspect: bytes keeps 5 bytes" in found["lines"]
-    assert found["classes"][0]["signature"] == codec.decoded(Census, made.models["census"]).rows[0].signature == "type-1"
-
-
 def test_frames_of_a_flame_graph_have_numbers() -> None:
     """The program's names; what stands there in place of one is read as before, whatever the program names so."""
     frames = [FlameFrame(name, "lib.so", 5, 1, 0, [FlameFrame("Order", "", 5, 1, 0)]) for name in ("several", *owned.WORDS)]

@@ -10,21 +10,15 @@ from typing import Any, List, NamedTuple
 
 import pytest
 
-from gdbheapx import findings, verdict
-from gdbheapx.allocators.records import Surroundings, heap_context
-from gdbheapx.allocators.returning import ALL
+from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.problems import Code
 from gdbheapx.tcmalloc import codes
 from gdbheapx.tcmalloc.allocator import SHAPE, TcmallocHeap
 from gdbheapx.tcmalloc.entry import ALLOCATOR
-from gdbheapx.tcmalloc.help import HELP
-from gdbheapx.tcmalloc.meter import FIGURES, TcmallocMeter
-from gdbheapx.tcmalloc.records import TcArena, TcFacts
-from tests.support.builders.tcmalloc import CENTRAL, DATA, LEAF, PAGE, ROOT, STATS, STRIDE, STRUCTS, Span, TcTarget
+from tests.support.builders.tcmalloc import CENTRAL, DATA, LEAF, ROOT, STATS, STRIDE, STRUCTS, Span, TcTarget
 
-MIB = 1 << 20
 CLASS_48, CLASS_96 = 4, 7
 
 
@@ -193,51 +187,3 @@ def test_what_is_not_read(kernel: Kernel) -> None:
     assert ALLOCATOR.confirm(target, located) is located
     target.pieces[LEAF][:] = bytes(len(target.pieces[LEAF]))
     assert ALLOCATOR.confirm(target, located) is None
-
-
-def test_the_meter(kernel: Kernel) -> None:
-    """Counters alone give the figures of the walk; what is used includes ends of spans."""
-    target, _, _ = made()
-    heap, _ = opened(target, kernel)
-    (row,) = heap.arenas()
-    reading, exact = TcmallocMeter(heap.tcmalloc, target).read(0), heap.exact_reading()
-    assert reading.values == exact.values == (*target.totals, row.central_bytes, row.transfer_bytes, row.cached_bytes)
-    assert len(FIGURES) == len(reading.values) and reading.used_bytes == (exact.used_bytes or 0) + row.tail_bytes
-    target.put_word(STATS, 0)
-    assert TcmallocMeter(heap.tcmalloc, target).read(0).held_bytes is None
-
-
-def test_what_would_be_returned(kernel: Kernel) -> None:
-    """Free spans, and nothing of what caches hold."""
-    target, _, _ = made()
-    heap, _ = opened(target, kernel)
-    run = heap.would_return(ALL)
-    assert run.predicted.bytes == 3 * PAGE and run.predicted.resident_bytes is None
-    keeping = heap.kept()
-    assert keeping.kept_bytes == 6 * 48 and keeping.returnable_bytes == 3 * PAGE
-
-
-def judged(**sizes: int) -> Any:
-    """The verdict on a heap of these sizes."""
-    known = {name: 0 for name in TcArena._fields if name.endswith("_bytes")}
-    row = TcArena(allocator="tcmalloc", index=0, address=None, spans=1, used_blocks=1, **{**known, **sizes})  # type: ignore[arg-type]
-    target, _, _ = made()
-    (found,) = ALLOCATOR.find(target, ()).located
-    from gdbheapx.model import HistogramRow
-
-    used = HistogramRow(8, 8, 1, sizes.get("used_bytes", 0), 0, 0, 0)
-    facts = TcFacts(found.info(), [row], {}, [used], [], True, "0" if sizes.get("central_bytes") else None)
-    (answer,) = ALLOCATOR.judge([facts], Surroundings(1, (), None))
-    return answer
-
-
-def test_verdicts() -> None:
-    """What keeps most of what is free is said first, with what returns it."""
-    hoarding = judged(system_bytes=200 * MIB, used_bytes=20 * MIB, free_bytes=150 * MIB, free_resident_bytes=150 * MIB, cached_bytes=30 * MIB)
-    assert hoarding.verdict.kind == verdict.KEPT
-    assert [line.code for line in hoarding.findings] == [findings.UNUSED_PAGES, findings.THREAD_CACHES] and hoarding.next_steps
-    spread = judged(system_bytes=200 * MIB, used_bytes=80 * MIB, central_bytes=90 * MIB, free_bytes=30 * MIB, free_resident_bytes=30 * MIB)
-    assert [line.code for line in spread.findings] == [findings.FREE_REGIONS, findings.PURGING_OFF]
-    assert (spread.verdict.kind, spread.verdict.code) == (verdict.FRAGMENTED, findings.FREE_REGIONS) and spread.next_steps
-    assert judged(system_bytes=200 * MIB, used_bytes=190 * MIB).verdict.kind == verdict.IN_USE
-    assert set(HELP) >= {"arenas", "bins", "purge", "tcache"}

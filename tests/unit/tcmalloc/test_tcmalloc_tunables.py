@@ -11,9 +11,8 @@ import pytest
 
 from gdbheapx import verdict
 from gdbheapx.allocators.records import Surroundings
-from gdbheapx.analysis.overview import _once
 from gdbheapx.hints import ask
-from gdbheapx.model import AllocatorInfo, Step
+from gdbheapx.model import AllocatorInfo
 from gdbheapx.tcmalloc import messages, tunables
 from gdbheapx.tcmalloc.records import TcArena, TcFacts
 
@@ -58,9 +57,3 @@ def test_what_is_in_force_is_not_advised(is_aggressive: bool) -> None:
     (judged,) = messages.judge([facts], Surroundings(1, [], None, taken_bytes={"tcmalloc": 100 * MB}, advisable=advisable))
     assert any(ask("purge") in str(finding.hint) for finding in judged.findings)
     assert any("AGGRESSIVE_DECOMMIT" in line for line in said) != is_aggressive and not any("RELEASE_RATE=10" in line for line in said)
-
-
-def test_a_command_is_named_once() -> None:
-    """Both an allocator and the memory as a whole may ask for it: the first sentence stands, in its place."""
-    steps = _once([Step("pins", "shows which blocks"), "look", Step("census", "by class"), Step("pins", "shows which spans"), "look"])
-    assert [(step.command, step.why) for step in steps] == [("pins", "shows which blocks"), (None, "look"), ("census", "by class")]

@@ -207,27 +207,6 @@ def text(found: bill.Bill, top: int = 10) -> str:
     return "\n".join(escaped(line) for line in show(Style(False, False), bill_text.lines(found, top)))
 
 
-def test_what_people_read() -> None:
-    """How full, of which limit; kills; swap; what comes back; what is not shown."""
-    told = memory(swapped_bytes=5 * MIB, swap_free_bytes=9 * MIB, high_bytes=100 * MIB, events={"oom_kill": 2, "max": 7, "high": 0})
-    gpu = THREE[0]._replace(name="a\nb\x1b[31m", gpu_bytes={"vram": 5 * MIB})
-    shown = text(made(gpu, THREE[1], told=told)[0], 1)
-    assert "112.0 MiB (87.5 %) in use by 2 processes; limit 128.0 MiB of /, 16.0 MiB left" in shown
-    assert "memory.high 100.0 MiB; 5.0 MiB in swap, which is not part of this; killed for memory: 2 times; limit reached: 7 times" in shown
-    assert "can reclaim up to 30.0 MiB" in shown and "Up to 9.0 MiB may go to swap." in shown and "`kubectl top` shows 92.0 MiB" in shown
-    assert "With the room left, up to 55.0 MiB more fit below the limit before it kills." in shown
-    assert "Not explained: 1.0 MiB (0.9 %)" in shown and "and 1 process with 18.0 MiB of private memory: --top 2" in shown
-    assert "GPU memory of process 1" in shown and "\x1b" not in shown
-    assert "no limit" in text(made(*THREE, told=memory(limit_bytes=None, is_cut_above=True))[0])
-    assert "as far as can be seen from here" in text(made(*THREE, told=memory(limit_bytes=None, is_cut_above=True))[0])
-
-
-def test_names_of_lines_are_told_apart_in_80_columns() -> None:
-    """There the number of processes goes, so that what a line is is not shortened to what all begin with."""
-    lines = "\n".join(show(Style(False, False, 80, True), bill_text.lines(made(*THREE)[0], 10))).split("\n")
-    assert "Hidden: processes" in "\n".join(lines) and any(line.startswith("memory ") and "comes back by" in line for line in lines)
-
-
 def test_many_lines_become_one() -> None:
     """The smallest together; negative ones are not lost, and the rest stays last."""
     many = [use("/dev/shm/%d" % number, (number + 1) << 14) for number in range(40)]

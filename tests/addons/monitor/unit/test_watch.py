@@ -155,14 +155,6 @@ def test_a_return_and_what_came_back() -> None:
     assert worth is not None and (worth.code, worth.half_s) == ("does-not-pay", 20)
 
 
-def test_a_return_that_lasts() -> None:
-    """Nothing is back after a minute: a timer pays. Before that it is too early."""
-    early = seen(sample(at, 100 if at < 5 else 40, 40, 60) for at in (0, 5, 10)).worth()
-    late = seen(sample(at, 100 if at < 5 else 40, 40, 60) for at in range(0, 100, 5)).worth()
-    assert early is not None and early.code == "too-early"
-    assert late is not None and late.code == "pays" and late.stayed_bytes == 60 * MB
-
-
 def test_what_is_no_return() -> None:
     """The program freed it; it went to swap; it is a page of a file more or less; it is too little."""
     assert seen([sample(0, 100, 80), sample(5, 40, 20)]).count == 0
@@ -368,12 +360,6 @@ def watched(process: Process, times: Optional[int] = None, budget: Optional[Budg
     session: Any = Session(process)
     sampler = Sampler(session, is_exact=False)
     return list(events(sampler, History(sampler.watched), 0.001, times, budget or Budget(), sleep=lambda seconds: None))
-
-
-def test_the_loop_ends_after_so_many() -> None:
-    """--times."""
-    found = watched(Process(1000), times=3)
-    assert [type(one) for one in found] == [Sample] * 3 + [Over] and found[-1].why == codes.TIMES
 
 
 @pytest.mark.parametrize("in_the_middle", [False, True])

@@ -13,16 +13,15 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from gdbheapx.addons.monitor.watch import openmetrics, table, text
+from gdbheapx.addons.monitor.watch import openmetrics, table
 from gdbheapx.addons.monitor.watch.samples import Sample, Watched
 from gdbheapx.addons.monitor.watch.summary import TIMES, History, Over
-from gdbheapx.addons.monitor.watch.text import BLOCKS, PLAIN, Text, sparkline, thinned
+from gdbheapx.addons.monitor.watch.text import BLOCKS, Text
 from gdbheapx.allocators.metering import Figure, Reading
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import InContainer, ProcessCounters
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.units import duration
 
 MB = 1 << 20
 HOSTILE = ["</svg><script>", "a\nb", "\x1b[31mred", "=cmd|' /C calc'!A0", "x;y", "bad\ufffdbytes", '"quoted\\', "@sum", "\u202eevil"]
@@ -189,44 +188,3 @@ def test_an_estimate_of_before_stands_in_parentheses() -> None:
     """It is not passed off as one of this sample."""
     row = next(line for line in lines("toy", {}) if "(3.0 MiB)" in line)
     assert "(9.0 MiB)" in row
-
-
-def test_plain_bytes() -> None:
-    """--bytes: integers alone."""
-    assert any(str(20 * MB) in line for line in lines("toy", {}, plain=True))
-    assert not any("MiB" in line for line in lines("toy", {}, plain=True))
-
-
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-@pytest.mark.parametrize("plain", [False, True])
-def test_rows_fit_the_terminal(plain: bool, width: int) -> None:
-    """No line is longer than the terminal; columns that do not fit are named once, above the first row; a pipe has them all."""
-    narrow, whole = lines("a program with a name " * 3, {}, plain, width), lines("toy", {}, plain)
-    assert max(map(len, narrow)) <= width
-    at = next(place for place, line in enumerate(narrow) if line.startswith("time"))
-    said = re.findall("[a-zA-Z~]+", " ".join(narrow[:at]).partition("Hidden: ")[2].partition(";")[0])
-    assert sorted([*narrow[at].split(), *said]) == sorted(next(line for line in whole if line.startswith("time")).split())
-    assert bool(said) == (width < 120) or plain
-
-
-def test_sparklines() -> None:
-    """From the lowest to the highest; what hardly differs stays in the middle; nothing is nothing."""
-    assert sparkline([0, 1, 2, 7], BLOCKS) == BLOCKS[0] + BLOCKS[1] + BLOCKS[2] + BLOCKS[7]
-    assert sparkline([500, 500], PLAIN) == "==" and set(sparkline([1000, 1001, 1000], BLOCKS)) <= {BLOCKS[3], BLOCKS[4]}
-    assert sparkline([0, 0], PLAIN) == "__" and sparkline([], PLAIN) == ""
-    assert thinned([(at, at) for at in range(10)], 5) == [0.5, 2.5, 4.5, 6.5, 8.5]
-
-
-@pytest.mark.parametrize("seconds, said", [(0.02, "20 ms"), (59, "59 s"), (300, "5 min"), (7800, "2 h 10 min"), (86400 * 3, "3 d")])
-def test_durations(seconds: float, said: str) -> None:
-    """In the largest units that matter."""
-    assert duration(seconds) == said
-
-
-def test_sentences() -> None:
-    """Every code has its sentence."""
-    from gdbheapx.addons.monitor.watch import summary
-
-    every = (summary.UNKNOWN, summary.STEADY, summary.SWINGS, summary.SHRANK, summary.IN_USE, summary.RETURNED)
-    every += (summary.KEPT, summary.HELD, summary.POOLS, summary.TOUCHED, summary.ELSEWHERE, summary.GREW)
-    assert set(every) == set(text.VERDICTS) and {summary.ENDED, summary.EXECUTED, summary.STOPPED, summary.OPEN, TIMES} == set(text.ENDS)

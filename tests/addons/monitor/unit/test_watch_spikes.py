@@ -8,7 +8,7 @@ from typing import List, Optional
 
 import pytest
 
-from gdbheapx.addons.monitor.watch import spikes, text
+from gdbheapx.addons.monitor.watch import spikes
 from gdbheapx.addons.monitor.watch import summary as codes
 from gdbheapx.addons.monitor.watch.samples import Sample, Watched
 from gdbheapx.addons.monitor.watch.summary import History, Summary
@@ -96,23 +96,6 @@ def test_growth_is_no_spike() -> None:
     assert summary([noisy.sample(at, at % 4 < 2) for at in range(60)]).spikes is None
     irregular = summary([program.sample(at, at in (3, 4, 30, 31, 36, 37, 80, 81)) for at in range(100)]).spikes
     assert irregular is not None and (irregular.number, irregular.period_s) == (4, None)
-
-
-def lines(found: Summary) -> str:
-    """What is said of peak and spikes."""
-    return "\n".join(str(line) for line in [*text.peaks(found), *([text.of_spikes(found.spikes)] if found.spikes else [])])
-
-
-def test_words() -> None:
-    """How many, how high, how often, whose; a peak that no sample has seen is said to be one."""
-    program = Program(spikes.MAPPINGS, 100 * MB, 300 * MB, 1.0, 0)
-    samples = [program.sample(at * 0.5, at % 8 in (3, 4, 5)) for at in range(44)]
-    said = lines(summary(samples))
-    assert "5 spikes of +300.0 MiB, one every 4 s: address space that comes and goes outside the allocators" in said
-    assert "peak RSS since it started: 400.0 MiB (VmHWM)" in said and "no sample has seen" not in said
-    hidden = samples[-1]._replace(counters=samples[-1].counters._replace(peak_bytes=900 * MB, group_peak_bytes=1000 * MB))
-    said = lines(summary([*samples[:-1], hidden]))
-    assert "900.0 MiB (VmHWM), which no sample has seen" in said and "cgroup peak: 1000.0 MiB" in said
 
 
 @pytest.mark.parametrize("held, code", [(400, codes.TOUCHED), (None, codes.GREW), (80, codes.ELSEWHERE)])

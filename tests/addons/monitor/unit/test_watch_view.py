@@ -12,12 +12,10 @@ import pytest
 
 from gdbheapx import addon_loader
 from gdbheapx.addons.monitor.watch import recorded, table, text
-from gdbheapx.addons.monitor.watch.curves import ticks
 from gdbheapx.addons.monitor.watch.series import MOST_POINTS, Curves
 from gdbheapx.addons.monitor.watch.summary import OPEN, TIMES, History, Over
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
-from gdbheapx.report.page_text import coordinate
 from tests.support import pages
 
 pytest.importorskip("jinja2", reason="pages require Jinja2")
@@ -106,17 +104,6 @@ def test_gaps_are_gaps(tmp_path: Path) -> None:
     assert whole.count("<path") == 1 and "<circle" not in whole and kept.source.pid
 
 
-def test_a_step_is_marked(tmp_path: Path) -> None:
-    """Where memory was returned, and where it was back, in each picture: at their times."""
-    *_, page = read(written(tmp_path, lines()), tmp_path)
-    end, samples = lines()[-1], [one for one in lines() if one["kind"] == "sample"]
-    (step,), first, last = end["last_steps"], samples[0]["elapsed_s"], samples[-1]["elapsed_s"]
-    for after, look in ((0, "gone-mark"), (step["half_s"], "back-mark"), (step["most_s"], "back-mark")):
-        x = 1000 * (step["elapsed_s"] + after - first) / (last - first)
-        assert page.count('class="%s" d="M%s 0V240"' % (look, coordinate(x))) == 3
-    assert page.count("1 returned") == page.count("1 half back") == page.count("1 back<") == 3
-
-
 def test_an_end_is_not_needed(tmp_path: Path) -> None:
     """Of a file to which the watch still writes: also where its last line is not whole."""
     found = lines()
@@ -170,18 +157,6 @@ def test_hostile_names(tmp_path: Path, hostile: str) -> None:
     assert addon_loader.load_capability("pages", "a page").visible(hostile) in "".join(shown.text) and "\x1b" not in page
 
 
-def test_what_to_ask_next(tmp_path: Path) -> None:
-    """Where memory in use grew, the process is asked what holds it: each command stands on the page with what it shows."""
-    first = lines()[1]
-    grown = [{**sampled(first, number), "rss_bytes": (100 + number) * MB} for number in range(60)]
-    for number, one in enumerate(grown):
-        one["allocators"] = {"glibc": {**one["allocators"]["glibc"], "used_bytes": (50 + number) * MB}}
-    *_, page = read(written(tmp_path, [lines()[0], *grown]), tmp_path)
-    found = pages.check(page)
-    assert found.lines == ["gdbheapx -p %d %s" % (lines()[0]["pid"], command) for command in ("leaks", "owners", "census")]
-    assert "memory nothing references any more" in "".join(found.text)
-
-
 def test_address_space_does_not_flatten_the_rest(tmp_path: Path) -> None:
     """A figure four times as high as every other is said and in the table, not drawn: jemalloc may retain 50 GB of addresses and use 2 GB."""
     first = lines()[1]
@@ -227,21 +202,6 @@ def test_curves_keep_a_fixed_amount() -> None:
     assert sum(one.sum for one in known if one is not None) == 100_001 * 50_000
     assert all(one is not None and one.lowest <= one.mean <= one.highest for one in known)
     assert all(point.figures[1] is None for point in points) and [point.figures[2] is None for point in points].count(False) == 1
-
-
-@pytest.mark.parametrize("most, is_size, wanted", [(0, True, [0, 1]), (70 * MB, True, [one * 16 * MB for one in range(6)]), (6, False, [0, 2, 4, 6]), (1, False, [0, 1]), (1000, False, [0, 200, 400, 600, 800, 1000])])
-def test_scales_are_round(most: int, is_size: bool, wanted: List[int]) -> None:
-    """In binary for sizes; the last one is not below the highest value."""
-    assert ticks(most, is_size) == wanted
-
-
-def test_ticks_of_anything() -> None:
-    """A few, whatever the highest value is."""
-    chance = random.Random(1)
-    for _ in range(500):
-        most, is_size = int(10 ** chance.uniform(0, 18)), chance.random() < 0.5
-        found = ticks(most, is_size)
-        assert 2 <= len(found) <= 6 and found[-1] >= most and found[-1] < 2.5 * most + 2
 
 
 def test_without_a_sample_there_is_no_page(tmp_path: Path) -> None:

@@ -10,9 +10,6 @@ import pytest
 from gdbheapx.addons.runtimes.bind import books as bind_books
 from gdbheapx.addons.runtimes.bind.books import Books
 from gdbheapx.arch import named
-from gdbheapx.command import Style
-from gdbheapx.report import books_text
-from gdbheapx.report.text import escaped, show
 
 pytestmark = pytest.mark.once  # pure functions
 
@@ -208,15 +205,6 @@ def test_pools_that_are_not_the_contexts_own(damage: str) -> None:
     assert [row.pooled_bytes for row in told.contexts] == [None, 600, 300, 0] and told.contexts[0].inuse_bytes == 4000
 
 
-def test_many_pools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where all contexts have too many, none is walked."""
-    monkeypatch.setattr(bind_books, "MOST_POOLS", 5)
-    memory = Memory()
-    contexts(memory, CONTEXTS["9.20"])
-    told = books(memory)
-    assert told is not None and [row.pooled_bytes for row in told.contexts] == [None, None, None, 0]
-
-
 @pytest.mark.parametrize("damage", ["next", "prev", "tail", "magic", "references", "name", "one"])
 def test_a_list_that_does_not_close_is_not_told(damage: str) -> None:
     """Any broken link, foreign number, count that cannot be, or name without an end: nothing is told. A list of one closes anywhere."""
@@ -235,14 +223,6 @@ def test_a_list_that_does_not_close_is_not_told(damage: str) -> None:
         memory.put(second + layout.references, 0)
     elif damage == "name":
         memory.raw(second + layout.name, b"x" * 16)
-    assert books(memory) is None
-
-
-def test_no_time() -> None:
-    """Where there is no time, as in a rehearsal, nothing is walked, and nothing told."""
-    memory = Memory()
-    contexts(memory, CONTEXTS["9.20"])
-    memory.is_expired = True
     assert books(memory) is None
 
 
@@ -277,28 +257,6 @@ def test_tasks_of_each_release(release: str) -> None:
     assert [tuple(row) for row in told.queues] == [("task", "client", 2, 3), ("task", "server", 1, 3), ("task", "zone", 1, 0)]
 
 
-def test_tasks_of_a_manager_that_counts_others_are_not_told() -> None:
-    """The length of the list, and each task's pointer back, must be the manager's."""
-    for at, value in ((MANAGER + 64, 3), (TASK_AT + 256 + 8, MANAGER + 8)):
-        memory = Memory()
-        contexts(memory, CONTEXTS["9.18.19"])
-        tasks(memory, "9.18", ("zone", "zone"))
-        memory.put(at, value)
-        told = books(memory)
-        assert told is not None and not told.queues
-
-
-def test_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only so many are looked at; the others are counted."""
-    monkeypatch.setattr(bind_books, "MOST_TASKS", 3)
-    memory = Memory()
-    contexts(memory, CONTEXTS["9.18.19"])
-    tasks(memory, "9.18", ["fetch"] * 5)
-    told = books(memory)
-    assert told is not None
-    assert [tuple(row) for row in told.queues] == [("task", "fetch", 3, 3), ("task", "more, not looked at", 2, None)]
-
-
 @pytest.mark.parametrize("count, step, at", [(3, 1888, 312), (1, 1888, 248), (2, 2176, 320)])
 def test_loops(count: int, step: int, at: int) -> None:
     """Of any size, and wherever the manager has them: with the handles of each."""
@@ -320,19 +278,3 @@ def test_loops(count: int, step: int, at: int) -> None:
     memory.put(LOOP_AT + (count - 1) * step + 24, 0)
     told = books(memory)
     assert told is not None and not told.queues
-
-
-def test_text() -> None:
-    """Contexts of one name are one line; names of the program are escaped; the sum stands against malloc's."""
-    memory = Memory()
-    contexts(memory, CONTEXTS["9.18.19"])
-    tasks(memory, "9.18", ("zo\nne", "", ""))
-    told = books(memory)
-    assert told is not None
-    text = list(map(escaped, show(Style(False, False), books_text.page(told))))
-    cells = [line.split() for line in text]
-    assert ["cache", "2", "6,000", "B", "1,200", "B", "6,200", "B", "17.6", "KiB", "1.0", "GiB", "20"] in cells
-    assert cells[1][:2] == ["contexts", "in"]
-    assert any(line.startswith("zonemgr\\x1b[2J") for line in text)
-    assert "  (no name): 2 tasks, 3 events waiting" in text and "  zo\\nne: 1 task" in text
-    assert any("together 10.2 KiB: 52 % of the 19.5 KiB in use" in line for line in text)

@@ -38,12 +38,6 @@ def test_escapes_have_the_byte() -> None:
     assert csv_rows.folded_frame("size 12") == "size\\x2012"
 
 
-def test_the_largest_come_first_and_empty_ones_do_not() -> None:
-    """Bytes alone count."""
-    stacks = [Stack((Frame("a"),), 1, 5), Stack((Frame("b"),), 2, 50), Stack((Frame("c"),), 1, 0)]
-    assert lines(stacks) == ["b 50", "a 5"]
-
-
 def test_inferno_draws_hostile_names() -> None:
     """No frame becomes markup, and each is there."""
     program = need("inferno-flamegraph")

@@ -24,12 +24,6 @@ def written(folder: Path, stacks: List[Stack], period: Optional[int] = None) -> 
     return file
 
 
-@pytest.mark.parametrize("number, data", [(0, "00"), (1, "01"), (127, "7f"), (128, "8001"), (300, "ac02"), (-1, "ff" * 9 + "01")])
-def test_varint(number: int, data: str) -> None:
-    """As the encoding's own page has it."""
-    assert pprof.varint(number).hex() == data
-
-
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     """Stacks, counts, and a mapping of each location: of code by its address, of a name by its module."""
     code = Stack((Frame("", "", 0x5010), Frame("", "", 0x1FFF), Frame("", "", 0x2000)), 3, 1 << 40)

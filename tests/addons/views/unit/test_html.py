@@ -4,7 +4,6 @@ Files: addons/views/html/memory_view.py, addons/views/html/render.py, addons/vie
 """
 
 import re
-import shlex
 from typing import Any, Dict, List
 
 import pytest
@@ -162,26 +161,6 @@ def test_text_that_does_not_show_is_written_out() -> None:
     assert len(render.visible("x" * 10**6)) < 5000 and len(render.visible(Whole("x" * 5000))) == 5000
 
 
-@pytest.mark.parametrize("core", ["/cores/core.1", "/a b/core", "$(touch x)`y`", "it's", "new\nline", "tab\t\x1b", "caf\udce9"])
-def test_lines_to_copy_are_what_they_seem(core: str) -> None:
-    """A shell reads the file of a line as the file it is, on one line."""
-    line = of_target({"kind": "core", "core": core}).line("owners")
-    assert line.isprintable() and line.startswith("gdbheapx --core ") and line.endswith(" owners")
-    if core.isprintable():
-        assert shlex.split(line) == ["gdbheapx", "--core", core, "owners"]
-    else:
-        assert line[len("gdbheapx --core ") :].startswith("$'") and line.count("'") == 2
-
-
-def test_next_steps() -> None:
-    """Commands of this tool name the target; what is typed elsewhere stays as it is."""
-    read = pages.check(page(pages.recorded("jemalloc-live")))
-    assert read.lines and all(line.startswith(("gdbheapx -p ", "MALLOC_CONF=")) for line in read.lines)
-    document = pages.recorded("glibc-core")
-    document["data"]["page"]["census"] = document["data"]["page"]["owners"] = None
-    assert "gdbheapx --core /cores/core.1 report --deep --html FILE" in pages.check(page(document)).lines
-
-
 def test_a_partial_look_says_so() -> None:
     """With its problems, above everything but the verdict."""
     document = pages.recorded("glibc-core")
@@ -240,17 +219,6 @@ def test_areas_by_owners() -> None:
     held = document["data"]["memory"]["allocator_bytes"]
     assert shown == {"dict": used, "value": used, "server": used, "12 others": used, "free, in caches, or the allocator's own": held - 4 * used}
     assert any(item.name.endswith(": server: dict") for item in areas.items)
-
-
-def test_areas_without_names() -> None:
-    """Of a look that did not go block by block what is in use is one part; where the memory is not known there is no picture."""
-    document = pages.recorded("glibc-core")
-    document["data"]["page"].update(census=None, owners=None, flame=None)
-    areas = view(document)["areas"]
-    (divided,) = [branch for branch in areas.tree if branch.children]
-    assert "in use" in [areas.items[child.place].label for child in divided.children]
-    document["data"].update(split=None, memory=None)
-    assert view(document)["areas"] is None and "areas-t" not in page(document)
 
 
 @pytest.mark.parametrize("hostile", pages.HOSTILE, ids=range(len(pages.HOSTILE)))

@@ -3,15 +3,13 @@
 Files: addons/views/html/render.py, command.py.
 """
 
-import shlex
 from typing import Any, Dict, List
 
 import pytest
 
 from gdbheapx import command
-from gdbheapx.addons.views.html import diff_view, geometry, render
+from gdbheapx.addons.views.html import diff_view, render
 from gdbheapx.snapshot import codec
-from gdbheapx.snapshot.growth import Part
 from tests.support import pages
 
 pytest.importorskip("jinja2", reason="pages require Jinja2")
@@ -48,30 +46,6 @@ def test_figures_are_those_of_the_document() -> None:
     assert [text for value, text in read.shown if value == data["growth_bytes"]][0].startswith("+")
 
 
-def test_what_it_says_first() -> None:
-    """The two sides, the verdict, the commands to go on with, each about the side that answers it; then the lists."""
-    document = pages.recorded(pages.DIFF)
-    read = pages.check(page(document))
-    sections = [found.get("id") for tag, found in read.tags if tag == "section" and found.get("id")]
-    assert sections == ["verdict", "next", *LISTS[:4], "parts", *LISTS[4:]]
-    text = "".join(read.text)
-    assert text.index("monday.snap") < text.index(document["data"]["verdict"]["what"]) < text.index("What the heaps hold")
-    new = document["data"]["new"]["what"]
-    assert read.lines and all(shlex.split(line)[:3] == ["gdbheapx", "-p", new] for line in read.lines)
-    assert text.count("only new") == sum(one["only"] == "new" for name in LISTS for one in document["data"][name]) > 0
-    assert "These are two programs" not in text
-    document["data"]["old"]["executable"] = "/bin/other"
-    assert "These are two programs" in page(document)
-
-
-def test_parts_of_the_memory() -> None:
-    """Each part that changed has its row, where the document has them."""
-    document = pages.recorded(pages.DIFF)
-    document["data"]["growth"]["parts"] = [codec.encoded(Part("CPython: object arenas", "runtime", None, 30, 1, 31))]
-    read = pages.check(page(document))
-    assert read.values["parts"][-3:] == [1, 31, 30] and "CPython: object arenas" in "".join(read.text)
-
-
 def test_what_cannot_be_compared() -> None:
     """Which side lacks it, and why; that nothing changed is another sentence."""
     document = pages.recorded(pages.DIFF)
@@ -96,9 +70,3 @@ def test_many_rows_stay_small() -> None:
     document["data"]["classes"] = document["data"]["classes"][:1] * 100_000
     text = page(document)
     assert len(text) < 500_000 and "99700 more" in text and "gdbheapx diff monday.snap" in text
-
-
-def test_bars_begin_in_the_middle() -> None:
-    """Growth goes to the right and a fall to the left, on one scale; what is too small to see is not drawn."""
-    assert geometry.change(50, 100, 200, 10) == (0, 100, 0, 50, 10) and geometry.change(-100, 100, 200, 10) == (1, 0, 0, 100, 10)
-    assert geometry.change(0, 100, 200, 10) is None and geometry.change(None, 0, 200, 10) is None and geometry.change(1, 10**6, 200, 10) is None

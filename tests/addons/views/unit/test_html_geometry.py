@@ -5,8 +5,7 @@ from typing import Sequence
 
 import pytest
 
-from gdbheapx.addons.views.html.geometry import Box, Branch, bar, columns, depth, grid, icicle, nested, treemap
-from gdbheapx.report.page_text import coordinate
+from gdbheapx.addons.views.html.geometry import Box, Branch, depth, grid, icicle, nested, treemap
 
 
 def overlap(boxes: Sequence[Box]) -> bool:
@@ -19,20 +18,6 @@ def overlap(boxes: Sequence[Box]) -> bool:
             if across > small and down > small:
                 return True
     return False
-
-
-def test_bar() -> None:
-    """Parts are as wide as their share; what is unknown or nothing is not drawn; a whole leaves the rest empty."""
-    assert bar([1, None, 0, 3], 100, 10) == [Box(0, 0, 0, 25, 10), Box(3, 25, 0, 75, 10)]
-    assert [one.width for one in bar([10, 10], 100, 10, 40)] == [25, 25]
-    assert bar([], 100, 10) == bar([0, None], 100, 10) == bar([-5], 100, 10) == []
-
-
-def test_columns() -> None:
-    """All on one scale, the parts one upon the other."""
-    made = columns([[4, 4], [2, None], [0, 0]], 300, 100, 0)
-    assert [[(box.height, box.y) for box in one] for one in made] == [[(50, 50), (50, 0)], [(25, 75)], []]
-    assert columns([], 100, 100) == []
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -91,8 +76,3 @@ def test_grid() -> None:
     assert grid([[2, 0], [1, 1], [None, 3]], 2, 10, 2) == ["M0 0h8v8h-8zM10 0h4v8h-4z", "M14 0h4v8h-4zM0 10h8v8h-8z"]
     assert grid([[1, 1]], 2, 10, 2, 4) == ["M0 0h2v8h-2z", "M2 0h2v8h-2z"]
     assert grid([], 2, 10, 2) == []
-
-
-def test_numbers_are_short() -> None:
-    """Two decimals at most."""
-    assert [coordinate(one) for one in (0, 10.0, 100, 1.5, 1 / 3, 0.001)] == ["0", "10", "100", "1.5", "0.33", "0"]
