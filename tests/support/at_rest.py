@@ -23,7 +23,7 @@ def sleeps(pid: int) -> bool:
     return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "S" for task in Path("/proc/%d/task" % pid).iterdir())
 
 
-def wait(pid: int, seconds: float = 20) -> None:
+def wait(pid: int, seconds: float = 120) -> None:
     """Until every thread of the process waits: what it said a moment ago it may still be returning from."""
     end = time.monotonic() + seconds
     while not sleeps(pid):

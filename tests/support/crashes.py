@@ -19,7 +19,7 @@ from tests.support import kernelcore
 from tests.support.processes import Process
 from tests.support.tool import ROOT, heapx
 
-SECONDS, BEGIN_SECONDS = 120, 20
+SECONDS, BEGIN_SECONDS = 120, 60
 ACCOUNTS = ("arenas", "bins", "tcache", "leaks", "owners")
 SCRIPT = """#!/bin/sh
 export PYTHONPATH=%(root)s

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Sequence
 
 from gdbheapx.glibc.layouts import HEAP_INFO
+from tests.support.busy import stretch
 from tests.support.damaged_glibc import Damaged
 from tests.support.damaged_jemalloc import Patient
 from tests.support.plants_glibc import Map
@@ -23,7 +24,7 @@ def in_time(what: str) -> Iterator[None]:
         raise AssertionError("%s is not done after %d s" % (what, LOOK_SECONDS))
 
     before = signal.signal(signal.SIGALRM, hangs)
-    signal.alarm(LOOK_SECONDS)
+    signal.alarm(round(stretch(LOOK_SECONDS)))
     try:
         yield
     finally:

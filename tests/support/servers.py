@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Tuple
 
 import pytest
 
-from tests.support import programs
+from tests.support import at_rest, programs
 from tests.support.processes import READY_SECONDS, Process, Stage
 from tests.support.victims import Client
 
@@ -38,6 +38,7 @@ class Redis:
         options = ["--port", "0", "--unixsocket", str(self.socket), "--save", "", "--logfile", str(folder / "log"), "--dir", str(folder), *more]
         self.process = stage.spawn([str(folder / "redis-server"), *options], folder, {"MALLOC_CONF": conf})
         assert until("redis-server", self.process, lambda: self.ask("PING")) == b"+PONG\r\n"
+        at_rest.wait(self.process.pid)  # its own threads have begun, too
         if b"jemalloc" not in self.ask("INFO", "memory"):
             pytest.skip("this redis-server is built without jemalloc")
 

@@ -25,7 +25,7 @@ ROUNDS = 4
 """Of one action on one process; each image of the matrix adds its own, and `make soak` does a thousand."""
 NICE = 10
 """Who hammers malloc for as long as it lives takes what the tests beside it leave of the CPUs: it is as likely inside malloc when it is stopped."""
-SECONDS = 30
+SECONDS = 120
 """Who has not gone on by then hangs."""
 QUEUED = signal.SIGRTMIN
 """The signal that victim.c counts; queued, so none is merged with another."""

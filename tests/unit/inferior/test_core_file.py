@@ -117,9 +117,9 @@ def test_thousands_of_segments(tmp_path: Path) -> None:
     """A core of 20,000 mappings takes no time that grows with their square: that would be minutes."""
     pieces = [Piece(0x100000 + 0x2000 * number, 0x1000, b"") for number in range(20000)]
     path = written(tmp_path, build(pieces))
-    began = time.monotonic()
+    began = time.process_time()
     assert len(CoreFile(path).mappings()) == 20000
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
 
 
 def test_overlapping_segments_are_left_out(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_extreme_values_are_read_as_far_as_they_go(tmp_path: Path, changes: Any)
     data = bytearray(build([Piece(0x1000, 0x1000, b"\x7fELF" * 0x400, 5), Piece(0x4000, 0x3000, b"b" * 0x1000)], notes))
     for (size, at), value in changes:
         data[at : at + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
-    path, began = written(tmp_path, bytes(data)), time.monotonic()
+    path, began = written(tmp_path, bytes(data)), time.process_time()
     try:
         found = CoreFile(path)
         assert sum(segment.size_bytes for segment in found.segments()) <= len(data)
@@ -199,7 +199,7 @@ def test_extreme_values_are_read_as_far_as_they_go(tmp_path: Path, changes: Any)
         file.program_headers(), file.sections(), file.build_id(), file.symbols("malloc"), file.word_at(0x1000)
     except (OSError, ValueError):
         pass
-    assert time.monotonic() - began < SECONDS
+    assert time.process_time() - began < SECONDS
 
 
 def test_a_count_of_headers_far_beyond_the_file(tmp_path: Path) -> None:

@@ -46,13 +46,13 @@ def test_damaged_files(path: Path, tmp_path: Path) -> None:
         for start, end in source.choices(places, k=8):
             changed[source.randrange(start, min(end, len(data)))] = source.choice([0, 1, 255, source.randrange(256)])
         damaged.write_bytes(changed if source.random() > 0.1 else changed[: source.randrange(len(changed))])
-        before = time.monotonic()
+        before = time.process_time()
         try:
             found = vtables.find(ElfFile(str(damaged)))
         except ValueError as error:
             assert "is not an ELF file" in str(error)
             continue
-        assert all(one.within >= 0 for one in found.values()) and time.monotonic() - before < 10
+        assert all(one.within >= 0 for one in found.values()) and time.process_time() - before < 10
 
 
 NAMES = {
@@ -85,5 +85,5 @@ def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("mangled", ["", "3fo", "N3fooE3bar", "0", "99999999999foo", "N", "NE", "3f;o", "é", "1" * 5000, "P" * 4000 + "i", "N" + "1I" * 2000])
 def test_what_is_no_name(mangled: str) -> None:
     """Anything else comes back as it is, soon."""
-    before = time.monotonic()
-    assert demangle.class_name(mangled) == mangled and time.monotonic() - before < 1
+    before = time.process_time()
+    assert demangle.class_name(mangled) == mangled and time.process_time() - before < 1

@@ -50,9 +50,9 @@ def test_hostile_sizes_take_linear_time(kernel: Kernel) -> None:
     """32 everywhere: each chain runs on to the end and misses the anchor; all of them together visit each place once."""
     data = (b"\xff" * 8 + (0x21).to_bytes(8, "little")) * (1 << 15)
     source = BytesSource(((BASE, data[:-32] + b"\xff" * 32),))
-    before = time.monotonic()
+    before = time.process_time()
     assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, BASE + len(data), array("Q", [BASE + len(data) + 16])) is None
-    assert time.monotonic() - before < 5
+    assert time.process_time() - before < 5
 
 
 def test_the_time_limit_bounds_the_search(kernel: Kernel) -> None:
@@ -204,11 +204,11 @@ def test_a_terabyte_of_holes_is_passed_over(kernel: Kernel) -> None:
     data, far = bytearray(8 * 4096), BASE + (1 << 40) - 16 * 4096
     chunk = mapped(data, heap.LP64, BASE + 2 * 4096, 2, 16, False)
     search = MmappedSearch(False, 2, 4 * 4096, data=((far, far + 4096), (far + 2 * 4096, far + 4 * 4096)))
-    moved, began = bytes(data), time.monotonic()
+    moved, began = bytes(data), time.process_time()
     walker = chunk_walker(kernel, BytesSource(((far, moved),)), heap.LP64, Budget())
     got = walker.scan_mmapped([(BASE, BASE + (1 << 40))], search)
     assert [one.chunk - far for one in got.chunks] == [chunk.chunk - BASE] and not got.complete
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 @FAST
