@@ -6,7 +6,7 @@ import signal
 import subprocess
 import zlib
 from pathlib import Path
-from typing import Iterator, List, Sequence, Tuple
+from typing import Iterator, Sequence, Tuple
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.support.builders.packed import PACKERS, pack
 from tests.support.glibc import check_identity
 from tests.support.paths import GDB
 from tests.support.processes import Lasting, Stage
-from tests.support.tool import TOOL_SECONDS, Outcome, alone, heapx, in_gdb, run, tool_command, tool_environment
+from tests.support.tool import TOOL_SECONDS, Outcome, alone, heapx, run, tool_command, tool_environment
 
 pytestmark = pytest.mark.image  # its Python and libraries unpack; its gdb inherits the file
 
@@ -121,13 +121,6 @@ def test_a_folder_that_is_not_there(packed: "Tuple[Path, Path]") -> None:
     assert "/nowhere" in one_line(alone(["--core", str(packed[1])], "arenas", env={"TMPDIR": "/nowhere"}))
 
 
-@pytest.mark.parametrize("words", [["no-such-command"], ["arenas", "--no-such-option"]], ids=" ".join)
-def test_wrong_words_unpack_nothing(packed: "Tuple[Path, Path]", words: List[str]) -> None:
-    """What takes long is not begun for them."""
-    outcome = heapx(["--core", str(packed[1])], *words, env={"TMPDIR": "/nowhere"})
-    assert outcome.code == 2 and "/nowhere" not in outcome.stderr
-
-
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
 def test_a_signal_while_it_is_unpacked(stage: Stage, core: str, folder: Path, name: str) -> None:
     """Nothing is left in the folder of temporary files, which had no name in it at any time."""
@@ -148,9 +141,3 @@ def test_a_signal_while_it_is_unpacked(stage: Stage, core: str, folder: Path, na
         os.close(gate)
     assert list(temporary.iterdir()) == [] and b"Traceback" not in errors
     assert (tool.returncode, errors.count(b"\n")) == ((-signal.SIGKILL, 0) if name == "SIGKILL" else (1, 1))
-
-
-def test_inside_gdb_the_tool_that_unpacks_is_named(packed: "Tuple[Path, Path]") -> None:
-    """gdb itself does not take such a file; the shell does."""
-    outcome = in_gdb(["--core", str(packed[1])], ["heapx arenas"])
-    assert outcome.code == 1 and "Traceback" not in outcome.stderr

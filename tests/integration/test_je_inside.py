@@ -57,18 +57,6 @@ def test_one_without_symbols_is_read(lasting: Lasting, kind: str, way: str) -> N
     assert envelope["data"]["totals"]["jemalloc"]["allocated_bytes"] >= 3 * MB
 
 
-@pytest.mark.parametrize("kind, way", list(zip(("live", "core") * 2, STRIPPED)), indirect=["kind"])
-def test_doctor_and_report_name_it(lasting: Lasting, kind: str, way: str) -> None:
-    """doctor says how it was found and what would bring its names; report judges it."""
-    target = lasting.of(kind, stripped, way).target(kind)
-    checks = heapx(target, "doctor", "--json").envelope["data"]["checks"]
-    (row,) = [one for one in checks if one["what"] == "jemalloc"]
-    assert row["ok"] is True and "jemalloc %s in " % named() in row["found"]
-    assert any(one["found"].startswith("found by structure: the layout of %s fits" % named()) for one in checks), checks
-    assert any(one["found"].startswith("no names") and one["hint"] for one in checks)
-    assert "jemalloc" in heapx(target, "report", "--json").envelope["data"]["totals"]
-
-
 @pytest.mark.parametrize("command", ["profile", "purge --yes"])
 def test_refusals_name_what_is_there(stage: Stage, live: str, command: str) -> None:
     """A command that needs names says so in one line, with the next step."""
@@ -146,17 +134,6 @@ def test_purge_calls_the_builds_own_mallctl(stage: Stage, live: str) -> None:
     data = heapx(process.target(live), "purge", "--yes", "--json").data
     assert data["returned"] == 0 and data["call"].startswith('xy_mallctl("arena.4096.purge"')
     assert data["dirty_before_pages"] > 1000 and data["dirty_after_pages"] == 0 and data["rss_diff_bytes"] < -10 * MB
-
-
-def test_malloc_stats_says_who_holds_more(stage: Stage, kind: str) -> None:
-    """Shown is glibc's, which the program hardly uses; the note names the jemalloc and the option that shows it."""
-    process = inside(stage, NAMED, 64)
-    outcome = heapx(process.target(kind), "malloc-stats", "--json")
-    assert outcome.code == 0
-    (note,) = [one for one in outcome.envelope["problems"] if one["code"] == "other-allocator-larger"]
-    assert "jemalloc in je_inside holds " in note["what"] and note["hint"] == "malloc-stats --allocator jemalloc shows it"
-    chosen = heapx(process.target(kind), "malloc-stats", "--json", "--allocator", "glibc").envelope
-    assert not any(one["code"] == "other-allocator-larger" for one in chosen["problems"]), "who asked for it knows"
 
 
 def test_arenas_of_the_programs_own(stage: Stage, kind: str) -> None:

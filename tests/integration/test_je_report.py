@@ -5,7 +5,7 @@ from typing import Any, Dict, Iterator, List
 
 import pytest
 
-from tests.support.jemallocs import C_WAYS, forget_bases, has_stats, has_ticker_bug, pairs, start, unknown_library, version
+from tests.support.jemallocs import forget_bases, has_stats, has_ticker_bug, pairs, start, unknown_library, version
 from tests.support.processes import Process, Stage
 from tests.support.sums import check_sums
 from tests.support.tool import Outcome, heapx, steps_of
@@ -177,22 +177,3 @@ def test_a_jemalloc_that_cannot_be_read(stage: Stage, kind: str) -> None:
     assert re.search(r"build-id [0-9a-f]{40}", row["found"]) and "debuginfod-find debuginfo" in row["hint"]
     text = heapx(process.target(kind), "doctor").stdout.decode()
     assert text.count("build-id " + re.findall(r"build-id ([0-9a-f]{40})", row["found"])[0]) == 1, "named once"
-
-
-@pytest.mark.parametrize("way", FEW_WAYS + C_WAYS[1:])
-def test_doctor_tells_how_a_jemalloc_was_recognised(stage: Stage, kind: str, way: str) -> None:
-    """Version, prefix, provenance, proof, constants, switches and the way to each thread's tsd."""
-    process = start(stage, way, "tickers", "10", "healthy", "untouched")
-    rows = heapx(process.target(kind), "doctor", "--json").data["checks"]
-    place = [row["what"] for row in rows].index("jemalloc")
-    found = "\n".join(row["found"] for row in rows[place : place + 8])
-    assert "jemalloc %s in " % ".".join(map(str, version(way))) in found
-    assert rows[place]["ok"] is True
-    rust = way.startswith("rust")
-    assert ("layouts from table, addresses from symbol" if rust else "layouts from pack ") in found
-    assert "private names begin with `%s`" % ("_rjem_je_" if rust else "je_") in found
-    slabs = re.search(r"types and constants verified on (\d+) slabs?", found)
-    assert slabs and int(slabs.group(1)) >= 1
-    assert re.search(r"pages of 4096 bytes, quantum 16, 36 bins of 232 size classes, radix tree of [23] levels", found)
-    assert "built with statistics: %s" % ("yes" if has_stats(way) else "no") in found
-    assert re.search(r"tsd read for 3 of 3 threads, by a constant offset", found)

@@ -149,15 +149,6 @@ def test_a_core_of_gdbs_without_files(stage: Stage, live: str, folder: Path) -> 
         assert not differences(facts(known.data), facts(found.data)), command
 
 
-def test_doctor_says_how_sure_it_is(stage: Stage, kind: str) -> None:
-    """Evidence, confidence, what is missing and which file would bring it."""
-    rows = heapx(recorder(stage).target(kind), "doctor", "--json").data["checks"]
-    (evidence,) = [row for row in rows if row["found"].startswith("found by structure")]
-    (missing,) = [row for row in rows if row["found"].startswith("no names")]
-    assert evidence["ok"] is True and "slabs confirm it" in evidence["found"] and "the layout of %d.%d.%d" % library_version() in evidence["found"]
-    assert "--symbols DIR" in missing["hint"]
-
-
 def test_what_needs_names_is_refused(stage: Stage, live: str) -> None:
     """One line, with the next step: no call where global locks cannot be seen; no profile where opt.prof, found by its code, is false."""
     process = recorder(stage)

@@ -5,11 +5,9 @@ Files: api.py, analysis/blocks.py, report/frames.py, addons/views/query/ask.py
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -20,9 +18,9 @@ from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.report.json import jsonable
 from tests.support import hostile
 from tests.support.jemallocs import library as jemalloc
-from tests.support.paths import GDB, GDBINIT, ROOT
+from tests.support.paths import ROOT
 from tests.support.processes import Lasting, Process, Stage
-from tests.support.tool import heapx, run
+from tests.support.tool import heapx
 from tests.support.unchanged import unchanged
 
 pytestmark = pytest.mark.image  # on each release's Python
@@ -287,41 +285,6 @@ def test_notebooks_get_escaped_html(stage: Stage, tmp_path: Path) -> None:
             assert answer.text() and json.dumps(answer.document())
 
 
-IN_GDB = """
-import gdbheapx
-heap = gdbheapx.current()
-print("FOUND", heap.arenas().rows[0].used_bytes, len(heap.blocks().data), heap.census().data.bytes, heap.leaks().data.leaked.bytes)
-try:
-    heap.query("select 1")
-except gdbheapx.HeapxError as error:
-    print("ERROR", error.line())
-"""
-
-
-@pytest.mark.skipif(not GDB or not shutil.which(str(GDB)), reason="no gdb")
-def test_in_gdb_it_is_the_same_object(lasting: Lasting, kind: str, tmp_path: Path) -> None:
-    """gdbheapx.current() answers in gdb's own Python as open() does outside."""
-    process = lasting.of(kind, contents, "glibc")
-    path = tmp_path / "script.py"
-    path.write_text(IN_GDB)
-    chosen = ["-p", str(process.pid)] if kind == "live" else ["-c", str(process.core())]
-    outcome = run([GDB, "-nx", "-q", "-batch", *chosen, "-x", str(GDBINIT), "-x", str(path)])
-    lines = outcome.stdout.decode().splitlines()
-    (found,) = [line.split()[1:] for line in lines if line.startswith("FOUND ")]
-    with gdbheapx.open(**({"pid": process.pid} if kind == "live" else {"core": str(process.core())})) as heap:  # type: ignore[arg-type]
-        wanted = [heap.arenas().rows[0].used_bytes, len(heap.blocks().data), heap.census().data.bytes, heap.leaks().data.leaked.bytes]
-    assert list(map(int, found)) == wanted
-    assert [line for line in lines if line.startswith("ERROR query is answered outside gdb; ")]
-
-
-@pytest.mark.once
-def test_the_package_imports_nothing_until_it_is_used() -> None:
-    """`import gdbheapx` is cheap: a service may have it at hand."""
-    code = "import sys; import gdbheapx; print(len([name for name in sys.modules if name.startswith('gdbheapx')])); gdbheapx.open; print(gdbheapx.__version__)"
-    outcome = run([sys.executable, "-c", code], cwd=ROOT)
-    assert outcome.stdout.decode().split() == ["1", gdbheapx.__version__]
-
-
 def script(name: str, *words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     """One of the examples."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -358,14 +321,3 @@ def test_the_notebook(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
         shown = [output["data"] for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output]
         assert len(shown) == 5 and all("text/html" in one for one in shown)
-
-
-@pytest.mark.once
-def test_a_million_blocks(stage: Stage) -> None:
-    """As columns: two million in well under the time that rows take (the figure is in scale.md)."""
-    process = stage.start("recorder", "1", "300000", "5")
-    with gdbheapx.open(pid=process.pid) as heap:
-        began = time.monotonic()
-        blocks = heap.blocks().data
-        took_s = time.monotonic() - began
-    assert len(blocks) > 150000 and took_s < 20

@@ -12,7 +12,7 @@ from gdbheapx.inferior.openable import Openable, resolves
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Builder, Process, Stage
-from tests.support.tool import heapx, in_gdb
+from tests.support.tool import heapx
 from tests.support.victims import status
 
 pytestmark = pytest.mark.image  # how its gdb opens the files of other namespaces
@@ -86,12 +86,6 @@ def test_another_library_at_the_same_path(live: str, other: Process, words: "tup
     outcome = heapx(["--pid", str(other.pid)], *words)
     assert outcome.code == 0 and "internal" not in outcome.stderr, outcome.stderr
     assert status(other.pid, "TracerPid") == "0"
-
-
-def test_the_same_inside_gdb(live: str, other: Process) -> None:
-    """In a gdb of the user's, which found the process's files itself."""
-    outcome = in_gdb(["--pid", str(other.pid)], ["heapx arenas", "heapx trim --yes", "info symbol other_3999"])
-    assert outcome.code == 0 and b"main" in outcome.stdout and b"other_3999" in outcome.stdout, outcome.stderr
 
 
 def test_a_name_that_gdb_may_resolve(live: str, other: Process, folder: Path) -> None:

@@ -10,9 +10,9 @@ from typing import List, Sequence
 
 import pytest
 
-from tests.support.paths import GDB, GDBINIT, ROOT
+from tests.support.paths import ROOT
 from tests.support.processes import Process, Stage
-from tests.support.tool import Outcome, heapx, in_gdb, run
+from tests.support.tool import Outcome, heapx, in_gdb
 
 pytestmark = pytest.mark.image  # gdb's Python runs the scripts; one example says so, the others run once
 
@@ -89,20 +89,6 @@ def test_errors_are_of_one_kind(stage: Stage, tmp_path: Path) -> None:
     found = lines(outcome, r"(\w+Error) (\S+): (.+)")
     assert [one[1] for one in found][:4] == ["UsageError"] * 4 and len(found) == 7
     assert not [line for line in outcome.stdout.decode().splitlines() if line.startswith("ANSWER")]
-
-
-@pytest.mark.once
-def test_without_a_target(tmp_path: Path) -> None:
-    """A gdb without a program has the cause and the next step; commands that need no target answer."""
-    path = tmp_path / "script.py"
-    path.write_text(
-        "from gdbheapx import api\nprint(len(api.ask('doctor').data) > 0)\nfor ask in (lambda: api.ask('arenas'), lambda: list(api.blocks())):\n"
-        "    try:\n        ask()\n    except api.HeapxError as error:\n        print(error.line())\n"
-    )
-    outcome = run([GDB, "-nx", "-q", "-batch", "-x", str(GDBINIT), "-x", str(path)])
-    assert outcome.code == 0, outcome.stderr
-    first, *others = outcome.stdout.decode().splitlines()
-    assert first == "True" and len(others) == 2 and all("; " in line for line in others), outcome.stdout
 
 
 BROKEN = """

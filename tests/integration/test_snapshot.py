@@ -17,7 +17,6 @@ import pytest
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.snapshot import container
-from tests.support import pages
 from tests.support.bare import doorless
 from tests.support.jemallocs import library as jemalloc
 from tests.support.processes import Process, Stage
@@ -132,28 +131,6 @@ def test_by_a_url(stage: Stage, kind: str, tmp_path: Path) -> None:
     assert lacks.code == 1 and len(lacks.stderr.splitlines()) == 1 and lacks.stdout == b""
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
-def test_it_has_the_page(stage: Stage, core: str, way: str, tmp_path: Path) -> None:
-    """`report --html` of the file has the figures of the core's: it is recorded once, and `report` without --page is without it."""
-    pytest.importorskip("jinja2", reason="pages require Jinja2")
-    target, path, page = contents(stage, way).target("core"), str(tmp_path / "one.snap"), tmp_path / "page.html"
-    assert heapx(target, "snapshot", path).code == 0
-    whole = heapx(target, "report", "--deep", "--html", str(page), "--json").data
-    read = [pages.check(page.read_text())]
-    kept = heapx(["--snapshot", path], "report", "--html", str(page), "--json")
-    read.append(pages.check(page.read_text()))
-    assert bare(json.dumps(kept.data["page"])) == bare(json.dumps(whole["page"])) and kept.data["page"]["map"] and kept.data["page"]["census"]
-    assert read[0].values == read[1].values and stat.S_IMODE(page.stat().st_mode) == 0o600
-    assert {"page"} == set(kept.data) - set(heapx(["--snapshot", path], "report", "--json").data)
-    lines = [line for line in read[1].lines if line.startswith("gdbheapx ")]
-    assert {line.split()[1] for line in lines} <= {"--snapshot", "--core"}
-    assert bool(lines) == any(step["command"] for step in kept.data["next"])  # of a small heap that is well, none follows
-    for line in lines:
-        words = line.split()[1:]
-        if words[0] == "--snapshot":
-            assert heapx(words[:2], *words[2:]).code == 0, line
-
-
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -238,23 +215,6 @@ def test_mapped_chunks_are_held(live: str, tmp_path: Path) -> None:
     assert states["kept by the allocator"] == parts["system"] - parts["used"] >= 0
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
-def test_a_table_says_what_diff_says(stage: Stage, core: str, way: str, tmp_path: Path) -> None:
-    """In use and kept, of small blocks and of large ones that glibc maps: a snapshot's figures are those of `report --json` and `table`."""
-    env = {"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {}
-    source = "a = [bytes(1 << 20) for _ in range(30)] + [bytes(n % 900) for n in range(90000)]; del a[100::2]; print('ready', flush=True); input()"
-    process = stage.spawn([sys.executable, "-c", source], env={"PYTHONMALLOC": "malloc", **env})
-    process.wait_ready()
-    target, record = process.target(core), str(tmp_path / "record")
-    assert heapx(target, "snapshot", record).code == 0
-    data = heapx([], "diff", record, record, "--json").envelope["data"]
-    states = {one["what"]: one["new_bytes"] for one in data["states"] if not one["whose"]}
-    (tmp_path / "one.json").write_bytes(heapx(target, "report", "--no-deep", "--json").stdout)
-    (row,) = heapx([], "table", str(tmp_path / "one.json"), "--json").data["rows"]
-    assert (row["used_bytes"], row["kept_bytes"]) == (states["in use"], states["kept by the allocator"])
-    assert row["used_bytes"] > 50 << 20 and row["kept_bytes"] > 1 << 20
-
-
 GROWS = """
 import mmap, sys
 for step in range(int(sys.argv[1])):
@@ -321,13 +281,6 @@ def test_an_older_one_that_is_not_there_is_told_first(stage: Stage, live: str) -
     take.check("1")
 
 
-@pytest.mark.parametrize("operands", [["/nowhere", "/nowhere"], ["1x", "2"], ["/bin/sh", "/bin/sh"], ["999999999", "999999999"]])
-def test_what_diff_cannot_read(operands: List[str]) -> None:
-    """One line."""
-    outcome = heapx([], "diff", *operands)
-    assert outcome.code == 1 and outcome.stderr.startswith("gdbheapx: ") and outcome.stderr.count("\n") == 1
-
-
 @pytest.mark.once  # of the file alone
 def test_damaged_files_bring_no_traceback(stage: Stage, core: str, tmp_path: Path) -> None:
     """What passes the checksums was made by hand: every command still ends with an answer or one line."""
@@ -371,16 +324,6 @@ def test_rows_of_another_allocator(stage: Stage, core: str, tmp_path: Path) -> N
         said = outcome.stderr if code == 1 else outcome.stdout.decode()
         assert outcome.code == code and "records of another allocator" in said, outcome
         assert code == 4 or outcome.stderr.count("\n") == 1
-
-
-def test_the_first_format_is_refused(tmp_path: Path) -> None:
-    """One line says which version reads it; the exit code is that of an error, the code that of a file that is no snapshot."""
-    path = tmp_path / "old.snap"
-    path.write_bytes(container.MAGIC + b"1\n" + bytes(100))
-    outcome = heapx(["--snapshot", str(path)], "arenas")
-    assert (outcome.code, outcome.stdout, outcome.stderr.count("\n")) == (1, b"", 1) and "the format of gdbheapx 1.0.0rc1" in outcome.stderr
-    told = heapx(["--snapshot", str(path)], "arenas", "--json")
-    assert (told.code, told.envelope["error"]["code"]) == (1, "not-a-snapshot")
 
 
 WITHOUT_OFFSETS = """

@@ -128,14 +128,3 @@ def test_pages_of_hugetlbfs_are_memory_that_no_trim_returns(stage: Stage, live: 
     done = heapx(target, "trim", "--yes", "--json").data
     assert abs(done["anonymous_diff_bytes"]) < MIB
     assert report(target)["data"]["memory"]["hugetlb_bytes"] == data["memory"]["hugetlb_bytes"]
-
-
-def test_fleet_repeats_that_there_is_no_verdict(stage: Stage, core: str, tmp_path: Path) -> None:
-    """The row of a cut core says so."""
-    process = stage.start("leaker")
-    cut = tmp_path / "cut.core"
-    data = Path(process.target(core)[-1]).read_bytes()
-    cut.write_bytes(data[: len(data) // 3])
-    (row,) = heapx([], "fleet", str(cut), "-o", str(tmp_path / "out"), "--json").envelope["data"]["rows"]
-    assert (row["verdict"], row["partial"]) == ("inconclusive", True)
-    assert (row["used_bytes"], row["kept_bytes"]) == (None, None), "what was read is no figure of the whole"

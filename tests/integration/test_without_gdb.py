@@ -6,7 +6,6 @@ Files: direct.py.
 import json
 import os
 import signal
-import stat
 import subprocess
 from pathlib import Path
 from typing import List
@@ -17,7 +16,7 @@ from tests.support import jemallocs
 from tests.support.glibc import check_identity
 from tests.support.paths import GDB
 from tests.support.processes import Lasting, Stage
-from tests.support.tool import TOOL_SECONDS, Outcome, alone, heapx, run, tool_command, tool_environment
+from tests.support.tool import TOOL_SECONDS, Outcome, alone, heapx, tool_command, tool_environment
 from tests.support.victims import check_free, status, until
 
 pytestmark = pytest.mark.image  # its Python and its libraries are all that answers
@@ -67,30 +66,6 @@ def test_what_changes_a_process_needs_gdb(lasting: Lasting, live: str, words: Li
     assert alone(process.target(live), *words, "--json").envelope["data"] is None or "--every" in words
     check_free(process)
     assert process.smaps_rollup("Anonymous") == before
-
-
-def test_a_core_cannot_be_trimmed(stage: Stage, core: str) -> None:
-    """On a core the line is the same with gdb and without."""
-    target = stage.start("untouched").target(core)
-    for words in (["trim", "--yes"], ["purge", "--yes"], ["tickers", "--cure", "--yes"]):
-        assert one_line(alone(target, *words)) == one_line(heapx(target, *words))
-
-
-def test_output_file_is_private(stage: Stage, kind: str, folder: Path) -> None:
-    """-o writes to a file of mode 0600 and leaves standard output empty."""
-    path = folder / "answer.json"
-    outcome = alone(stage.start(*RECORDER).target(kind), "arenas", "--json", "-o", str(path))
-    assert (outcome.code, outcome.stdout, stat.S_IMODE(os.stat(path).st_mode)) == (0, b"", 0o600)
-    check_identity(json.loads(path.read_text())["data"])
-
-
-def test_max_seconds_leaves_valid_json(stage: Stage, kind: str) -> None:
-    """--max-seconds 0 stops the walk: valid JSON, partial, exit code 4; a process runs on."""
-    process = stage.start("recorder", "1", "20000", "5")
-    outcome = alone(process.target(kind), "chunks", "--json", "--max-seconds", "0")
-    assert outcome.code == 4 and outcome.envelope["partial"] is True
-    if kind == "live":
-        check_free(process)
 
 
 def test_a_reader_that_stops_early(stage: Stage, kind: str) -> None:
@@ -154,13 +129,6 @@ def test_no_debug_info_is_heeded(stage: Stage, core: str, folder: Path) -> None:
     if with_it["address_source"] == "pack":
         pytest.skip("the small debug file of this libjemalloc (Debian sid) is not used where its pack is there")
     assert with_it["address_source"] == "symbol"
-
-
-def test_doctor_needs_no_gdb() -> None:
-    """Without a target too: what it says of gdb is nothing wrong."""
-    outcome = run([*tool_command(), "--gdb", "none", "doctor", "--json"])
-    row = next(row for row in outcome.data["checks"] if row["what"] == "gdb")
-    assert row["ok"] is None and row["hint"]
 
 
 LOADER = "/lib64/ld-linux-x86-64.so.2"

@@ -25,11 +25,6 @@ def children(pid: int) -> List[int]:
     return sorted(int(word) for path in Path("/proc/%d/task" % pid).glob("*/children") for word in path.read_text().split())
 
 
-def descendants(pid: int) -> List[int]:
-    """The process and everything that it has forked."""
-    return [pid] + [one for child in children(pid) for one in descendants(child)]
-
-
 class Taken(NamedTuple):
     """What was foretold of an action, and what the kernel says came of it, in bytes."""
 

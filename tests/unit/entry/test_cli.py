@@ -50,13 +50,6 @@ def test_which_gdb(gdb: str, monkeypatch: pytest.MonkeyPatch, given: Optional[st
     assert cli.find_gdb(given) == expected
 
 
-def test_options_survive_the_way_into_gdb() -> None:
-    """What is typed is what gdb_entry.py gets."""
-    asked, rest = invocation.split(["--core", "a b", "--gdb=none", "--sysroot", "/x", "--debug-dir", "d", "--debug-dir", "e", "--no-debug-info", "arenas", "--json"])
-    assert invocation.GlobalOptions.from_words(invocation.unpack(invocation.pack(asked.words()))) == asked
-    assert (asked.gdb, asked.debug_dirs, rest) == ("none", ["d", "e"], ["arenas", "--json"])
-
-
 WRONG: Dict[str, str] = {"--sysroot": "folder", "--exe": "executable"}
 
 
@@ -79,13 +72,6 @@ def test_an_unpacked_core_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.M
         direct.open_source(invocation.split(["--core", "mine.zst"])[0])
     os.close(descriptor)
     assert refused.value.message.startswith("mine.zst is not") and invocation.UNPACKED not in os.environ
-
-
-def test_no_debug_directories_without_debug_info() -> None:
-    """--no-debug-info leaves no folder to look in."""
-    asked, _ = invocation.split(["--core", "x", "--debug-dir", "d", "--no-debug-info"])
-    assert direct.debug_directories(asked) == []
-    assert direct.debug_directories(asked._replace(no_debug_info=False)) == [os.path.abspath("d")]
 
 
 def test_a_process_by_its_name(tmp_path: Path) -> None:

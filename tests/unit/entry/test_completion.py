@@ -41,18 +41,6 @@ def test_words(line: str, words: List[str]) -> None:
     assert complete(line) == words
 
 
-@pytest.mark.parametrize("line", ["whatis Py", "refs --depth 3 p", "refs p + ", "owners --of &ta"])
-def test_expressions_are_gdbs(line: str) -> None:
-    """Where an address is expected."""
-    assert complete(line) == completion.EXPRESSION
-
-
-@pytest.mark.parametrize("line", ["diff /tmp/o", "diff ", "snapshot ", "table "])
-def test_files_are_gdbs_where_nothing_stands_before(line: str) -> None:
-    """gdb takes all that was typed for one name."""
-    assert complete(line) == completion.FILE
-
-
 def test_files_behind_other_words(tmp_path: Path) -> None:
     """As a shell does: folders with a slash, hidden ones only when asked for."""
     for name in ("old.snap", "other.snap", ".hidden"):

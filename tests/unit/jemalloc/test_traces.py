@@ -76,22 +76,6 @@ def image_of(release: TsdImage, ticker: int, before: int = 500) -> bytes:
 # ---------------------------------------------------------------------------------------------------- texts
 
 
-def test_texts_tell_version_variable_and_profiling() -> None:
-    """The version text, the name of the environment variable and the head of a heap profile are found among other constants."""
-    data = b"noise\0 1.2.3 " + TEXTS + VERSION + b"\0JE_ARROW_MALLOC_CONF\0value of the environment variable MALLOC_CONF\0"
-    found = traces.read_constants(Traced(data, has_all=True), LIBRARY)
-    assert found.version_text == "5.2.1-0-gea6b3e973b477b8061e0076bb257dbd7f3faa756"
-    assert found.conf_variables == ("JE_ARROW_MALLOC_CONF",) and found.is_jemalloc and found.is_known
-    assert found.profiles is False
-    assert traces.read_constants(Traced(data + b"\0heap_v2/%lu\n  t*: %lu: %lu\0"), LIBRARY).profiles is True
-
-
-def test_of_several_versions_the_one_of_a_jemalloc_5_is_taken() -> None:
-    """Other libraries describe themselves by git as well."""
-    data = TEXTS + b"\x0010.1.0-3-gabcdef0\0" + VERSION + b"\x002.0.0-1-g1234567\0"
-    assert (traces.read_constants(Traced(data), LIBRARY).version_text or "").startswith("5.2.1-0-")
-
-
 def test_a_reader_of_logs_is_no_jemalloc() -> None:
     """A few texts that begin as jemalloc's do, without anything else, are none; nothing more is then looked for."""
     found = traces.read_constants(Traced(b"\0<jemalloc>: \0<jemalloc>: Unable to\0" + VERSION), LIBRARY)
@@ -119,13 +103,6 @@ def test_an_image_of_an_unknown_release_or_none() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- bins and arenas
-
-
-@pytest.mark.parametrize("page, stride", [(4096, 40), (16384, 88), (65536, 88)])
-def test_bins_tell_the_page(page: int, stride: int) -> None:
-    """Rows that agree with each other, for pages of 4, 16 and 64 KiB."""
-    found = traces.bins_in(bytes(72) + bins(page, stride=stride) + bytes(8), 0x1000)
-    assert found is not None and (found.address, found.page_bytes, found.nbins, found.is_sharded) == (0x1048, page, NBINS, True)
 
 
 def test_bins_that_do_not_agree_are_none() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, CallSource
-from gdbheapx.kernel.blocks.records import CLASS_USED, EVERYTHING, NO_ARENA, BlockFilter, Blocks, make_blocks
+from gdbheapx.kernel.blocks.records import CLASS_USED, EVERYTHING, NO_ARENA, BlockFilter, make_blocks
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_MAPPED, STATUS_TCACHE, STATUS_USED, Listed, Region
@@ -65,13 +65,6 @@ class Process:
 def without_class(found: Sequence[Tuple[int, int, int, int, int]]) -> List[Tuple[int, int, int, int]]:
     """Rows as Process.wanted has them."""
     return [(address, usable, kind, arena) for address, usable, _, kind, arena in found]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_heap_comes_in_address_order(kernel: Kernel, seed: int) -> None:
-    """Regions in any order and mapped chunks before, between and behind them: one ascending stream, each with its arena."""
-    process = Process(seed)
-    assert without_class(rows(process.stream(kernel))) == process.wanted
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -154,12 +147,3 @@ def test_blocks_of_extents_go_on_and_take_others_in(kernel: Kernel, data: Any) -
     assert stream.result is not None and stream.result.stop == STOP_END
     beside = [(address, usable, kind, arena) for address, usable, _, kind, arena in zip(*apart)]
     assert found == sorted(row for row in [*truth, *beside] if row[0] >= start)
-
-
-def test_many_blocks_apart(kernel: Kernel) -> None:
-    """More than a batch of them, none but them, and none at all."""
-    many = make_blocks([(STEP + 64 * place, 32, CLASS_USED, STATUS_MAPPED, NO_ARENA) for place in range(10_000)])
-    for apart in (many, many.part(0, 0)):
-        stream = chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).blocks([], array("Q"), EVERYTHING, apart)
-        assert rows(stream) == list(zip(*apart))
-        assert isinstance(apart, Blocks)

@@ -13,7 +13,6 @@ from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import (
     FROM_MAPPING,
-    HELD,
     LEAKED,
     MANGLED,
     MASKED,
@@ -192,19 +191,6 @@ def test_data_come_before_other_roots(c_kernel: CKernel, seed: int) -> None:
         assert way is None or node not in reached or way[-1] == first
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_only_holders(c_kernel: CKernel, seed: int) -> None:
-    """Of each node the other one whose pointers lead there, if there is only one."""
-    world = make(seed)
-    graph, plain_ = build(c_kernel, world, []), PlainGraph(world, [])
-    holders: List[Set[int]] = [set() for _ in range(graph.nodes)]
-    for node, some in enumerate(plain_.edges):
-        for edge in some:
-            holders[edge.node] |= {node} - {edge.node}
-    expected = [next(iter(some)) if len(some) == 1 else NO_NODE for some in holders]
-    assert list(graph.only_holders()) == expected and len(set(expected)) > 1
-
-
 def way_up(parents: Sequence[int], node: int, first: int, starts: Sequence[int]) -> Optional[List[int]]:
     """From a node to a start or a root."""
     way = [node]
@@ -214,13 +200,6 @@ def way_up(parents: Sequence[int], node: int, first: int, starts: Sequence[int])
         way.append(parents[way[-1]])
         assert len(way) <= len(parents)
     return way
-
-
-def test_owning_needs_a_label_for_each_block(c_kernel: CKernel) -> None:
-    """Fewer labels are a fault of who asks."""
-    graph = build(c_kernel, make(1), [])
-    with pytest.raises(ValueError, match="a label for each block"):
-        graph.own(Owning(array("I"), [OWNS_ALL], [], []))
 
 
 def check(kernel: CKernel, world: World) -> None:
@@ -425,34 +404,6 @@ def classes(graph: Graph, world: World) -> List[int]:
     """Each block's evidence."""
     graph.mark(roots_from(graph, world))
     return [graph.evidence(node) for node in range(graph.numbers().blocks)]
-
-
-def test_the_end_of_a_vector_is_no_pointer_to_the_next_block(c_kernel: CKernel) -> None:
-    """Where begin, inside and end stand in a row, or the end stands there twice; any other pointer belongs to the block that begins there."""
-    blocks = [(HEAP + 64 * place, 64) for place in range(4)]
-    world = plain({}, blocks, [HEAP, HEAP + 64, HEAP + 64])
-    assert classes(build(c_kernel, world), world) == [RULE_START, RULE_END, LEAKED, LEAKED]
-    world = plain({}, blocks, [HEAP, HEAP + 64, HEAP + 128])
-    assert classes(build(c_kernel, world), world) == [RULE_START, RULE_START, RULE_START, LEAKED]
-    for root in ([HEAP, HEAP + 64], [HEAP + 64, HEAP], [HEAP, HEAP, HEAP + 64], [HEAP + 8, HEAP, HEAP + 64], [HEAP, HEAP + 64, HEAP + 72]):
-        world = plain({}, blocks, root)
-        assert classes(build(c_kernel, world), world) == [RULE_START, RULE_START, LEAKED, LEAKED]
-    for inside in ([HEAP + 1], [0, HEAP + 63, 7], [HEAP + 8, HEAP + 16]):
-        world = plain({}, blocks, [HEAP, *inside, HEAP + 64])
-        assert classes(build(c_kernel, world), world) == [RULE_START, RULE_END, LEAKED, LEAKED]
-        world = plain({}, blocks, [HEAP, *inside, HEAP + 64, HEAP + 64, HEAP + 65, HEAP + 128])
-        assert classes(build(c_kernel, world), world) == [RULE_START, RULE_START, RULE_END, LEAKED]
-
-
-def test_an_offset_of_a_thousand_blocks_is_a_habit(c_kernel: CKernel) -> None:
-    """Blocks that are pointed to at such an offset are held; of 999 blocks it is none."""
-    for count, wanted in ((1000, RULE_HABIT), (999, RULE_INSIDE)):
-        blocks = [(HEAP + 64 * place, 56) for place in range(count)]
-        world = plain({}, blocks, [address + 24 for address, _ in blocks])
-        graph = build(c_kernel, world)
-        assert set(classes(graph, world)) == {wanted}
-        assert [habit.offset for habit in graph.habits] == ([24] if wanted == RULE_HABIT else [])  # type: ignore[attr-defined]
-    assert RULE_HABIT in HELD
 
 
 def test_a_list_belongs_to_the_variable_that_holds_a_table_of_it(c_kernel: CKernel) -> None:

@@ -108,58 +108,6 @@ def test_a_list_is_followed_to_its_null_link(kernel: Kernel, geometry: Geometry,
     assert list(found.bytes) == [32 * len(entries) if kind == TCACHE_SIZED else 0]
 
 
-@pytest.mark.parametrize("rules", WAYS)
-def test_a_cycle_is_told_with_the_entry_it_leads_back_to(kernel: Kernel, rules: Rules) -> None:
-    """Each entry counts once; a list of more different entries than the limit is too long instead."""
-    entries = [BASE + 64, BASE + 128, BASE + 192]
-    source = memory(heap.LP64, linked(heap.LP64, entries, 0, False, last=entries[1]))
-    for limit, wanted in (
-        (8, (3, CYCLE, entries[1], entries[2])),
-        (3, (3, CYCLE, entries[1], entries[2])),
-        (2, (2, TOO_LONG, entries[2], entries[1])),
-        (0, (0, TOO_LONG, entries[0], 0)),
-    ):
-        found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], limit), rules, EVERYWHERE)
-        assert ones(found) == [wanted]
-        assert list(found.members) == chunks_of(heap.LP64, TCACHE, entries[:limit]) and not len(found.twice)
-
-
-@pytest.mark.parametrize("rules", WAYS)
-def test_bad_links_end_a_list(kernel: Kernel, rules: Rules) -> None:
-    """An unaligned link and an unreadable entry: `at` names them, the last entry holds the link, and the words for it say so."""
-    entries = [BASE + 64, BASE + 128]
-    cases = ((BASE + 136, UNALIGNED, "unaligned"), (0x7FFF00000000, UNREADABLE, "unreadable"), ((1 << 64) - 16, UNREADABLE, "unreadable"))
-    for last, problem, word in cases:
-        source = memory(heap.LP64, linked(heap.LP64, entries, 0, False, last=last))
-        found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 100), rules, EVERYWHERE)
-        assert ones(found) == [(2, problem, last, entries[1])]
-        assert wrong(found, 0) == "the link points to 0x%x, which is %s" % (last, word)
-
-
-@pytest.mark.parametrize("rules", WAYS)
-def test_a_chunk_on_two_lists_is_told(kernel: Kernel, rules: Rules) -> None:
-    """Members that two lists share are given once, and named; so is a chunk that is in a thread cache and in a fastbin."""
-    entries = [BASE + 64 * place for place in range(1, 9)]
-    words = linked(heap.LP64, entries, 0, False)
-    words.update({BASE + 1024: entries[5], BASE + 1016: 0x21})
-    lists = asked(TCACHE, [entries[0], BASE + 1024], 100)
-    lists.add(FAST, [entries[7] - 16], 100)
-    found = chunk_walker(kernel, memory(heap.LP64, words), heap.LP64, Budget()).follow(lists, rules, EVERYWHERE)
-    assert list(found.counts) == [8, 4, 1]
-    assert list(found.twice) == [entry - 16 for entry in entries[5:]]
-    assert list(found.members) == sorted(chunks_of(heap.LP64, TCACHE, [*entries[:7], BASE + 1024]) + [entries[7] - 16 | SPECIAL_FAST])
-
-
-def test_chunks_with_a_mapping_of_their_own_stand_apart(kernel: Kernel) -> None:
-    """On a sized list a chunk with IS_MMAPPED is no member of an arena; its size counts."""
-    entries = [BASE + 64, BASE + 128, BASE + 192]
-    words = linked(heap.LP64, entries, 0, False)
-    words[entries[1] - 8] = 0x1002
-    found = chunk_walker(kernel, memory(heap.LP64, words), heap.LP64, Budget()).follow(asked(TCACHE_SIZED, entries[:1], 10), WAYS[0], EVERYWHERE)
-    assert (list(found.mapped), list(found.bytes)) == ([entries[1] - 16], [0x1040])
-    assert list(found.members) == chunks_of(heap.LP64, TCACHE, [entries[0], entries[2]])
-
-
 def shuffled(count: int, order: str) -> List[int]:
     """Places 1 to `count` in one of three orders."""
     return {"up": list(range(1, count + 1)), "down": list(range(count, 0, -1)), "random": [1 + place * 7919 % count for place in range(count)]}[order]
@@ -227,26 +175,6 @@ def bin_words(geometry: Geometry, header: int, chunks: List[int], fields: List[i
     return words
 
 
-@FAST_RUNS
-@given(
-    geometry=st.sampled_from(heap.GEOMETRIES),
-    slots=st.lists(st.integers(2, 500), unique=True, max_size=100),
-    flags=st.integers(0, 5),
-    rules=st.sampled_from(WAYS),
-)
-def test_a_bin_is_followed_round(kernel: Kernel, geometry: Geometry, slots: List[int], flags: int, rules: Rules) -> None:
-    """Count, sums with and without flag bits, smallest and largest field, and its members sorted."""
-    header = BASE + 16
-    chunks = [BASE + 64 * slot - 2 * geometry.word_bytes for slot in slots]
-    fields = [16 * slot + (flags & 5) for slot in slots]
-    source = memory(geometry, bin_words(geometry, header, chunks, fields))
-    found = chunk_walker(kernel, source, geometry, Budget()).follow(asked(BIN, [header], 1000), rules, EVERYWHERE)
-    assert ones(found) == [(len(chunks), 0, 0, chunks[-1] if chunks else 0)]
-    sums = (found.bytes[0], found.raw_bytes[0], found.raw_mins[0], found.raw_maxs[0])
-    assert sums == (sum(field & ~7 for field in fields), sum(fields), min(fields, default=0), max(fields, default=0))
-    assert list(found.members) == sorted(chunks)
-
-
 @pytest.mark.parametrize("order", ["up", "down", "random"])
 def test_a_long_bin_in_any_order(kernel: Kernel, order: str) -> None:
     """50,000 chunks: sums and members are those of the chunks."""
@@ -256,37 +184,6 @@ def test_a_long_bin_in_any_order(kernel: Kernel, order: str) -> None:
     found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(asked(BIN, [header], 1 << 20), Rules(True, 0, True), EVERYWHERE)
     assert ones(found) == [(50000, 0, 0, chunks[-1])]
     assert (found.bytes[0], found.raw_bytes[0]) == (56 * 50000, 57 * 50000) and list(found.members) == sorted(chunks)
-
-
-BIN_CHUNKS = [BASE + 0x100, BASE + 0x200, BASE + 0x300]
-BIN_HEADER = BASE + 0x20
-BIN_DAMAGE: List[Tuple[Dict[int, int], int, int, int]] = [
-    ({BIN_CHUNKS[1] + 24: 0x1234}, 1, BACK_LINK, BIN_CHUNKS[1]),
-    ({BIN_HEADER + 24: BIN_CHUNKS[0]}, 3, BACK_LINK, BIN_HEADER),
-    ({BIN_CHUNKS[1] + 16: BASE + 0x308}, 2, UNALIGNED, BASE + 0x308),
-    ({BIN_CHUNKS[1] + 16: 0x10}, 2, UNREADABLE, 0x10),
-    ({BIN_HEADER + 16: 0}, 0, UNREADABLE, 0),
-    ({BIN_CHUNKS[2] + 16: BIN_CHUNKS[1]}, 3, BACK_LINK, BIN_CHUNKS[1]),
-]
-
-
-@pytest.mark.parametrize("rules", WAYS)
-@pytest.mark.parametrize("words,chunks,problem,at", BIN_DAMAGE)
-def test_a_damaged_bin_is_counted_up_to_the_damage(
-    kernel: Kernel, words: Dict[int, int], chunks: int, problem: int, at: int, rules: Rules
-) -> None:
-    """The chunks before it count; `at` is the chunk that does not fit, or the header."""
-    whole = bin_words(heap.LP64, BIN_HEADER, BIN_CHUNKS, [65, 81, 97])
-    whole.update(words)
-    found = chunk_walker(kernel, memory(heap.LP64, whole), heap.LP64, Budget()).follow(asked(BIN, [BIN_HEADER], 100), rules, EVERYWHERE)
-    assert ones(found) == [(chunks, problem, at, BIN_CHUNKS[chunks - 1] if chunks else 0)]
-
-
-def test_a_bin_longer_than_the_limit_or_without_a_header(kernel: Kernel) -> None:
-    """The limit bounds the walk; a header that cannot be read is unreadable."""
-    source = memory(heap.LP64, bin_words(heap.LP64, BIN_HEADER, BIN_CHUNKS, [65, 81, 97]))
-    found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(asked(BIN, [BIN_HEADER, 0x10], 2), WAYS[0], EVERYWHERE)
-    assert ones(found) == [(2, TOO_LONG, BIN_CHUNKS[2], BIN_CHUNKS[1]), (0, UNREADABLE, 0x10, 0)]
 
 
 def naive(words: Dict[int, int], geometry: Geometry, kind: int, head: int, limit: int, mangled: bool, size: int) -> Tuple[int, int, int, List[int]]:
@@ -442,11 +339,3 @@ def test_time_that_is_up_is_told_as_such(kernel: Kernel, rules: Rules) -> None:
     source = memory(heap.LP64, linked(heap.LP64, entries, 0, False))
     found = chunk_walker(kernel, source, heap.LP64, Budget(0.0)).follow(asked(TCACHE, entries[:1], 1 << 20), rules, EVERYWHERE)
     assert found.cut and wrong(found, 0) is None and not len(found.members)
-
-
-def test_no_lists(kernel: Kernel) -> None:
-    """Nothing asked, nothing found."""
-    found = chunk_walker(kernel, BytesSource(()), heap.LP64, Budget()).follow(Lists(), WAYS[0], [])
-    assert [list(column) for column in found] == [[]] * len(found)
-
-

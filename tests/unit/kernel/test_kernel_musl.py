@@ -10,11 +10,11 @@ from typing import Any, Dict, List, Tuple
 import pytest
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.blocks.slots import SLOT_OWN, SLOT_UNREADABLE, SlotTallies
+from gdbheapx.kernel.blocks.slots import SLOT_OWN, SlotTallies
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.musl import records as api
 from gdbheapx.kernel.musl import walkers
-from gdbheapx.kernel.musl.records import MUSL_CLASSES, OWN_CLASS, UNIT_BYTES, Groups, MuslGroup, most_bytes, slot_units
+from gdbheapx.kernel.musl.records import MUSL_CLASSES, UNIT_BYTES, Groups, most_bytes, slot_units
 from tests.support.builders.musl import MuslHeap, Request
 
 MACHINES = [(8, True), (8, False), (4, True)]
@@ -244,29 +244,6 @@ def test_damage_to_a_block_in_use_is_told_and_it_counts_as_its_slot(kernel: Kern
     assert api.HEADER_INDEX == SLOT_OWN
 
 
-def test_groups_side_by_side_are_one_range(kernel: Kernel) -> None:
-    """And blocks with a mapping of their own are known without any row."""
-    heap = MuslHeap()
-    heap.group(5, 8, [Request(1, 80)])
-    own = heap.own(200_000)[0]
-    groups = look(kernel, heap, with_rows=False)
-    assert [start for start, _ in groups.ranges("alone")] == [own]
-    assert sum(end - start for start, end in groups.ranges("held")) == groups.sums.own_bytes and groups.sums.groups == 2
-    empty = walkers.groups(kernel, heap.source(), heap.layout()._replace(first_area=0), heap.memory(), False, Budget())
-    assert not empty.ranges("held") and not empty.sums.groups and empty.is_whole
-
-
-def test_a_block_whose_header_cannot_be_read(kernel: Kernel) -> None:
-    """It counts as its slot, and that is told."""
-    heap = MuslHeap()
-    group, _ = heap.group(46, 2, [Request(0, 100_000), Request(1, 100_000)])
-    memory = heap.memory()
-    heap.pieces[group] = heap.pieces[group][:50_000]
-    groups = walkers.groups(kernel, heap.source(), heap.layout(), memory, True, Budget())
-    used, _, tallies = blocks(kernel, heap, groups)
-    assert {problem.code for problem in tallies.problems} == {SLOT_UNREADABLE} and len(used) == 2
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_sums_are_those_of_the_rows_whatever_is_damaged(kernel: Kernel, seed: int) -> None:
     """Whatever bytes are changed, it ends, and groups, runs and blocks agree."""
@@ -287,8 +264,3 @@ def test_sums_are_those_of_the_rows_whatever_is_damaged(kernel: Kernel, seed: in
         check_sums(groups, blocks(kernel, changed, groups)[2])
         if rng.random() < 0.7:
             data[place] = before
-
-
-def test_a_row_has_the_width_that_columns_assume() -> None:
-    """Groups are columns of one array."""
-    assert len(MuslGroup._fields) == 11 and OWN_CLASS < api.HEAD_LABEL < api.LABELS

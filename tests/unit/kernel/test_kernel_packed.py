@@ -10,7 +10,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import packed
 from gdbheapx.kernel.blocks.graph import LEAKED, MASKED, NO_NODE, OWNS_ALL, Graph, Owning
-from gdbheapx.kernel.blocks.packed import HIGHEST, STREAMS, Move, PackedGraph
+from gdbheapx.kernel.blocks.packed import HIGHEST, Move, PackedGraph
 from tests.support.plain_graph import PlainGraph
 from tests.support.worlds import World, build, make, roots_from
 
@@ -108,22 +108,6 @@ def test_other_machines(c_kernel: CKernel, unit: int, word_bytes: int, order: st
     check(c_kernel, make(1, unit=unit, word_bytes=word_bytes, order=order, slots=True), [])
 
 
-def test_pieces_of_a_large_graph(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream that comes in many pieces is the same."""
-    world = make(3, slots=True)
-    graph = build(c_kernel, world)
-    whole = streams(graph, world, True)
-    monkeypatch.setattr(packed, "PIECE_BYTES", 64)
-    assert streams(graph, world, True) == whole and len(list(graph.pack(moves(world), True))) > 2 * len(whole)
-
-
-def test_a_block_outside_of_all_mappings(c_kernel: CKernel) -> None:
-    """Nothing is written that could not be read."""
-    world = make(2)
-    with pytest.raises(ValueError):
-        list(build(c_kernel, world).pack(moves(world)[1:], False))
-
-
 def test_evidence_of_an_earlier_look(c_kernel: CKernel) -> None:
     """It counts for leaked blocks alone."""
     world = make(4, slots=True)
@@ -196,12 +180,3 @@ def test_addresses_far_apart(c_kernel: CKernel) -> None:
         file = PackedGraph(8, 16, False, [], [], {0: addresses, 1: sizes, 2: bytes(count)})
         with pytest.raises(ValueError):
             c_kernel.unpacked(file, Budget())
-
-
-def test_numbers() -> None:
-    """As they are written they are read; what is cut or too long is refused."""
-    some = [0, 1, 127, 128, 1 << 20, (1 << 63) - 1]
-    assert list(packed.numbers(packed.packed(some))) == some and len(STREAMS) == 7
-    for data in (b"\x80", b"\xff" * 9 + b"\x01"):
-        with pytest.raises(ValueError):
-            packed.numbers(data)

@@ -51,7 +51,6 @@ from gdbheapx.kernel.blocks.signatures import (
     SIZED,
     STRING,
     STRONG,
-    UNKNOWN,
     USABLE,
     VECS,
     VECTOR,
@@ -267,23 +266,6 @@ def test_contents_that_several_blocks_have(c_kernel: CKernel) -> None:
     assert sorted(one.bytes for one in few["found"] if one.row - 1 == COPIES) == [6400, 6416, 98304]  # type: ignore[attr-defined]
 
 
-def test_what_a_weak_row_leaves(c_kernel: CKernel) -> None:
-    """Blocks that meet a weak row without a name are told by their content."""
-    made, parts = copied_world()
-    rows = [SignatureRow([Condition(0, 1, EQUAL, byte)], weak=True) for byte in (0, ord("G"))]
-    signer = c_kernel.signer(made.source, (8, True), rows, [], Budget())
-    graph = c_kernel.graph(made.source, made.shape, Budget())
-    signer.keep_contents()
-    graph.sign(signer)
-    graph.gather([iter([make_blocks(made.rows)])])
-    graph.settle()
-    graph.resolve()
-    signer.refer(graph, [UNKNOWN] * signer.label_count(), Referring(2, roots_from(graph, made), False, 0))
-    kinds = [signer.found()[label - 1].row - len(rows) for label in signer.labels()]
-    expected = {0: ONLY_ZEROS, ord("G"): COPIES}
-    assert all(kind == expected[part[0]] for kind, part in zip(kinds, parts[:-1]) if part[0] in expected)
-
-
 def test_rows_mean_what_they_say(c_kernel: CKernel) -> None:
     """Each row by a definition of its own."""
     data, blocks = world(1, "little")
@@ -495,64 +477,6 @@ def check_rust(made: World, told: Tuple[List[Signed], List[int], List[int]]) -> 
         elif kind == BTREES:
             assert any(address in pair for pair in children)
         assert kind not in (COUNTED, SHARED_DYNS) or (words[0] >= 1 and words[1] >= 1)
-
-
-def told_by_words(kernel: CKernel, places: List[int], sizes: List[int], words: List[List[int]]) -> List[Tuple[int, int]]:
-    """(how, place of the pointer) for each block, of a heap that has them 512 bytes apart."""
-    data = b"".join(b"".join(word.to_bytes(8, "little") for word in some).ljust(512, b"\x01") for some in words)
-    blank = make(0)
-    shape = blank.shape._replace(heaps=[(places[0], places[0] + len(data))], mappings=[])
-    rows = [(place, size, CLASS_USED, 0, NO_ARENA) for place, size in zip(places, sizes)]
-    found = referred(kernel, blank._replace(source=BytesSource(((places[0], data),)), shape=shape, rows=rows, roots=[]))
-    told: List[Signed] = found["found"]  # type: ignore[assignment]
-    labels: List[int] = found["labels"]  # type: ignore[assignment]
-    return [(told[label - 1].row - 1, told[label - 1].key & 0xFFFFFFFF) for label in labels]
-
-
-def test_one_node_with_many_pointers_counts_once(c_kernel: CKernel) -> None:
-    """What two large blocks point to is nobody's; of two pointers in one block the first says where."""
-    sizes = [320, 320, *[24] * 30, 40, 40, 40, 56]
-    places = [0x4000_0000 + 512 * number for number in range(len(sizes))]
-    words = [[1] * (size // 8) for size in sizes]
-    words[0] = [0, *[places[2 + at % 20] for at in range(39)]]  # known: it begins with 0
-    words[1] = [0, *[places[12 + at % 20] for at in range(39)]]
-    words[32][:2], words[33][2], words[34][1:3] = [0, places[33]], places[34], [places[35]] * 2
-    by, slots = zip(*told_by_words(c_kernel, places, sizes, words))
-    assert by[2:12] == by[22:32] == (REFERRED,) * 10 and by[12:22] == (SIZED,) * 10
-    assert slots[2:12] == tuple(range(1, 11)) and slots[22:32] == tuple(range(11, 21))
-    assert by[32:] == (-1, REFERRED, REFERRED, SIZED)  # the list goes on at its place 2; place 1 has the block first
-
-
-def test_pointers_to_any_place_inside_count_where_there_are_no_others(c_kernel: CKernel) -> None:
-    """What stale words and numbers seem to point into still is what the one that points to its begin says."""
-    sizes = [64, 64, 400, 64, 96, 96]
-    places = [0x4000_0000 + 512 * number for number in range(len(sizes))]
-    words = [[1] * (size // 8) for size in sizes]
-    words[0][0] = words[1][0] = 0  # known
-    words[0][3:6] = [places[2], places[4] + 32, places[5] + 40]
-    words[1][2:6] = [places[2] + 104, places[2] + 112, 1, places[5] + 48]
-    words[3][2] = places[2] + 200
-    shown = told_by_words(c_kernel, places, sizes, words)
-    assert shown[2] == (REFERRED, 3) and shown[4] == (REFERRED, 4) and [by for by, _ in shown[3::2]] == [SIZED] * 2
-
-
-def test_a_buffer_may_fill_its_block(c_kernel: CKernel) -> None:
-    """Where the length is the capacity, no byte behind them is asked for; a string that is not full has one."""
-    sizes = [136, 104, 104, 104]
-    places = [0x4000_0000 + 512 * number for number in range(len(sizes))]
-    words = [[1] * (size // 8) for size in sizes]
-    words[0] = [1, places[1], 104, 104, 104, places[2], 40, 104, 1, places[3], 40, 103, *[1] * 5]
-    source = b"".join(b"".join(word.to_bytes(8, "little") for word in some).ljust(512, b"\x01") for some in words)
-    signer = c_kernel.signer(BytesSource(((places[0], source),)), (8, True), [], [], Budget())
-    shape = make(0).shape._replace(heaps=[(places[0], places[0] + len(source))], mappings=[])
-    graph = c_kernel.graph(BytesSource(((places[0], source),)), shape, Budget())
-    graph.sign(signer)
-    graph.gather([iter([make_blocks([(place, size, CLASS_USED, 0, NO_ARENA) for place, size in zip(places, sizes)])])])
-    graph.settle()
-    graph.resolve()
-    signer.refer(graph, [], Referring(0, graph.nodes, False, 0, CPLUSPLUS, []))
-    rows = [signer.found()[label - 1].row if label else -1 for label in signer.labels()]
-    assert [row == STRING for row in rows] == [False, True, False, True], rows
 
 
 def test_memory_that_a_core_left_out_has_zeros(c_kernel: CKernel, tmp_path: Path) -> None:

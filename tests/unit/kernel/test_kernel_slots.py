@@ -10,14 +10,11 @@ from typing import Any, Dict, List, Tuple
 import pytest
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BytesSource
-from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.graph import GraphShape
-from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_USED, EVERYTHING, BlockFilter, make_blocks
+from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_USED, BlockFilter, make_blocks
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.blocks.slots import SLOT_STRAY, SLOT_TWICE, Frees, SlotRun, SlotTally
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
+from gdbheapx.kernel.common.records import STOP_END
 
 USED, FREE, CACHED, OWN = range(4)
 CLASSES = (CLASS_USED, CLASS_FREE, CLASS_CACHED, CLASS_OVERHEAD)
@@ -94,33 +91,6 @@ def test_a_stream_begins_where_it_is_asked_to_and_leaves_out_what_is_not_wanted(
         assert rows(made.walker(kernel).blocks(wanted, apart)) == sorted(expected)
 
 
-class Clock:
-    """Expires when it is asked for the n-th time."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def expired(self) -> bool:
-        self.left -= 1
-        return self.left < 0
-
-    def slice_s(self, most: float) -> float:
-        return most
-
-
-def test_a_stream_that_ran_out_of_time_says_where_it_goes_on(kernel: Kernel) -> None:
-    """With what comes from there the answer is whole."""
-    made, found, start = Made(3, 60, 3000), [], 0
-    while True:
-        stream = made.walker(kernel, Clock(2)).blocks(EVERYTHING._replace(start=start))
-        found += rows(stream)
-        assert stream.result is not None
-        if stream.result.stop != STOP_TIME:
-            break
-        start = stream.result.at
-    assert found == made.rows
-
-
 def test_addresses_of_a_list_that_are_no_slots_are_told(kernel: Kernel) -> None:
     """Inside a slot, between runs, behind all of them, and twice: each is named, and the others count."""
     run = SlotRun(0x1000, 32, 4, 32, 0, 0, USED, FREE, 0, 0, True, 0)
@@ -154,14 +124,3 @@ def test_runs_that_overlap_or_leave_the_address_space_are_refused(kernel: Kernel
             SlotWalker(kernel, None, flat([bad]), CLASSES, 1, Budget())
     with pytest.raises(ValueError):
         SlotWalker(kernel, None, flat([good]), CLASSES, 1, Budget(), Frees(array("Q", [0x1000])))
-
-
-def test_parts_are_the_whole(c_kernel: CKernel) -> None:
-    """What is split for several threads is the same rows: the graph of blocks reads so."""
-    made = Made(5, 400, 4000)
-    assert len(made.rows) > 3 << 16
-    shape = GraphShape([(0, 1 << 40)], [], 8, True, 8, False)
-    graph = c_kernel.graph(BytesSource(()), shape, Budget())
-    graph.gather([made.walker(c_kernel).blocks()])
-    numbers = graph.numbers()
-    assert (numbers.blocks, numbers.odd_blocks) == (sum(row[2] == CLASS_USED and row[1] > 0 for row in made.rows), 0)

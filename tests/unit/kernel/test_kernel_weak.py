@@ -152,24 +152,3 @@ def test_a_look_in_many_slices_forgets_no_part(c_kernel: CKernel) -> None:
     assert not library.heapx_weak_settle(job, 0.0)
     library.heapx_weak_free(job)
     assert slices < 10000 and {address for address in one.lost if graph.evidence(graph.find(address)[0]) != LEAKED} == set(expected(one))  # type: ignore[index]
-
-
-@pytest.mark.parametrize("room", [HEAP, 0x1A30000, 0x2A300000, 0x555500000000, 0x7E0000000000, 0x910000000000])
-@pytest.mark.parametrize("filler", [0, 0x55, 0xFF])
-def test_one_pointer_is_found_at_every_odd_place(c_kernel: CKernel, room: int, filler: int) -> None:
-    """Whatever stands around it, each by itself; not where it reaches beyond its block."""
-    lost, size = room + 4096, 48
-    for place in range(size):
-        data = bytearray([filler]) * size
-        data[place : place + 8] = word(lost, 8, "little")
-        pieces = ((DATA, word(room, 8, "little")), (room, bytes(data[:size])), (lost, bytes(64)))
-        rows = [(room, size, CLASS_USED, 0, 0), (lost, 64, CLASS_USED, 0, 0)]
-        shape = GraphShape([(room, room + 0x200000)], [], 8, True, 16, False)
-        world = World(BytesSource(tuple(sorted(pieces))), shape, rows, [(DATA, DATA + 8)], "little")
-        graph = build(c_kernel, world)
-        graph.mark(roots_from(graph, world))
-        if place % 8:
-            assert graph.evidence(1) == LEAKED
-            graph.look_again([], None, 1)
-            wanted = MASKED if place % 8 == 2 else UNALIGNED if place + 8 <= size else LEAKED   # the second is a packed one, too
-            assert graph.evidence(1) == wanted, place

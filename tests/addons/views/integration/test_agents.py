@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from gdbheapx.addons.views.agents import answers as model
-from gdbheapx.errors import HeapxError, UsageError
+from gdbheapx.errors import HeapxError
 from gdbheapx.invocation import GlobalOptions, split, understand
 from tests.support.hostile import plant
 from tests.support.paths import ROOT
@@ -235,14 +235,6 @@ def test_sql_over_a_file_keeps_nobody_waiting(process: Any, snapshot: str, monke
     assert said == [False, True]
 
 
-@pytest.mark.parametrize("sql", ["SELECT '%s'" % ("x" * (1 << 20)), "SELECT 1\0", "SELECT '\ud800'"])
-def test_sql_that_cannot_be_handed_on(snapshot: str, sql: str) -> None:
-    """More than a command line takes, and what is no text."""
-    answers = model.Answers(ASKED, understand(ASKED, ["mcp"]).options, False)
-    with pytest.raises(UsageError, match="^query: "):
-        answers.query(sql, 20, snapshot)
-
-
 def test_in_a_folder_of_anybody(snapshot: str, tmp_path: Path) -> None:
     """The server's children import nothing from its working folder, which is the agent's."""
     plant(tmp_path)
@@ -278,13 +270,6 @@ def test_in_a_folder_of_anybody(snapshot: str, tmp_path: Path) -> None:
 def test_next_steps_as_calls(line: Optional[str], call: Optional[Call]) -> None:
     """What is a question becomes a call; what changes a process, writes a file or is another program's is for people."""
     assert model.called(line) == call
-
-
-def test_what_people_may_do_is_a_whole_line() -> None:
-    """Of this tool: with what it is about; what another program is told stays as it is."""
-    told = model.next_calls("report", {"next": [{"command": "trim --dry-run", "why": "a"}, {"command": "jcmd 7 GC.heap_info", "why": "b"}, {"command": None, "why": "c"}]}, {}, "7")
-    assert [step["command"] for step in told["for_people"]] == ["gdbheapx -p 7 trim --dry-run", "jcmd 7 GC.heap_info", None]
-    assert [step["tool"] for step in told["next"]] == ["owners", "census"]
 
 
 def test_over_a_real_standard_input(process: Any) -> None:

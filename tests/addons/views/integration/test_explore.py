@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import time
-from array import array
 from pathlib import Path
 from typing import Any, Callable, Coroutine, List
 
@@ -26,8 +25,8 @@ from tests.support.tool import heapx, tool_command
 
 textual = pytest.importorskip("textual", reason="textual is not installed")
 from gdbheapx.addons.views.explore import command as exploring  # noqa: E402
-from gdbheapx.addons.views.explore.app import Explorer, Table, fitted  # noqa: E402
-from gdbheapx.addons.views.explore.view import Class, View, places  # noqa: E402
+from gdbheapx.addons.views.explore.app import Explorer, Table  # noqa: E402
+from gdbheapx.addons.views.explore.view import Class, View  # noqa: E402
 
 pytestmark = pytest.mark.once  # the terminal is the same everywhere
 ASKED = invocation.GlobalOptions(None, None, None, None, None, None, [], [], False, False)
@@ -183,33 +182,6 @@ def test_what_is_not_shown_is_counted(snapshots: List[str]) -> None:
     driven(snapshots[1], drive)
 
 
-def test_the_first_screen_scrolls(snapshots: List[str]) -> None:
-    """The verdict may stand below the edge: Page Down brings it without another key."""
-
-    async def drive(app: Explorer, view: View, pilot: Any) -> None:
-        await pilot.pause()
-        await pilot.press("pagedown")
-        await pilot.pause(0.3)
-        assert app.query_one("#report-scroll").scroll_offset.y > 0
-
-    driven(snapshots[1], drive)
-
-
-def test_sentences_fit_the_terminal(snapshots: List[str]) -> None:
-    """In 80 columns the verdict is whole, in lines that are short; a wider terminal has it in fewer; rows of tables stay one line."""
-    assert list(fitted(["  one two three four five", "a  " + "b" * 30, ""], 14)) == ["  one two", "    three four", "    five", "a  " + "b" * 30, ""]
-
-    async def drive(app: Explorer, view: View, pilot: Any) -> None:
-        await pilot.pause()
-        shown = str(app.query_one("#report").render()).split("\n")
-        sentences = [line for line in shown if "  " not in line.strip()]
-        assert max(map(len, sentences)) <= 78 and len(shown) > len(app.report)
-        await pilot.resize_terminal(200, 24)
-        await until(pilot, lambda: len(str(app.query_one("#report").render()).split("\n")) < len(shown))
-
-    driven(snapshots[1], drive)
-
-
 def test_every_class_leads_to_its_blocks(snapshots: List[str]) -> None:
     """Those of which only the size is known, too: as many blocks as the census counts, or the first of them, of that size."""
     with exploring.opened(snapshots[1], ASKED) as heap:
@@ -223,17 +195,6 @@ def test_every_class_leads_to_its_blocks(snapshots: List[str]) -> None:
             assert len(blocks) == min(200, alike), (row, len(blocks))
             assert all(size == row.size_bytes for _, size in blocks) or row.signature is not None
             assert sum(one.blocks for one in view.owners_of(wanted)) == alike or row.signature is None
-
-
-@pytest.mark.parametrize("few", [True, False])
-def test_where_numbers_stand(few: bool) -> None:
-    """Each place, in order, and none that lies across two of them; of a few that are sought no more than are shown."""
-    values = array("I", [0, 256, 1, 0, 0x01000000, 0, 7, 65536, 1] * 300)
-    for wanted in ({1}, {0}, {0, 7}, {256, 65536}, {9}, set()):
-        sought = wanted if few else wanted | set(range(100, 120))
-        expected = [place for place, value in enumerate(values) if value in wanted]
-        found = places(values, sought)
-        assert found[:200] == expected[:200] and (len(found) <= 200 * len(sought) if few else found == expected)
 
 
 def test_search_sql_and_differences(snapshots: List[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,20 +239,6 @@ def test_search_sql_and_differences(snapshots: List[str], tmp_path: Path, monkey
     driven(snapshots[1], drive, snapshots[0])
 
 
-def test_each_tab_fits_eighty_columns(snapshots: List[str]) -> None:
-    """Every tab is there by its number, in 80 columns and in 200."""
-
-    async def drive(app: Explorer, view: View, pilot: Any) -> None:
-        for name in ("overview", "arenas", "owners", "census", "search", "sql", "diff"):
-            app.action_show(name)
-            await pilot.pause()
-            assert app.query_one("TabbedContent").active == name  # type: ignore[attr-defined]
-        assert "In use: " in str(app.query_one("#report").render()) or "Verdict" in str(app.query_one("#report").render())
-
-    for width in (80, 200):
-        driven(snapshots[1], drive, width=width)
-
-
 def test_a_core_with_hostile_names(stage: Stage, tmp_path: Path) -> None:
     """Names of a target are data: none is markup or moves the cursor."""
     process: Process = hostile.start(stage, tmp_path / "record", hostile.HOSTILE[2])
@@ -311,13 +258,6 @@ def test_a_snapshot_without_blocks_is_refused(stage: Stage, tmp_path: Path) -> N
     heapx(stage.start("recorder", "1", "50000", "5").target("live"), "snapshot", path, env={"GDBHEAPX_MEMORY": "1000000"})
     with exploring.opened(path, ASKED) as heap, pytest.raises(HeapxError, match="does not have the single blocks"):
         exploring.loaded(heap)
-
-
-@pytest.mark.parametrize("words, why", [(["explore"], "requires a core or a snapshot"), (["explore", "/nowhere"], "terminal"), (["--pid", "1", "explore"], "reads files only")])
-def test_what_it_refuses(words: List[str], why: str) -> None:
-    """One line with the next step, and an exit code."""
-    done = subprocess.run([*tool_command(), *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert done.returncode in (1, 2) and why in done.stderr and done.stderr.count("\n") == 1
 
 
 @pytest.mark.skipif(not shutil.which("tmux"), reason="no tmux")

@@ -3,12 +3,10 @@
 Files: addons/views/fleet/run.py.
 """
 
-import bz2
 import csv
 import gzip
 import io
 import json
-import lzma
 import os
 import pwd
 import shutil
@@ -26,7 +24,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.processes import Stage
-from tests.support.tool import heapx, in_gdb, tool_command, tool_environment
+from tests.support.tool import heapx, tool_command, tool_environment
 
 pytestmark = pytest.mark.image  # starts children of itself, by its Python and its gdb
 
@@ -94,18 +92,6 @@ def test_interrupt_leaves_whole_documents(cores: List[str], tmp_path: Path) -> N
     assert running.returncode == 4, said
     assert 0 < len(found) < WHOLE and {path.name for path in out.iterdir()} == {path.name for path in found} | {"views.sql"}
     assert all(json.loads(path.read_text())["data"] for path in found)
-
-
-def test_none_has_an_answer(tmp_path: Path) -> None:
-    """Exit code 1, one line."""
-    outcome = heapx([], "fleet", str(tmp_path / "missing"), "-o", str(tmp_path / "out"))
-    assert outcome.code == 1 and "none of the cores has an answer" in outcome.stderr and outcome.stderr.count("\n") == 1
-
-
-def test_inside_gdb(tmp_path: Path) -> None:
-    """Refused, with the next step."""
-    outcome = in_gdb([], ["heapx fleet /dev/null -o %s" % (tmp_path / "out")])
-    assert "not available inside gdb; run it in a shell" in outcome.stderr + outcome.stdout.decode()
 
 
 HOSTILE = ("", "[]", "[" * 100_000, '{"schema": "gdbheapx/1"', "null", '"x"', "{}", "\xff", '{"schema": "gdbheapx/2", "command": "report"}')
@@ -189,13 +175,6 @@ def test_the_jobs_are_safe() -> None:
     assert job["completionMode"] == "Indexed" and str(job["completions"]) == shares and job["pod"]["restartPolicy"] == "Never"
 
 
-@pytest.mark.parametrize("given", ["2/2", "0/0", "1", "x/2", "-1/2", "1/2/3"])
-def test_wrong_shares(given: str, tmp_path: Path) -> None:
-    """Wrong usage, one line."""
-    done = heapx([], "fleet", "/dev/null", "--share=" + given, "-o", str(tmp_path / "out"))
-    assert done.code == 2 and done.stderr.count("\n") == 1
-
-
 @pytest.fixture
 def core_file(stage: Stage, tmp_path: Path) -> Path:
     """One whole core."""
@@ -208,18 +187,6 @@ def rows_of(outcome: Any) -> Dict[str, Dict[str, Any]]:
     """By the core's name."""
     assert outcome.envelope is not None, outcome.stderr
     return {os.path.basename(row["core"]): row for row in outcome.envelope["data"]["rows"]}
-
-
-def test_compressed_cores_are_as_whole_ones(core_file: Path, tmp_path: Path) -> None:
-    """Each by what packed it; the same figures."""
-    made = {"one.core.gz": gzip.compress, "one.core.xz": lzma.compress, "one.core.bz2": bz2.compress}
-    data = core_file.read_bytes()
-    for name, pack in made.items():
-        (tmp_path / name).write_bytes(pack(data))
-    rows = rows_of(heapx([], "fleet", str(core_file), *(str(tmp_path / name) for name in made), "-o", str(tmp_path / "out"), "--json"))
-    assert len(rows) == 4 and {(row["used_bytes"], row["kept_bytes"], row["error"]) for row in rows.values()} == {
-        (rows["one.core"]["used_bytes"], rows["one.core"]["kept_bytes"], None)
-    }
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -253,21 +220,6 @@ def test_one_core_by_two_paths_is_looked_at_once(core_file: Path, tmp_path: Path
     names = [str(core_file), str(tmp_path / "link"), str(tmp_path / "out" / ".." / "one.core"), str(core_file)]
     outcome = heapx([], "fleet", *names, "-o", str(tmp_path / "out"), "--json")
     assert outcome.code == 0 and len(outcome.envelope["data"]["rows"]) == 1, outcome.stderr
-
-
-@pytest.mark.parametrize("words", [("--workers", "0"), ("--workers", "-1"), ("--max-seconds", "x")])
-def test_wrong_options(words: List[str], core_file: Path, tmp_path: Path) -> None:
-    """One line, and nothing is made."""
-    outcome = heapx([], "fleet", str(core_file), "-o", str(tmp_path / "out"), *words)
-    assert outcome.code == 2 and outcome.stderr.strip() and "Traceback" not in outcome.stderr and not (tmp_path / "out").exists()
-
-
-def test_a_folder_that_is_none(core_file: Path, tmp_path: Path) -> None:
-    """A file where documents should go, and a folder that cannot be made: one line each."""
-    (tmp_path / "file").write_text("x")
-    for out in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nothing")):
-        outcome = heapx([], "fleet", str(core_file), "-o", str(out))
-        assert outcome.code == 1 and outcome.stderr.count("\n") == 1 and str(out) in outcome.stderr and not outcome.stdout, outcome
 
 
 def test_a_look_that_takes_too_long_is_a_row(core_file: Path, tmp_path: Path) -> None:

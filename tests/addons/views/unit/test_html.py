@@ -3,7 +3,6 @@
 Files: addons/views/html/memory_view.py, addons/views/html/render.py, addons/views/html/report_view.py.
 """
 
-import re
 from typing import Any, Dict, List
 
 import pytest
@@ -14,7 +13,6 @@ from gdbheapx.addons.views.html.render import Whole
 from gdbheapx.place import of_target
 from gdbheapx.snapshot import codec
 from tests.support import pages
-from tests.support.paths import ROOT
 
 pytest.importorskip("jinja2", reason="pages require Jinja2")
 
@@ -259,29 +257,3 @@ def test_it_stays_small() -> None:
     part["histogram"] = [{**part["histogram"][0], "rows": part["histogram"][0]["rows"][:1] * 400}] * 2
     part["census"]["rows"] = part["census"]["rows"][:1] * 100
     assert len(page(document).encode()) < 2_000_000
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance by WCAG 2."""
-    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    red, green, blue = (one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: str, two: str) -> float:
-    light, dark = sorted((luminance(one), luminance(two)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def test_colours_can_be_told() -> None:
-    """Text has a contrast of 4.5, on pictures too; fills and edges of 3 against the page: in light, in dark and on paper."""
-    style = (ROOT / "gdbheapx" / "addons" / "views" / "html" / "style.css").read_text()
-    palettes = [dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", block)) for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)]
-    assert len(palettes) == 3 and len({len(one) for one in palettes}) == 1
-    for one in palettes:
-        for name in ("text", "soft", "accent", "alarm"):
-            assert contrast(one[name], one["page"]) >= 4.5 and contrast(one[name], one["panel"]) >= 4.5, name
-        for place in range(6):
-            assert contrast(one["on"], one["part%d" % place]) >= 4.5, place
-        for name in ("used", "pinned", "cached", "own", "free", "kept", "other", "edge", *("part%d" % place for place in range(6))):
-            assert contrast(one[name], one["page"]) >= 3, name
