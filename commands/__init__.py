@@ -1,1 +1,1 @@
-"""One file per command: arguments, analysis, report. Installed as gdbheapx.commands."""
+"""Contain one file per command: arguments, analysis, report. Installed as gdbheapx.commands."""

@@ -153,13 +153,13 @@ def report(session: Session, options: Options) -> Answer:
 
 
 def facts(session: Session) -> Dict[str, Any]:
-    """What the head says of the target."""
+    """Return the facts of the target for the head of the report."""
     told = session.target.facts()
     return {**told, "command_line": None, "host": None} if session.without_names else told
 
 
 def with_sites(session: Session, census: "Optional[PageCensus]") -> "Optional[PageCensus]":
-    """With the functions that may have allocated what its rows have."""
+    """Add to the census of a page the functions that may have allocated the blocks of each row."""
     from gdbheapx.analysis.census import find
     from gdbheapx.analysis.census.world import World
 
@@ -170,7 +170,7 @@ def with_sites(session: Session, census: "Optional[PageCensus]") -> "Optional[Pa
 
 
 def read(session: Session, options: Options) -> "Tuple[Overview, Optional[PageParts]]":
-    """Of every heap, walked once."""
+    """Walk every heap once and return its totals."""
     from gdbheapx.actions import foreseen
     from gdbheapx.analysis.overview import overview
 

@@ -47,7 +47,7 @@ def stats(session: Session, options: Options) -> Answer:
 
 
 def read(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Sequence[str]]:
-    """Of the heap in use, as JSON has them and as the allocator would print them."""
+    """Return the statistics of the heap in use, as JSON and as the allocator itself prints them."""
     from gdbheapx.analysis import beside
 
     heap = session.heaps.with_own_account("native-stats", "malloc-stats")

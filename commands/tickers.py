@@ -56,7 +56,7 @@ def tickers(session: Session, options: Options) -> Answer:
 
 
 def cure(session: Session, options: Options) -> Answer:
-    """One byte in each blind thread's tsd; then the tickers as they are now."""
+    """Set one byte in each blind thread's tsd and read the tickers again."""
     from gdbheapx.actions import cure as action
 
     return _answer(action.run(session, options), options.strict)

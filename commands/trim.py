@@ -9,7 +9,7 @@ from gdbheapx.stops import Reads
 
 
 def acts(options: Options) -> bool:
-    """It needs gdb's power over the process, not only to read it."""
+    """Return True if the options ask for a call into the process, which needs gdb."""
     return not options.dry_run or bool(options.probe)
 
 

@@ -32,7 +32,7 @@ CHAINS, FEW_CHAINS = 10, 3
 
 
 def reads(options: Options) -> Reads:
-    """What is read of a process that stands still."""
+    """Return what the command reads while the process is stopped."""
     by_name = isinstance(options.address, str) and options.holders is False
     return Reads.OWNERS if options.chains or by_name else Reads.REPORT if options.holders is False else Reads.CENSUS
 
@@ -110,7 +110,7 @@ def whatis(session: Session, options: Options) -> Answer:
 
 
 def find_chains(session: Session, at: int, limit: int) -> "Optional[Refs]":
-    """What points to the block of this address, back to the roots; None where there is no block in use."""
+    """Return the chains of pointers from roots to the block at an address, or None if there is no block in use."""
     from gdbheapx.analysis.census import block, named
     from gdbheapx.analysis.reachability import heap_graph
     from gdbheapx.analysis.reachability import refs as model
@@ -125,7 +125,7 @@ def find_chains(session: Session, at: int, limit: int) -> "Optional[Refs]":
 
 
 def locate(session: Session, place: int, has_holders: Optional[bool]) -> "Tuple[Location, bool]":
-    """Where the address is, and whether to look for what holds the block there."""
+    """Return the place of an address, and True if its holders are to be searched."""
     from gdbheapx.analysis import locate
     from gdbheapx.analysis.census import block, find, pieces
     from gdbheapx.analysis.reachability import memory_budget

@@ -10,7 +10,7 @@ __all__ = ["Answer", "Block", "Blocks", "Heap", "HeapxError", "Problem", "UsageE
 
 
 def __getattr__(name: str) -> Any:
-    """What Python programs use is imported when it is asked for: a command line pays for nothing of it."""
+    """Import the library's names on first use, so that the command line does not pay for them."""
     if name not in __all__:
         raise AttributeError("module %r has no attribute %r" % (__name__, name))
     from gdbheapx import api

@@ -46,7 +46,7 @@ ROWS = ("split", "rows", "groups", "owners", "chains", "classes", "places", "sus
 
 
 class Rows(NamedTuple):
-    """What SQL gives."""
+    """Result of an SQL query: column names and rows."""
 
     types: Mapping[str, str]
     """The columns, in DuckDB's words."""
@@ -54,7 +54,7 @@ class Rows(NamedTuple):
 
 
 class Answer(Generic[Data]):
-    """What was found, and what is missing in it."""
+    """Result of one question: its records, and the problems that make it partial."""
 
     def __init__(self, found: runner.Found, is_finding: bool) -> None:
         self.data: Data = found.data
@@ -73,7 +73,7 @@ class Answer(Generic[Data]):
 
     @property
     def stopped_ms(self) -> Optional[float]:
-        """How long the process stood still at a time, at most; 0 where it did not, None for a core."""
+        """Return the longest pause of the process in milliseconds: 0 if it was never stopped, None for a core."""
         told: Optional[float] = self.target["stopped_ms"]
         return told
 
@@ -97,7 +97,7 @@ class Answer(Generic[Data]):
         return jsonable({"data": told, **parts, "tool": self.tool})
 
     def text(self, plain_bytes: bool = False) -> str:
-        """What the command line shows. HeapxError for a listing that is read while it is shown."""
+        """Return the text of the command line. HeapxError for a listing, which is read while it is shown."""
         if not self._found.answer.read:
             raise UsageError("this answer has no text: it is read while it is shown", "use the command line, or `data`", code=SHELL_ONLY)
         answer, style = self._found.answer, command.Style(plain_bytes, False)
@@ -117,11 +117,11 @@ class Answer(Generic[Data]):
         return frames.pandas(self.rows)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """For polars, DuckDB and whatever else takes Arrow's streams."""
+        """Export the rows as an Arrow stream, for polars, DuckDB and others."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def _repr_html_(self) -> str:
-        """For notebooks: a table of the rows, or the text where they are no table."""
+        """Return a table of the rows for notebooks, or the text if the rows are no table."""
         from gdbheapx.report import frames
 
         rows, suspects = self.rows, getattr(self.data, "suspects", ())
@@ -166,7 +166,7 @@ class Heap:
         """What was wrong with the stop."""
 
     def __repr__(self) -> str:
-        """With its allocators, once something was asked."""
+        """Name the target, and its allocators once they are known."""
         return "<%s of %s%s>" % (type(self).__name__, self._label, self._allocators)
 
     def __enter__(self) -> "Heap":
@@ -186,8 +186,9 @@ class Heap:
                 keeper.end()
 
     def report(self, deep: Optional[bool] = None) -> "Answer[Overview]":
-        """Where the memory went: its split by owner, a verdict with its evidence, arenas, what to do next. `deep`: read every used block
-        (default: of cores with up to 2 GiB of heap)."""
+        """Return the split of memory by owner, a verdict with its evidence, arenas and next steps. `deep`: read every used block
+        (default: of cores with up to 2 GiB of heap).
+        """
         return self._ask("report", *([] if deep is None else ["--deep" if deep else "--no-deep"]))
 
     def arenas(self) -> "Answer[List[HeapArenas]]":
@@ -195,11 +196,11 @@ class Heap:
         return self._ask("arenas")
 
     def bins(self) -> Answer[List[Any]]:
-        """What is free and in use by bin or size class, in the allocator's own words."""
+        """Return free and used memory by bin or size class, under the allocator's own names."""
         return self._ask("bins")
 
     def tcache(self) -> Answer[List[ThreadCache]]:
-        """What each thread's cache holds."""
+        """Return the contents of each thread's cache."""
         return self._ask("tcache")
 
     def histogram(self) -> Answer[List[HistogramRow]]:
@@ -218,28 +219,28 @@ class Heap:
         return self.look("blocks", Reads.BLOCKS, run)
 
     def census(self, by: str = "signature", like: Optional[str] = None) -> "Answer[Census]":
-        """What the blocks in use are, by class. `by`: `signature`, `size`, `owner`; `like`: those with this in their class's name."""
+        """Count blocks in use by class. `by`: `signature`, `size`, `owner`; `like`: only classes whose name contains this text."""
         return self._ask("census", "--by", by, *([] if like is None else ["--like", like]))
 
     def leaks(self) -> "Answer[Leaks]":
-        """Which blocks in use nothing points to, and which are held."""
+        """Return the blocks in use that no root reaches, and totals of those that are reached."""
         return self._ask("leaks")
 
     def owners(self, of: Optional[Any] = None, depth: int = 1, limit: int = 20) -> "Answer[Owners]":
-        """What holds the used memory, with retained and reached bytes. `of`: a block's address, a global variable or a path."""
+        """Return the owners of used memory with retained and reachable bytes. `of`: a block's address, a global variable or a path."""
         words = ["--depth", str(depth), "--limit", str(limit)]
         return self._ask("owners", *([] if of is None else ["--of", _place(of)]), *words)
 
     def refs(self, address: int) -> "Answer[Refs]":
-        """Who points to a block: chains up to a root, and its path where a runtime or symbols tell one."""
+        """Return the chains of pointers from roots to a block, and its path if a runtime or symbols name one."""
         return self._ask("refs", _place(address))
 
     def whatis(self, address: int) -> "Answer[Location]":
-        """What is at an address: block, mapping, thread, variable."""
+        """Describe an address: its block, mapping, thread or variable."""
         return self._ask("whatis", _place(address))
 
     def pins(self) -> "Answer[Kept]":
-        """Which blocks in use keep free memory from being returned."""
+        """Return the blocks in use that keep free memory from being returned to the system."""
         return self._ask("pins")
 
     def check(self) -> Answer[List[Any]]:
@@ -247,7 +248,7 @@ class Heap:
         return self._ask("check")
 
     def query(self, sql: str) -> Answer[Rows]:
-        """One SELECT over blocks, owners, arenas, classes, threads, leaks, answered by DuckDB; outside gdb."""
+        """Run one SELECT over blocks, owners, arenas, classes, threads and leaks with DuckDB; not available inside gdb."""
         if self._name == IN_GDB:
             raise HeapxError("query is answered outside gdb", "gdbheapx.open(pid=...) or open(core=...) there", code=SHELL_ONLY)
         from gdbheapx import addon_loader
@@ -270,7 +271,7 @@ class Heap:
         return Answer((found[0] if found else _nothing())._replace(data=rows), False)
 
     def diff(self, newer: "Heap") -> "Answer[Diff]":
-        """What grew from this one to a newer one, whoever of them is a snapshot, a core or a process."""
+        """Return the growth from this target to a newer one; both may be a snapshot, a core or a process."""
         with _as_file(self) as old:
             if newer._path is not None:
                 return Heap(lambda: None, name=self._name)._ask("diff", old, newer._path)
@@ -281,12 +282,12 @@ class Heap:
         return self._ask("snapshot", os.fspath(path))
 
     def ask(self, name: str, *options: str) -> Answer[Any]:
-        """What any command answers, with options as a command line has them, in the types of JSON: ask("chunks", "--min-size", "64K")."""
+        """Return the answer of any command in the types of JSON: ask("chunks", "--min-size", "64K")."""
         answer = self._ask(name, *options, as_json=True)
         return answer
 
     def look(self, name: str, reads: Reads, run: Callable[[Session, command.Options], command.Answer]) -> Answer[Any]:
-        """For this package: what a function finds in one look."""
+        """Run a function of this package on the session of one reading."""
         return self._perform(_own(name, reads, run))
 
     @contextmanager
@@ -314,7 +315,7 @@ class Heap:
 
     def _host(self, opener: Callable[[], Optional[Target]], keep: Any = None) -> runner.Host:
         def nowhere(text: str) -> None:
-            """Nothing is written."""
+            pass
 
         about = self._about
         return runner.Host(self._name, nowhere, log.warning, opener, self._settings, keep=keep, tell=log.info, options=about)
@@ -348,7 +349,6 @@ class Heap:
         return ["--short-stop", "--yes"] if self._short_stop and self._runs and not self._is_stopped else []
 
     def _own_words(self) -> List[str]:
-        """For a question that no command line asks."""
         return [*self._words, *self._short_words()]
 
     def _perform(self, declared: command.Command, options: Any = None, as_json: bool = False) -> Answer[Any]:
@@ -386,8 +386,9 @@ def open(
     max_seconds: Optional[float] = None,
     read_swap: bool = False,
 ) -> Heap:
-    """One of a process, a core (also a compressed one) and a snapshot, read without gdb. Options are those of the command line;
-    `short_stop` agrees to the two system calls that a process makes for it. Nothing is stopped or read of a process yet."""
+    """Open a process, a core (also a compressed one) or a snapshot without gdb. Options are those of the command line; `short_stop`
+    agrees to the two system calls that a process then makes. No process is stopped or read before the first question.
+    """
     given = [name for name, value in (("pid", pid), ("core", core), ("snapshot", snapshot)) if value is not None]
     if len(given) != 1:
         cause = "%s cannot be combined" % " and ".join(given) if given else "open() requires a process, a core or a snapshot"
@@ -423,19 +424,18 @@ def current() -> Heap:
 
 
 def ask(command: str, *options: str) -> Answer[Any]:
-    """In gdb: what `heapx COMMAND OPTIONS --json` answers, as current().ask() does; for commands that need no process, too."""
+    """Inside gdb, return the answer of `heapx COMMAND OPTIONS --json`, as current().ask() does; also for commands that need no process."""
     return Heap(lambda: _selected(False), name=IN_GDB).ask(command, *options)
 
 
 def allocators_found() -> List[str]:
-    """In gdb, for this package: the ids of the allocators that are there; no heap is walked."""
+    """Inside gdb, return the ids of the allocators in the target without walking a heap."""
     heap = Heap(lambda: _selected(True), name=IN_GDB)
     return [info.id for info in heap.look("allocators", Reads.STATE, lambda session, options: NO_ANSWER).allocators]
 
 
 def blocks(status: Optional[str] = None, allocator: Optional[str] = None) -> Iterator[Block]:
-    """In gdb: every block of malloc's, or those with this status, by address in each allocator. HeapxError says what could not be read, if
-    anything could not."""
+    """Inside gdb, yield every block, or those with one status, by address in each allocator. HeapxError if anything could not be read."""
     words = [] if allocator is None else ["--allocator", allocator]
     answer = Heap(lambda: _selected(True), words=words, name=IN_GDB).blocks(status)
     yield from answer.data
@@ -449,12 +449,10 @@ def _own(name: str, reads: Reads, run: Callable[[Session, command.Options], comm
 
 
 def _nothing() -> runner.Found:
-    """Of an answer without a look."""
     return runner.Found(NO_ANSWER, None, False, [], runner.NOBODY["target"], [], runner.tool(None))
 
 
 def _as_json(answer: command.Answer) -> command.Answer:
-    """The same whose record is what JSON has."""
     import json
 
     from gdbheapx.report import json as documents

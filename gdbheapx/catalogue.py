@@ -1,4 +1,4 @@
-"""Which commands there are for what, as help lists them, and older names of what is one command now."""
+"""List the commands by purpose, in the order of the help, and the older names of merged commands."""
 
 from typing import Any, Dict, List, Tuple
 

@@ -68,7 +68,7 @@ def _python() -> str:
 
 
 def _environment() -> Dict[str, str]:
-    """This process's, without its target and what is meant for its own Python."""
+    """Return this process's environment without its target and without settings of its own Python."""
     return {name: value for name, value in os.environ.items() if name != GLOBALS and not name.startswith("PYTHON")}
 
 

@@ -25,7 +25,7 @@ class Unlike(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One column."""
+    """Declaration of a column: heading, unit, sum, and when text shows it."""
 
     heading: str = ""
     """In text."""
@@ -102,12 +102,12 @@ class Table(NamedTuple):
 
 
 def value(row: Any, field: str) -> Any:
-    """One field of a record or mapping."""
+    """Return one field of a record or mapping."""
     return row.get(field) if isinstance(row, Mapping) else getattr(row, field)
 
 
 def cell(column: Column, content: Any, plain: bool) -> str:
-    """What a cell shows; text stays as it is."""
+    """Return the text of a cell; text values stay as they are."""
     if isinstance(content, str):
         return units.plain_form(content) if plain else content
     if column.unit == PLAIN:

@@ -44,7 +44,7 @@ DEFAULT = "report"
 
 
 class Argument(NamedTuple):
-    """One option of a command, in argparse's words."""
+    """Declaration of one option of a command, in argparse's words."""
 
     flags: Tuple[str, ...]
     options: Dict[str, Any]
@@ -90,7 +90,7 @@ class JsonLines(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a command found, in both forms; neither is made before it is asked for."""
+    """Result of a command, as text and as JSON; neither is made before it is needed."""
 
     data: Callable[[], Any]
     """Gives the `data` member of the envelope: dicts, lists, records of model.py. A JsonLines value is streamed; a dict value that is
@@ -117,12 +117,12 @@ class Answer(NamedTuple):
     """The text is what another program would write: no terminal breaks its lines."""
 
     def found(self) -> Any:
-        """For who asks from Python."""
+        """Return the records for callers in Python."""
         return self.data() if self.record is None else self.record()
 
 
 class Style(NamedTuple):
-    """How text is shown."""
+    """Settings of text output."""
 
     plain_bytes: bool
     """--bytes: integers instead of human sizes."""
@@ -140,7 +140,7 @@ class Style(NamedTuple):
 
 
 class Command(NamedTuple):
-    """One declared command."""
+    """Declaration of one command: its function, options, help and requirements."""
 
     name: str
     arguments: Tuple[Argument, ...]
@@ -366,7 +366,7 @@ def some_seconds(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """How many: 0 or more."""
+    """Parse a number of things: 0 or more."""
     if not COUNT.fullmatch(text.strip()):
         raise argparse.ArgumentTypeError("%s is not a number of 0 or more" % text)
     return int(text)
@@ -404,7 +404,7 @@ def drop_tags(declared: Command, options: Options, ignored_bits: int) -> None:
 
 
 def _as_typed(given: Argument) -> Dict[str, Any]:
-    """What argparse is told of an address that may be an expression: without an option before it, it may have spaces."""
+    """Return argparse's arguments for an address that may be an expression: without an option in front it may contain spaces."""
     if given.options.get("type") not in ADDRESSES:
         return {}
     return {"type": str} if given.flags[0].startswith("-") else {"type": str, "nargs": "+"}
@@ -540,7 +540,7 @@ def words_without(words: Sequence[str], unknown: Sequence[str]) -> List[str]:
 
 
 def no_such_command(name: str) -> UsageError:
-    """There is no command of this name; which is near."""
+    """Return the error for an unknown command, with the nearest name."""
     missing = addon_loader.missing_command(name, file_of(name))
     if missing is not None:
         return missing

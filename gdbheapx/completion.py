@@ -1,4 +1,4 @@
-"""What completes a command line at gdb's prompt, from the declarations of the commands. Nothing here knows gdb."""
+"""Complete a command line at gdb's prompt from the declarations of the commands. Nothing here knows gdb."""
 
 import os
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Union
@@ -18,7 +18,7 @@ Lookup = Callable[[str], Sequence[str]]
 
 
 def complete(declared: Command, text: str, lookup: Lookup) -> Completion:
-    """What the last word of `text`, which stands behind the command's name, may become."""
+    """Return the possible completions of the last word of `text`, the words after the command's name."""
     words = text.split(" ")
     last, before = words[-1], [word for word in words[:-1] if word]
     options = _options(declared)

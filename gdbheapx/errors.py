@@ -73,7 +73,7 @@ class Refusal(HeapxError):
 
 
 class Busy(Refusal):
-    """It cannot be done at this moment: let the process run a little and look again."""
+    """Refusal that may pass: let the process run a little and repeat the command."""
 
     code = BUSY
 

@@ -31,7 +31,7 @@ Asked = TypeVar("Asked")
 
 
 class NotRegular(OSError):
-    """There is something at the path, and it is no regular file."""
+    """Error: the path exists and is not a regular file."""
 
 
 class TargetPath(str):
@@ -202,7 +202,6 @@ class RegularFile:
     _lock = threading.RLock()
 
     def __init__(self, path: str) -> None:
-        """As open_regular."""
         self.path = path
         self._identity: Optional[Tuple[int, int]] = None
         self.ask(lambda descriptor: None)
@@ -231,7 +230,6 @@ class RegularFile:
             return question(descriptor)
 
     def pread(self, size_bytes: int, offset: int) -> bytes:
-        """As os.pread."""
         return self.ask(lambda descriptor: os.pread(descriptor, size_bytes, offset))
 
 
@@ -242,7 +240,7 @@ def check(status: os.stat_result, path: str) -> None:
 
 
 def folder() -> str:
-    """Where temporary files go."""
+    """Return the folder for temporary files."""
     return os.environ.get("TMPDIR") or "/tmp"
 
 
@@ -270,7 +268,7 @@ def copy_of(path: str) -> int:
 
 
 def unnamed_or_in_memory() -> int:
-    """As `unnamed`, in memory where no folder takes it."""
+    """Return a descriptor of a nameless temporary file, in memory if no folder takes it."""
     try:
         return unnamed()
     except OSError:

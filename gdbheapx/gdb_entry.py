@@ -63,7 +63,7 @@ class GdbStatus:
             os._exit(1)
 
     def started(self) -> None:
-        """From now on signals are heeded."""
+        """Report that signals are handled from here on."""
         self._tell(STARTED)
 
     def _tell(self, what: bytes) -> None:
@@ -199,7 +199,7 @@ def start_warming(command: str, watch: Callable[[Any], None], is_live: bool) -> 
 
 
 def fail(line: str) -> None:
-    """One line of an error."""
+    """Write an error in one line."""
     os.write(2, line.encode("utf-8", "surrogateescape") + b"\n")
 
 

@@ -25,7 +25,7 @@ Python."""
 
 
 class Ended(NamedTuple):
-    """How gdb ended."""
+    """Exit of gdb: the command's exit code, or the error if gdb left none."""
 
     code: Optional[int]
     """The exit code of the command; None if gdb ended without one."""
@@ -36,7 +36,7 @@ class Ended(NamedTuple):
 
 
 def environment(names: Dict[str, str]) -> Dict[str, str]:
-    """This process's environment for gdb, without what is meant for another Python than gdb's, and with `names`."""
+    """Return the environment for gdb: this process's own without the settings of another Python than gdb's, plus `names`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON") or name in KEPT}
     kept.update(names)
     return kept
@@ -91,7 +91,7 @@ def hold_back() -> List[int]:
 
 
 def let_through() -> None:
-    """What asks this process to end is its own again: no gdb runs that it would be handed to."""
+    """Unblock all signals, since no gdb runs that could take them."""
     import signal
 
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -162,7 +162,7 @@ def resume(pid: int) -> None:
 
 
 def reason(gdb: str, status: int, started: bool, sent: Set[int]) -> "HeapxError":
-    """Why there is no answer, and the next step."""
+    """Return the cause of a missing answer, and the next step."""
     import signal
 
     from gdbheapx.errors import HeapxError, Interrupted

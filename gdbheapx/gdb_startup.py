@@ -19,7 +19,7 @@ HELP = "gdbheapx gdbinit [--install | --remove] [--yes]"
 
 
 class Words(argparse.ArgumentParser):
-    """It raises instead of ending the process."""
+    """Argument parser that raises instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError("gdbinit: %s" % message, HELP)
@@ -53,14 +53,16 @@ def run(words: Sequence[str], gdbinit: str, say: Callable[[str], int]) -> int:
 
 
 def files() -> List[str]:
-    """Where gdb looks for a start-up file, in its order: it reads the first that is there. Older ones than gdb 11 know the last alone."""
+    """Return the start-up files that gdb looks for, in its order: it reads the first that exists. Releases before gdb 11 know only the
+    last.
+    """
     home = os.path.expanduser("~")
     folder = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
     return [os.path.join(folder, "gdb", "gdbinit"), os.path.join(home, ".gdbinit")]
 
 
 def read(path: str) -> bytes:
-    """What the file has. HeapxError where it cannot be read whole, or is no file."""
+    """Return the text of a start-up file. HeapxError if it cannot be read whole or is not a file."""
     from gdbheapx.files import open_regular
 
     try:
@@ -74,7 +76,7 @@ def read(path: str) -> bytes:
 
 
 def installed(content: bytes, gdbinit: bytes) -> bytes:
-    """The same with the line, once: an older one of gdbheapx's own is replaced, one that somebody else wrote is left."""
+    """Return the text with the line exactly once: an older line of gdbheapx is replaced, a line written by hand stays."""
     line = MARK + b"\nsource " + gdbinit + b"\n"
     if BLOCK.search(content):
         return BLOCK.sub(lambda match: line, content, count=1)

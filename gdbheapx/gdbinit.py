@@ -42,7 +42,7 @@ from gdbheapx import help_pages  # noqa: E402
 
 
 class Setting(gdb.Parameter):
-    """One of `set/show heapx ...`."""
+    """Setting of `set/show heapx NAME`."""
 
     def __init__(self, name: str, kind: int, value: Any, summary: str) -> None:
         self.set_doc = "Set " + summary
@@ -149,7 +149,7 @@ def values(flag: str) -> List[str]:
 
 
 def settings() -> Any:
-    """What `set heapx ...` says now."""
+    """Return the values of `set heapx ...`."""
     from gdbheapx.runner import Settings
 
     limit = gdb.parameter("heapx max-seconds")
@@ -188,7 +188,7 @@ def run(words: List[str]) -> Any:
 
 
 def screen() -> Any:
-    """What gdb writes to: as wide as gdb takes it to be, or as it is where gdb has no limit (`set width 0`)."""
+    """Return the output stream with gdb's width, or its own width where gdb has no limit (`set width 0`)."""
     from gdbheapx import output
 
     width = gdb.parameter("width")
@@ -214,9 +214,8 @@ def perform(words: List[str]) -> None:
 
 
 def heed(ended: Any) -> None:
-    """Who asked gdb to end while a command ran is heard now, as gdb would have heard him.
-
-    A SIGTERM is not sent anew: while Python runs, gdb's handler makes a KeyboardInterrupt of it, and gdb itself lives on.
+    """Deliver a signal that asked gdb to end while a command ran. SIGTERM is not sent again: while Python runs, gdb's handler turns it
+    into KeyboardInterrupt, and gdb itself survives it.
     """
     if signal.SIGHUP in ended.heard:
         os.kill(os.getpid(), signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""What `--help` and `--help-all` show: the commands in groups, and of one command its options and examples, from the declarations."""
+"""Render `--help` and `--help-all` from the declarations: the commands in groups, and the options and examples of one command."""
 
 import argparse
 import re
@@ -72,7 +72,7 @@ def overview(program: str) -> str:
 
 
 def everything(program: str) -> str:
-    """All commands with what they do, older names, and the options of the command line and of every command."""
+    """Return the help of all commands with older names, and the options of the command line and of every command."""
     parts = [USAGE if program == SHELL else USAGE_IN_GDB]
     for title, names in (*GROUPS, INTERNALS):
         rows = ["  %-13s %s" % (one.name, _summary(one)) for one in _declared(names) if _is_offered(one, program)]
@@ -118,7 +118,7 @@ def of_command(declared: Command, program: str, whole: bool = False) -> str:
 
 
 def in_gdb(declared: Command) -> str:
-    """The same for gdb's `help`, which lists commands by the first line."""
+    """Return the help for gdb's `help`, which lists commands by the first line."""
     usage, _, rest = of_command(declared, ELSEWHERE).partition("\n\n")
     summary, _, rest = rest.partition("\n\n")
     return "\n\n".join([summary, usage, rest.rstrip()])

@@ -12,7 +12,7 @@ SECRET_BYTES = 12
 
 
 def new_secret() -> str:
-    """What a mark begins with: for one process of this tool, or for one file."""
+    """Return a prefix for marks that only this process, or one file, uses."""
     return os.urandom(SECRET_BYTES).hex()
 
 
@@ -108,5 +108,5 @@ def quoted(text: str) -> str:
 
 
 def _has_bytes(text: str) -> bool:
-    """Each half of a pair stands for a byte that was no UTF-8."""
+    """Return True if every surrogate of the text is a byte that was not UTF-8."""
     return all(0xDC80 <= ord(letter) <= 0xDCFF for letter in text if 0xD800 <= ord(letter) <= 0xDFFF)

@@ -34,7 +34,7 @@ class Problem(NamedTuple):
 
 
 class AllocatorInfo(NamedTuple):
-    """One allocator found in the target, as the envelope shows it."""
+    """Allocator of the target, as the envelope shows it."""
 
     id: str
     """Its name, for a second copy with `#2` behind it: what every `allocator` field and --allocator use."""
@@ -67,7 +67,7 @@ class HistogramRow(NamedTuple):
 
 
 class HeapSum(NamedTuple):
-    """One heap, as every allocator can say it."""
+    """Totals of one heap in the terms that all allocators share."""
 
     allocator: str
     held_bytes: int
@@ -76,12 +76,14 @@ class HeapSum(NamedTuple):
 
     @property
     def kept_bytes(self) -> int:
-        """What it holds and the program does not use, its own overhead included: the figure of `report`, snapshots, `diff` and `table`."""
+        """Return the bytes that the allocator holds and the program does not use, overhead included: the figure of `report`, snapshots
+        and `diff`.
+        """
         return self.held_bytes - self.used_bytes
 
 
 class CacheBin(NamedTuple):
-    """One non-empty bin of a thread cache."""
+    """Non-empty bin of a thread cache."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     size_bytes: Optional[int]
@@ -91,7 +93,7 @@ class CacheBin(NamedTuple):
 
 
 class ThreadCache(NamedTuple):
-    """What one thread's cache holds."""
+    """Contents of one thread's cache."""
 
     allocator: str
     lwp: Annotated[Optional[int], Column("thread", TEXT)]
@@ -127,8 +129,9 @@ class SplitPart(NamedTuple):
 
 
 class MemoryPart(NamedTuple):
-    """One line of the split of a process's memory. The `resident_bytes` of all parts add up to RSS, on a core the `dumped_bytes` to its
-    memory."""
+    """Line of the split of a process's memory. The `resident_bytes` of all parts add up to RSS, on a core the `dumped_bytes` to its
+    memory.
+    """
 
     kind: str
     """`allocator`, `runtime`, `stack`, `jit`, `bss`, `brk`, `named`, `anonymous`, `shared-memory`, `private-file`, `page-cache`,
@@ -174,7 +177,7 @@ class UnclaimedMapping(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One sentence that follows from the figures, with the figures."""
+    """Sentence that follows from figures, with these figures."""
 
     what: str
     evidence: str
@@ -188,7 +191,7 @@ class Finding(NamedTuple):
 
 
 class Step(Said):
-    """What to do next: a sentence that begins with the command to type. One of this tool is a mark (hints.py)."""
+    """Next step: a sentence that begins with the command to type. A command of this tool is a mark (hints.py)."""
 
     command: str
     why: str
@@ -213,7 +216,7 @@ class NextStep(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """What to do next."""
+    """Next step: the command to type, its reason and what it saves."""
 
     command: Optional[str]
     """The line to type; None if the step is no command. One of this tool is a mark (hints.py)."""
@@ -225,12 +228,12 @@ class Advice(NamedTuple):
 
     @property
     def sentence(self) -> Said:
-        """As text shows it."""
+        """Return the step as text shows it."""
         return say("%s", self.why) if self.command is None else say("%s   %s", self.command, self.why)
 
     @property
     def bare(self) -> NextStep:
-        """Without target."""
+        """Return the step without its target."""
         return NextStep(None if self.command is None else bare(self.command), self.why)
 
 
@@ -238,7 +241,7 @@ Totals = Dict[str, Optional[int]]
 
 
 class Check(NamedTuple):
-    """One thing that `doctor` looked at."""
+    """Result of one check of `doctor`."""
 
     what: str
     ok: Optional[bool]

@@ -21,7 +21,7 @@ MFD_HUGETLB, MFD_HUGE_SHIFT = 0x4, 26
 
 
 class Mount(NamedTuple):
-    """One line of the table."""
+    """Line of a mount table (/proc/PID/mountinfo)."""
 
     id: int
     device: str

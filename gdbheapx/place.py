@@ -1,4 +1,4 @@
-"""Where an answer is read, and what it is about: so a command is written that can be pasted there and asks the same target."""
+"""Write commands that can be pasted where an answer is read and that ask the same target."""
 
 import shlex
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -13,7 +13,7 @@ LIVE, CORE, SNAPSHOT = "live", "core", "snapshot"
 
 
 class Place(NamedTuple):
-    """One place and one target."""
+    """Place where hints are read (shell, gdb, library) and the target that they are about."""
 
     door: str = SHELL
     kind: Optional[str] = None
@@ -43,7 +43,7 @@ class Place(NamedTuple):
         return " ".join([SHELL, *map(quoted, options), words])
 
     def refuses(self, words: str) -> bool:
-        """What is asked cannot be answered for this target: no hint names it."""
+        """Return True if this target cannot answer the command, so that no hint may name it."""
         parsed = parse(words)
         if parsed is None or self.kind is None:
             return False

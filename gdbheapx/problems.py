@@ -1,11 +1,11 @@
-"""What can be wrong with an answer: codes that scripts, tests and actions ask for. Sentences may change, a code never does."""
+"""Codes of what can be wrong with an answer, for scripts, tests and actions. Sentences may change, a code never does."""
 
 from enum import Enum
 from typing import Dict, NamedTuple, Optional, Protocol
 
 
 class Severity(Enum):
-    """What kind of thing a problem is: whether a call into the process is refused hangs on that."""
+    """Kind of a problem, which decides whether a call into the process is refused."""
 
     DAMAGE = "memory breaks a rule of the allocator, or contradicts itself"
     UNREAD = "something that is there cannot be read, or was not dumped"
@@ -39,7 +39,7 @@ class Code(str):
 
     @classmethod
     def unknown(cls, text: str) -> "Code":
-        """One that this version does not know: of a snapshot that a later one took."""
+        """Return a code that this version does not know, from a snapshot of a later one."""
         made = super().__new__(cls, text)
         made.nature, made.meaning = Severity.NOTE, ""
         return made
@@ -56,7 +56,7 @@ class Code(str):
 
 
 class Diagnostic(NamedTuple):
-    """One thing that is wrong, as those tell it who read the target."""
+    """Problem as the reader of the target reports it."""
 
     code: Code
     address: Optional[int]
@@ -69,7 +69,7 @@ class Diagnostic(NamedTuple):
     """Another moment will not have it: a live process is looked at again before the answer is given."""
 
     def line(self) -> str:
-        """In one line."""
+        """Return the problem as one line."""
         return self.what if self.address is None else "0x%x: %s" % (self.address, self.what)
 
 

@@ -20,7 +20,7 @@ def union(ranges: Iterable[Range]) -> List[Range]:
 
 
 def subtract(ranges: Iterable[Range], others: Sequence[Range]) -> List[Range]:
-    """What of each range is not in the others; both sorted by their starts."""
+    """Return the parts of each range that the others do not cover; both sorted by start."""
     left: List[Range] = []
     first = 0
     for low, high in ranges:
@@ -46,11 +46,11 @@ class Ranges:
         self._starts = [start for start, _ in self._ranges]
 
     def __iter__(self) -> Iterator[Range]:
-        """By address."""
+        """Yield the ranges by address."""
         return iter(self._ranges)
 
     def meets(self, start: int, end: int) -> bool:
-        """Some range has a byte from `start` to `end`."""
+        """Return True if some range has a byte from `start` to `end`."""
         place = bisect_left(self._starts, end) - 1
         return place >= 0 and self._ranges[place][1] > start
 

@@ -1,4 +1,4 @@
-"""How a size, a share, a number of things reads, in tables and in sentences: nothing else turns a figure into text."""
+"""Format sizes, shares and numbers for tables and sentences: nothing else turns a figure into text."""
 
 from typing import Any, Optional, Sequence, Type, TypeVar
 
@@ -97,7 +97,7 @@ class Size:
         self.size_bytes = size_bytes
 
     def text(self, plain: bool) -> str:
-        """As it reads in a sentence, for people or with --bytes."""
+        """Return the size as it reads in a sentence, for people or with --bytes."""
         if self.size_bytes is None:
             return "an unknown amount"
         return "%d bytes" % self.size_bytes if plain else sentence_size(self.size_bytes)
@@ -136,7 +136,7 @@ def mark(sentence: str, meaning: str) -> Marked:
 
 
 def meaning_of(sentence: str) -> Optional[str]:
-    """What a line means; None: nothing more than its words."""
+    """Return the meaning of a marked line, or None if it has no more than its words."""
     return sentence.meaning if isinstance(sentence, Marked) else None
 
 
@@ -146,7 +146,7 @@ def say(template: str, *parts: Any) -> Said:
 
 
 def cells(template: str, *parts: Any) -> Said:
-    """The same with sizes as in tables: `1,234-12.3 KiB`; unknown is `?`."""
+    """Return a sentence with sizes as in tables: `1,234-12.3 KiB`; unknown is `?`."""
     forms = [[size(part.size_bytes, plain) if isinstance(part, Size) else _form(part, plain) for part in parts] for plain in (False, True)]
     return Said(template % tuple(forms[0]), template % tuple(forms[1]))
 

@@ -1,4 +1,6 @@
-"""In use, leaked, or kept by the allocator: the one engine behind the verdicts on every allocator and on the memory as a whole."""
+"""Decide between in use, leaked and kept by the allocator: the engine behind the verdicts on every allocator and on the memory as a
+whole.
+"""
 
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
@@ -61,7 +63,7 @@ Ask = Callable[[Callable[[F], bool]], bool]
 
 
 class Cause(NamedTuple):
-    """Why memory is where it is, as far as it is known."""
+    """Reason why memory is where it is, as far as it is known."""
 
     code: str
     """Of a finding of the same answer."""
@@ -100,7 +102,7 @@ def of_lines(lines: Sequence[Finding], sure: str = CERTAIN) -> Verdict:
 
 
 def complete(judged: Verdict, said: Sequence[Finding]) -> Verdict:
-    """The same as it is handed out, with the causes among the findings of the same answer."""
+    """Return the verdict with the causes among the findings of the same answer."""
     known = {line.code: Cause(line.code, line.size_bytes, line.hint) for line in reversed(said) if line.code in findings.CAUSES}
     return judged._replace(confidence=judged.sure, causes=list(known.values())[::-1])
 
@@ -134,7 +136,7 @@ def outcomes(decide: Callable[[Ask[F]], T], cases: Sequence[F]) -> List[T]:
 
 
 def less_sure(missing: Sequence[str], sure: str = CERTAIN) -> str:
-    """As sure as a verdict is that stands although these inputs are unknown: a step less for each."""
+    """Return the confidence of a verdict that does not depend on these unknown inputs: one step less for each."""
     return SURENESS[min(SURENESS.index(sure) + len(missing), len(SURENESS) - 1)]
 
 
@@ -179,7 +181,7 @@ def what_is_in_use(code: Optional[str], statuses: Sequence[str] = ("used",)) -> 
 
 
 class Weight(NamedTuple):
-    """What takes memory of all that an allocator holds."""
+    """Bytes that an allocator holds and how many of them are in use."""
 
     held: int
     used: int
