@@ -1,24 +1,20 @@
-"""Compiles the C kernel with whatever compiler there is. Standard library only: setup.py runs this before anything is installed.
+"""Compile the C kernel with any compiler at hand. Standard library only: setup.py runs this before anything is installed.
 
-What crosses between Python and C is declared in Python, beside what calls it: PROTOTYPES are functions as C writes them, IN_C names the
-numbers and records that C knows, too (`STOP_*`: all that begin so). A record is a struct of its numbers, in their order. Of each folder
-one header is made, declared_FOLDER.h, which exists while the library is compiled: a function that is declared otherwise is an error then.
+C and Python both declare the numbers, structs and functions that cross between them: C in the gdbheapx*.h of each folder, Python beside its
+calls. tests/unit/kernel/test_declared.py compares the two.
 
-common/library.py asks for `source_id` whenever it loads the library, so what only building needs is imported there.
+common/library.py calls `source_id` whenever it loads the library, so the imports that only building needs are inside functions.
 """
 
 import os
 import sys
 import zlib
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional
+from typing import TYPE_CHECKING, Dict, List, Optional
 
 if TYPE_CHECKING:
-    import ast
     import subprocess
 
     Compiled = subprocess.CompletedProcess[bytes]
-
-DECLARING = (b"PROTOTYPES = ", b"IN_C = ")
 
 LIBRARY = "_kernel.so"
 FLAGS = (
@@ -46,120 +42,44 @@ makes wheels names one in GDBHEAPX_PORTABLE."""
 
 
 def folder() -> str:
-    """Where the C files are."""
+    """Return the folder of the C files."""
     return os.path.dirname(os.path.abspath(__file__))
 
 
-def files(suffix: str, root: Optional[str] = None) -> List[str]:
-    """The files in the folders of `root`, of the kernel unless told, whose names end so: by path, always in one order."""
+def files(root: Optional[str] = None) -> List[str]:
+    """Return the paths of the C files and headers in the folders of `root` (default: the kernel), sorted."""
     found = []
     root = root or folder()
     for room in sorted(os.listdir(root)) if os.path.isdir(root) else ():
         where = os.path.join(root, room)
         if os.path.isdir(where):
-            found += [os.path.join(where, file) for file in sorted(os.listdir(where)) if file.endswith(suffix)]
+            found += [os.path.join(where, file) for file in sorted(os.listdir(where)) if file.endswith((".c", ".h"))]
     return found
 
 
 def source_id() -> Optional[int]:
-    """A checksum of the C files, and of the Python files that declare what they have in common; None if they are not installed."""
-    checksum, sources = 0, files(".c")
-    for path in sources + files(".h") + files(".py"):
+    """Return a checksum of the C files and headers; None if they are not installed."""
+    checksum, paths = 0, files()
+    for path in paths:
         try:
             with open(path, "rb") as file:
-                data = file.read()
+                checksum = zlib.crc32(file.read(), checksum)
         except OSError:
             return None
-        if not path.endswith(".py") or any(mark in data for mark in DECLARING):
-            checksum = zlib.crc32(data, checksum)
-    return checksum if sources else None
+    return checksum if paths else None
 
 
 def sources(root: Optional[str] = None) -> Dict[str, str]:
-    """What a compiler takes in, by path below `root`: the C files there, and the headers that are made."""
-    texts = _headers(root)
-    for path in files(".c", root) + files(".h", root):
+    """Return the text of each C file and header, by path below `root`."""
+    texts = {}
+    for path in files(root):
         with open(path, encoding="utf-8") as file:
             texts[os.path.relpath(path, root or folder())] = file.read()
     return texts
 
 
-def _headers(root: Optional[str]) -> Dict[str, str]:
-    import ast
-
-    rooms: Dict[str, List[ast.stmt]] = {}
-    for path in files(".py", root):
-        with open(path, encoding="utf-8") as file:
-            rooms.setdefault(os.path.basename(os.path.dirname(path)), []).append(ast.parse(file.read()))  # type: ignore[arg-type]
-    made = {}
-    for room, trees in rooms.items():
-        records = {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}  # type: ignore[attr-defined]
-        lines = [line for tree in trees for line in _declared(tree, records)]
-        if lines:
-            first = "#include <stdint.h>" if room == "common" else '#include "declared_common.h"'
-            made["declared_%s.h" % room] = "\n".join(["#pragma once", first, *dict.fromkeys(lines), ""])
-    return made
-
-
-def _declared(tree: Any, records: "Dict[str, ast.ClassDef]") -> Iterator[str]:
-    """What one Python file declares; `records`: those of its folder."""
-    import ast
-    from fnmatch import fnmatchcase
-
-    numbers: Dict[str, Any] = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign):
-            try:
-                value = eval(compile(ast.Expression(node.value), "", "eval"), {"__builtins__": {"range": range}}, numbers)
-            except (NameError, TypeError, AttributeError):  # none of those that stand by themselves
-                continue
-            for target in node.targets:
-                names = target.elts if isinstance(target, ast.Tuple) else [target]
-                numbers.update(zip([ast.unparse(name) for name in names], value if isinstance(target, ast.Tuple) else [value]))
-    for name in numbers.get("IN_C", "").split():
-        yield from _structs(name, records)
-        for number in [number for number in numbers if fnmatchcase(number, name)]:
-            yield _constant(number, numbers[number])
-    for prototype in filter(None, map(str.strip, numbers.get("PROTOTYPES", "").split(";"))):
-        words = prototype.replace("(", " ").split()
-        yield from ("struct %s;" % tag for word, tag in zip(words, words[1:]) if word == "struct")
-        yield 'extern __attribute__((visibility("default"))) %s;' % " ".join(prototype.split())
-
-
-def _constant(name: str, value: int) -> str:
-    return (
-        "enum { %s = %d };" % (name, value)
-        if -(1 << 31) <= value < 1 << 31
-        else "#define %s %du%s" % (name, value, "ll" * (value >> 32 > 0))
-    )
-
-
-def _structs(name: str, records: "Dict[str, ast.ClassDef]") -> Iterator[str]:
-    """The record of that name, after those of its folder that are in it."""
-    import ast
-
-    members = []
-    for node in records[name].body if name in records else ():
-        kind = ast.unparse(node.annotation).replace("Optional[", "").rstrip("]") if isinstance(node, ast.AnnAssign) else ""
-        is_record = kind.isidentifier() and kind[0].isupper()
-        if is_record:
-            yield from _structs(kind, records)
-        if kind.startswith("Tuple[int") and "..." not in kind:
-            members.append("uint64_t %s[%d];" % (ast.unparse(node.target), kind.count("int")))  # type: ignore[attr-defined]
-        elif is_record or kind in ("int", "bool"):
-            type_ = "struct " + _tag(kind) if is_record else "uint64_t"
-            members.append("%s %s;" % (type_, ast.unparse(node.target)))  # type: ignore[attr-defined]
-    if members:
-        yield "struct %s { %s };" % (_tag(name), " ".join(members))
-
-
-def _tag(name: str) -> str:
-    """A record's name as C has it: WalkResult is struct walk_result."""
-    return "".join("_" * (place > 0 and letter.isupper()) + letter.lower() for place, letter in enumerate(name))
-
-
 def compiler() -> Optional[List[str]]:
-    """The compiler's command line: $CC, or the first of cc, gcc, clang on the path."""
+    """Return the compiler's command line: $CC, or the first of cc, gcc, clang on the path; None if there is none."""
     import shlex
     import shutil
 
@@ -171,7 +91,7 @@ def compiler() -> Optional[List[str]]:
 
 
 def compile_into(target: str, words: List[str], texts: Dict[str, str], checksum: int, portable: Optional[str] = None) -> "Compiled":
-    """Compiles `texts`, as sources() gives them; `portable`: a machine of OF_MACHINE. The compiler's exit code, and what it said."""
+    """Compile `texts`, as sources() returns them, into the library `target`. `portable`: a machine of OF_MACHINE."""
     import subprocess
     import tempfile
 
@@ -187,7 +107,7 @@ def compile_into(target: str, words: List[str], texts: Dict[str, str], checksum:
 
 
 def build(destination_dir: str, quiet: bool = True) -> Optional[str]:
-    """Compiles into `destination_dir`; the library's path, or None if there is no compiler or it fails."""
+    """Compile into `destination_dir` and return the library's path, or None if there is no compiler or it fails."""
     words = compiler()
     if words is None:
         if not quiet:
@@ -214,7 +134,7 @@ def build(destination_dir: str, quiet: bool = True) -> Optional[str]:
 
 
 def main() -> int:
-    """Builds in place."""
+    """Build in place."""
     path = build(folder(), quiet=False)
     if path:
         print(path)

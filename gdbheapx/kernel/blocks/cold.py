@@ -15,8 +15,6 @@ uint64_t heapx_cold_found(const struct cold *cold, struct cold_sum *out, uint64_
 uint64_t heapx_cold_done(const struct cold *cold);
 """
 
-IN_C = "COLD_* ColdSum"
-
 COLD_RESIDENT, COLD_SWAPPED, COLD_STALE, COLD_KNOWN, COLD_LOCKED, COLD_SEEN = 1, 2, 4, 8, 16, 32
 """Bits of a page: it is in RAM, in swap, was not touched while it was watched; whether it was touched is known; mlock keeps it in RAM;
 whether it is in RAM or in swap is known."""

@@ -3,7 +3,7 @@
 #define HEAPX_CONDITIONS_H
 
 #include "../common/heapx.h"
-#include "declared_blocks.h"
+#include "gdbheapx_blocks.h"
 
 /* Numbers, by hash; or ranges, sorted. */
 struct number_set {

@@ -14,7 +14,6 @@ int64_t heapx_fill_slice(struct fill *fill, double seconds);
 void heapx_fill_found(const struct fill *fill, uint64_t *out);
 """
 
-IN_C = "FillRule"
 ITSELF = ALL
 MOST_UNTOLD_PERCENT = 1
 """Of the bytes of a label: whoever has the block may have it in a register."""

@@ -102,11 +102,6 @@ uint64_t heapx_weak_tagged(const struct weak *weak);
 uint64_t heapx_graph_large(const struct graph *graph, uint64_t least, uint64_t *out, uint64_t room);
 """
 
-IN_C = """
-RULE* FROM_MAPPING MASKED UNOWNING LEAKED NO_NODE EXACT_SLOT OWNS_ALL LAST_OWNING_BIT MOST_HABITS LEAK_SAMPLES LEAK_ROOT LEAK_CYCLE
-GraphNumbers Habit Edge Referrer LeakRoot LeakGroup Sum Others Joint ContainerRow NOT_COUNTED
-"""
-
 RULE_START = 0
 """An aligned pointer to a block's start, or to any place of a mapping."""
 RULE_TAG = 1

@@ -18,8 +18,6 @@ int64_t heapx_map_slice(struct heap_map *map, struct block_source *blocks, doubl
 void heapx_map_cells(struct heap_map *map, struct cell *out);
 """
 
-IN_C = "MapNumbers Cell"
-
 
 class MapNumbers(NamedTuple):
     """A MapShape as the kernel takes it, beside the overheads; one bit for each kind that counts as free."""

@@ -4,7 +4,7 @@
 #define HEAPX_INDEX_H
 
 #include "../common/heapx.h"
-#include "declared_blocks.h"
+#include "gdbheapx_blocks.h"
 
 #define SLOT_BYTES (1ull << SLOT_SHIFT)    /* heaps are sparse: lines are kept for so many bytes at a time */
 #define BEFORE_SLOT UINT32_MAX

@@ -1,6 +1,6 @@
 /* Labels of blocks: which blocks have one of some, and all of them by other numbers. */
 #include "../common/heapx.h"
-#include "declared_blocks.h"
+#include "gdbheapx_blocks.h"
 
 /* Blocks whose label is `wanted`, the first `room` of them; `wanted`: by label 1, or 0. Returns how many were written. */
 uint64_t heapx_labelled(const uint32_t *labels, uint64_t blocks, const uint8_t *wanted, uint64_t label_count, uint32_t *out, uint64_t room)

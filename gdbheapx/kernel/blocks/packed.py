@@ -14,8 +14,6 @@ struct graph *heapx_graph_unpack(unsigned word, unsigned shift, unsigned slots, 
     const uint64_t *streams, const uint16_t *habits, uint64_t habit_count, int *why);
 """
 
-IN_C = "PACKED_* OUTSIDE HIGHEST MOST_SLOTS SLOT_SHIFT"
-
 PACKED_ADDRESSES, PACKED_SIZES, PACKED_DEGREES, PACKED_EDGES, PACKED_KINDS, PACKED_INSIDE, PACKED_SLOTS, PACKED_STREAMS = range(8)
 """PACKED_ in packed.h, where it says what each has."""
 STREAMS = ("addresses", "sizes", "degrees", "edges", "kinds", "inside", "slots")

@@ -25,8 +25,6 @@ int64_t heapx_pins_slice(struct pins *pins, struct block_source *blocks, double 
 int64_t heapx_pins_end(struct pins *pins, uint64_t *returned, uint64_t *used);
 """
 
-IN_C = "EDGE HOLE LISTED RESERVE ROOM APART SITUATIONS PIN_* BY_* MOST_KINDS PinNumbers PinGroup"
-
 EDGE, HOLE, LISTED, RESERVE, ROOM, APART, SITUATIONS = range(7)
 """Situations of free bytes. EDGE: the ends of free memory that has whole pages, on pages shared with blocks; HOLE: free memory without a
 whole page that goes back; LISTED: the same, all of it on lists of chunks that look used; RESERVE: an arena's end; ROOM: regions of a room

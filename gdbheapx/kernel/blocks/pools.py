@@ -14,8 +14,6 @@ struct block_source *heapx_pool_blocks(const struct source *memory, int little_e
 int64_t heapx_pool_sums(struct block_source *self, struct pool_sums *out, double seconds);
 """
 
-IN_C = "POOL_HEADER_BYTES PoolSums"
-
 POOL_HEADER_BYTES = 48
 
 

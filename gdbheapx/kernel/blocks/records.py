@@ -8,8 +8,6 @@ from typing import AbstractSet, Any, Iterator, NamedTuple, Optional, Sequence, T
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_TIME
 
-IN_C = "CLASS_* NO_ARENA BlockWanted BlockState"
-
 CLASS_USED = 0
 """The program holds it."""
 CLASS_CACHED = 1

@@ -3,7 +3,7 @@
 #define HEAPX_SLOTS_H
 
 #include "../common/heapx.h"
-#include "declared_blocks.h"
+#include "gdbheapx_blocks.h"
 
 /* What lies in a slot that is in use, where only its own memory tells it. `block` has the whole slot's already. SLOT_READ, SLOT_PAUSED (the
    window was interrupted), or what is wrong there: SLOT_UNREADABLE, or a number of the allocator's own from SLOT_OWN on. Then the whole

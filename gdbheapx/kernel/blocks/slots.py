@@ -8,8 +8,6 @@ the names of the two functions that pass it on.
 from array import array
 from typing import NamedTuple, Sequence
 
-IN_C = "SLOT_* MOST_SLOT_PROBLEMS SlotRun SlotTally SlotProblem SlotSums"
-
 SLOT_PAUSED = 0
 SLOT_READ = 1
 SLOT_UNREADABLE = 2

@@ -4,7 +4,7 @@
 #define HEAPX_STREAM_H
 
 #include "../common/heapx.h"
-#include "declared_blocks.h"
+#include "gdbheapx_blocks.h"
 
 /* One block in each place: the address that malloc gave, the bytes that are usable there, a CLASS_, the allocator's own number for its
    status. */

@@ -26,9 +26,6 @@ uint64_t heapx_sweep_referrers(const struct sweep *sweep, struct referrer *out, 
 """
 
 
-IN_C = "Part SweepNumbers"
-
-
 class Part(NamedTuple):
     """A part of a mapping or root, which begins at `base`."""
 

@@ -25,8 +25,6 @@ int heapx_copy_run(const struct copy *copy, uint64_t address, uint64_t *run);
 uint64_t heapx_copy_kinds(const struct copy *copy, uint64_t address, uint64_t count, uint8_t *kinds);
 """
 
-IN_C = "CopyTaken TAKES_* COPIED_* KIND_* KINDS_OF_PAGES"
-
 TAKES_ALL, TAKES_OWN = 0, 1
 """Of a range every page that was touched; or those alone that are no pages of the mapped file."""
 COPIED_HERE, COPIED_NOT, COPIED_UNREAD, COPIED_ELSEWHERE = 0, 1, 2, 3

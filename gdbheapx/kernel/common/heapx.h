@@ -9,13 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Reads like source_read, in Python. */
-typedef int64_t (*read_call)(uint64_t address, void *to, uint64_t size);
-
-/* Asks Python whether long work is to stop. */
-typedef int (*stop_call)(void);
-
-#include "declared_common.h"
+#include "gdbheapx.h"
 
 /* Words of a target are not in this machine's order. */
 static inline unsigned is_swapped(uint64_t little_endian)

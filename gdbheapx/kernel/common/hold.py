@@ -18,8 +18,6 @@ int heapx_hold_begin(struct hold *hold, struct copy *copy, const struct source *
 int heapx_hold_go_on(struct hold *hold, struct hold_taken *out);
 """
 
-IN_C = "HoldOrder HoldTaken HELD_*"
-
 HELD_DONE, HELD_ASKS, HELD_NOT = 0, 1, 2
 """The process was stopped, and runs on; it stands still until it is told what is to be copied; it was not possible, and it runs on."""
 HEAD = struct.Struct("=3Q")

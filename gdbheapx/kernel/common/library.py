@@ -38,8 +38,6 @@ int64_t heapx_written_slice(struct written *job, double seconds);
 uint64_t heapx_written_result(const struct written *job, uint64_t room, uint64_t *out, uint64_t *at);
 """
 
-IN_C = "HEAPX_ABI INTERRUPTED NO_MEMORY"
-
 HEAPX_ABI = 33
 """Raised when the meaning of what crosses changes: a library without its C files beside it is known by it."""
 STALE = "stale: built from other sources; rebuild it with: python3 -m gdbheapx.kernel.build"

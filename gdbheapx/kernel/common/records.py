@@ -2,8 +2,6 @@
 
 from typing import NamedTuple, Optional, Sequence, Tuple
 
-IN_C = "STOP* HISTOGRAM_EXACT_BYTES Residency"
-
 ADDRESS_MASK = 0xFFFFFFFFFFFFFFFF
 
 STOP_TOP = 0

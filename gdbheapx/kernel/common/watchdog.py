@@ -21,8 +21,6 @@ uint64_t heapx_watchdog_start(const uint8_t *texts, uint64_t texts_bytes, double
 void heapx_watchdog_hold(uint64_t *cells, int holds);
 """
 
-IN_C = "WATCH_*"
-
 WATCH_STATE, WATCH_BEGUN, WATCH_ANSWERED = 0, 1, 2
 """Cells: one of the states; a part of the answer was written; all is read, and only signals count."""
 WATCH_CELLS = 3

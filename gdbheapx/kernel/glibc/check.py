@@ -7,8 +7,6 @@ from gdbheapx.budget import Budget
 from gdbheapx.kernel.common.library import OpenSource, as_array, at, declared, run
 from gdbheapx.kernel.glibc.records import Region
 
-IN_C = "BROKEN_* MEMBER_* REGION_* MOST_ROWS Checked MemberList Broken"
-
 BROKEN_PREV_SIZE = 0
 """A free chunk whose size is not repeated behind it; `value`: what stands there."""
 BROKEN_FREE_NEIGHBOURS = 1

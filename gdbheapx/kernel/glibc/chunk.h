@@ -3,7 +3,7 @@
 #define HEAPX_CHUNK_H
 
 #include "../common/heapx.h"
-#include "declared_glibc.h"
+#include "gdbheapx_glibc.h"
 
 /* What a step of a cursor gives beside a STOP_. */
 enum {

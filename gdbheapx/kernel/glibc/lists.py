@@ -6,8 +6,6 @@ from typing import Any, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.kernel.common.library import Numbers, at, declared
 
-IN_C = "TCACHE FAST BIN TCACHE_SIZED UNALIGNED UNREADABLE TOO_LONG BACK_LINK CYCLE CUT Rules"
-
 TCACHE = 0
 """A thread cache's list: entries are what malloc returned, the link is the first word there."""
 FAST = 1

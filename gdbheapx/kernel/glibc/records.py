@@ -7,8 +7,6 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.common.records import Residency
 
-IN_C = "SPECIAL_* STATUS_* Geometry Region Listed WalkResult"
-
 SPECIAL_FAST = 1
 SPECIAL_TCACHE = 2
 SPECIAL_TCACHE_STRUCT = 3

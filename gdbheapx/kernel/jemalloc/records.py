@@ -4,12 +4,6 @@ from typing import NamedTuple, Optional, Tuple
 
 from gdbheapx.kernel.common.records import Residency
 
-IN_C = """
-BLOCK_* CACHED_* EXTENT_* LEAF_* STATE* UNUSED_NUMBERS MOST_PROBLEMS MOST_RANGES MOST_REGIONS MOST_EXTENT_BYTES EXTENT_CLASSES
-LayoutNumbers BinLayout BlockSizes StateTotals BinTotals LargeTotals AbsentTotals ExtentProblem CachedProblem ExtentsSummary
-NO_LINK LINKED_* LinkedList Linked
-"""
-
 BLOCK_USED = 0
 """A region of a slab, or a large extent, that the program holds."""
 BLOCK_CACHED = 1

@@ -3,7 +3,7 @@
 #define HEAPX_RTREE_H
 
 #include "../common/heapx.h"
-#include "declared_jemalloc.h"
+#include "gdbheapx_jemalloc.h"
 
 
 /* What contradicts: the first MOST_PROBLEMS one by one, all of them counted. */

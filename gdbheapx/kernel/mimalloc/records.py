@@ -5,8 +5,6 @@ from typing import Annotated, NamedTuple, Sequence
 
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_RETURNED, CLASS_USED
 
-IN_C = "LIST_* FreeList ListPage ListEnd"
-
 MI_USED, MI_FREE, MI_REMOTE, MI_RESERVE, MI_SPAN, MI_RETURNED, MI_METADATA = range(7)
 """MI_REMOTE: freed by another thread, and not collected by the page's owner."""
 WORDS = ("used", "free", "remote-free", "reserve", "span", "returned", "metadata")

@@ -1,7 +1,7 @@
 /* musl's mallocng: the areas of metas, the groups that these describe, and the slots of each as runs (src/malloc/mallocng/meta.h). Of a
    group itself nothing is read here: whether it leads back to its meta is asked with its slots (slots.c). */
 #include "../blocks/slots.h"
-#include "declared_musl.h"
+#include "gdbheapx_musl.h"
 
 #include <stdlib.h>
 

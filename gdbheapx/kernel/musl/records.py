@@ -5,11 +5,6 @@ from typing import Annotated, List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED
 
-IN_C = """
-MUSL_* GROUP_* PLACE_* HEADER_* HEAD_BACK HEAD_MARK TAG_* UNIT_BYTES TRAILER_BYTES AREA_BYTES OWN_CLASS HEAD_LABEL MuslLayout
-MuslGroup MuslClass MuslHeld MuslProblem MuslSums MOST_MUSL_PROBLEMS
-"""
-
 UNIT_BYTES = 16
 TRAILER_BYTES = 4
 """IB: what the header of the next slot takes of this one's end."""

@@ -6,11 +6,6 @@ from typing import Annotated, NamedTuple, Sequence
 
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RETURNED, CLASS_USED
 
-IN_C = (
-    "TC_* SPAN_* LIST_* SIZE_CLASSES LABELS SpanLayout PageLeaf TcSpan SpanTally SpanRange FreeList ListEnd SpanProblem SpanSums ListSums "
-    "MOST_SPAN_PROBLEMS"
-)
-
 SIZE_CLASSES = 128
 """kClassSizesMax: room for so many, 0 being that of large blocks."""
 SPAN_BYTES = 48

@@ -2,7 +2,7 @@
    Spans come in the order of addresses by construction. A span is believed only if it says that it begins at the page that led to it:
    words of other pages are left over from spans that were joined, or are those of its inner pages. */
 #include "../blocks/slots.h"
-#include "declared_tcmalloc.h"
+#include "gdbheapx_tcmalloc.h"
 
 #include <stdlib.h>
 

@@ -1,11 +1,14 @@
-"""What crosses between Python and C is declared once: prototypes, numbers and records become headers that the compiler checks.
+"""C and Python declare alike what crosses between them: numbers, structs and functions of the headers gdbheapx*.h.
 
 Files: kernel/glibc/walkers.py, kernel/jemalloc/layouts.py, kernel/jemalloc/walkers.py.
 """
 
 import ctypes
+import importlib
+import re
+import subprocess
 from pathlib import Path
-from typing import Dict
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Tuple
 
 import pytest
 
@@ -15,74 +18,158 @@ from tools import arrows
 
 pytestmark = pytest.mark.once  # reads the sources
 
-KERNEL = Path(__file__).parents[3] / "gdbheapx" / "kernel"
-DECLARED = '''
-from typing import NamedTuple, Optional, Tuple
-
-IN_C = "TINY_* Block Held"
-PROTOTYPES = """
-struct tiny *heapx_tiny_new(const struct held *held, uint64_t count);
-double heapx_tiny_share(void);
-"""
-TINY_A, TINY_B = range(2)
-TINY_HIGH = 1 << 40
-OTHER = 3
+ROOT = Path(__file__).parents[3]
+KERNEL = ROOT / "gdbheapx" / "kernel"
+HEADERS = {path.parent.name: path for folder in ("gdbheapx", "tests/support") for path in sorted((ROOT / folder).rglob("gdbheapx*.h"))}
+ROOMS = sorted(HEADERS)
 
 
-class Block(NamedTuple):
-    address: int
-    name: Tuple[str, ...]
-    is_free: bool = False
+class Header(NamedTuple):
+    """The declarations of one header."""
+
+    numbers: Dict[str, int]
+    structs: Dict[str, List[Tuple[str, str, int]]]
+    """(type, name, length of an array or 0) of each member, by the struct's tag."""
+    functions: List[str]
 
 
-class Held(NamedTuple):
-    block: Block
-    size_bytes: Optional[int]
-'''
-HEADER = """\
-#pragma once
-#include "declared_common.h"
-enum { TINY_A = 0 };
-enum { TINY_B = 1 };
-#define TINY_HIGH 1099511627776ull
-struct block { uint64_t address; uint64_t is_free; };
-struct held { struct block block; uint64_t size_bytes; };
-struct tiny;
-struct held;
-extern __attribute__((visibility("default"))) struct tiny *heapx_tiny_new(const struct held *held, uint64_t count);
-extern __attribute__((visibility("default"))) double heapx_tiny_share(void);
-"""
+def read_header(room: str) -> Header:
+    """Parse the header of a folder: comments, enums, #define of numbers, structs and prototypes are all there is."""
+    text = re.sub(r"/\*.*?\*/", "", HEADERS[room].read_text(encoding="utf-8"), flags=re.DOTALL)
+    numbers = {name: int(value, 0) for name, value in re.findall(r"^#define (\w+) (0x[0-9a-f]+|\d+)", text, re.MULTILINE)}
+    for items in re.findall(r"enum \{(.*?)\};", text, re.DOTALL):
+        numbers.update((name, int(value)) for name, value in re.findall(r"(\w+) = (-?\d+)", items))
+    structs = {tag: list(read_members(body)) for tag, body in re.findall(r"struct (\w+) \{(.*?)\};", text, re.DOTALL)}
+    exported = text.partition("#pragma GCC visibility push(default)")[2].partition("#pragma")[0]
+    return Header(numbers, structs, normal(exported))
 
 
-@pytest.fixture
-def sources(tmp_path: Path) -> Dict[str, str]:
-    """A folder that declares something."""
-    (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny" / "records.py").write_text(DECLARED)
-    return build.sources(str(tmp_path))
+def read_members(body: str) -> Iterator[Tuple[str, str, int]]:
+    """Yield the members of a struct."""
+    for declaration in filter(None, map(str.strip, body.split(";"))):
+        kind, names = re.fullmatch(r"(struct \w+|\w+)\s+(.*)", declaration, re.DOTALL).groups()  # type: ignore[union-attr]
+        for name, length in re.findall(r"(\w+)(?:\[(\d+)\])?", names):
+            yield kind, name, int(length or 0)
 
 
-def test_a_folder_has_one_header(sources: Dict[str, str]) -> None:
-    """Numbers, structs of a record's numbers, and functions."""
-    assert sources == {"declared_tiny.h": HEADER}
+def normal(prototypes: str) -> List[str]:
+    """Return the prototypes, each on one line, sorted."""
+    return sorted(" ".join(prototype.split()) for prototype in prototypes.split(";") if prototype.strip())
 
 
-@pytest.mark.parametrize("result", ["double", "int"])
-def test_a_function_that_is_declared_otherwise_is_not_compiled(sources: Dict[str, str], tmp_path: Path, result: str) -> None:
-    """Nor is one that is not declared at all."""
+def modules_of(room: str) -> List[Any]:
+    """Import the Python modules of a folder."""
+    where = HEADERS[room].parent
+    package = ".".join(where.relative_to(ROOT).parts)
+    return [importlib.import_module("%s.%s" % (package, path.stem)) for path in sorted(where.glob("*.py")) if path.stem != "__init__"]
+
+
+def records_of(room: str) -> Dict[str, Any]:
+    """Return the records that the modules of a folder define, by the tag of their struct: WalkResult is struct walk_result."""
+    return {
+        re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): kind
+        for module in modules_of(room)
+        for name, kind in vars(module).items()
+        if hasattr(kind, "_fields") and kind.__module__ == module.__name__
+    }
+
+
+def structure(tag: str, structs: Dict[str, List[Tuple[str, str, int]]]) -> Any:
+    """Return the ctypes structure of a struct of a header."""
+    fields = []
+    for kind, name, length in structs[tag]:
+        inner = ctypes.c_uint64 if kind == "uint64_t" else structure(kind.split()[1], structs)
+        fields.append((name, inner * length if length else inner))
+    return type(tag, (ctypes.Structure,), {"_fields_": fields})
+
+
+def flat_members(kind: Any) -> Iterator[Tuple[str, int]]:
+    """Yield (name, numbers) of each member of a record that crosses; a member that is a record counts its numbers."""
+    for name, annotation in kind.__annotations__.items():
+        inner = library._record_in(annotation)
+        text = str(annotation)
+        if inner is not None:
+            yield name, sum(count for _, count in flat_members(inner))
+        elif text.startswith("typing.Tuple[int") and "..." not in text:
+            yield name, text.count("int")
+        elif annotation in (int, bool) or text == "typing.Optional[int]":
+            yield name, 1
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_numbers(room: str) -> None:
+    """A Python module of the folder has each number of the header."""
+    modules = modules_of(room)
+    for name, value in read_header(room).numbers.items():
+        values = {vars(module)[name] for module in modules if isinstance(vars(module).get(name), int)}
+        assert value in values, name
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_structs(room: str) -> None:
+    """Each struct has the members of its record, in their order, at their offsets: all are numbers of 64 bits, or structs of such."""
+    records, structs = records_of(room), {**read_header("common").structs, **read_header(room).structs}
+    for tag in read_header(room).structs:
+        members, kind, offset = list(flat_members(records[tag])), structure(tag, structs), 0
+        assert [name for name, _ in members] == [name for name, _ in kind._fields_], tag
+        for name, count in members:
+            field = getattr(kind, name)
+            assert (field.offset, field.size) == (offset, 8 * count), (tag, name)
+            offset += 8 * count
+        assert ctypes.sizeof(kind) == offset, tag
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_compiler_agrees_with_ctypes(room: str, tmp_path: Path) -> None:
+    """Sizes and offsets of the structs are those that the compiler of this machine gives them."""
+    structs = {**read_header("common").structs, **read_header(room).structs}
+    lines = ['#include "%s"' % HEADERS[room], "#include <stddef.h>"]
+    for tag in read_header(room).structs:
+        kind = structure(tag, structs)
+        facts = ["sizeof(struct %s) == %d" % (tag, ctypes.sizeof(kind))]
+        facts += ["offsetof(struct %s, %s) == %d" % (tag, name, getattr(kind, name).offset) for name, _ in kind._fields_]
+        lines += ["typedef char fact_%s_%d[%s ? 1 : -1];" % (tag, number, fact) for number, fact in enumerate(facts)]
+    (tmp_path / "facts.c").write_text("\n".join(lines) + "\n")
+    check_syntax([str(tmp_path / "facts.c")])
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_functions(room: str) -> None:
+    """The prototypes of a header are those that Python calls by, word by word."""
+    called = [prototype for module in modules_of(room) for prototype in normal(getattr(module, "PROTOTYPES", ""))]
+    assert sorted(set(called)) == read_header(room).functions
+
+
+def test_each_c_file_stands_by_itself() -> None:
+    """Editors, clangd and `gcc -fsyntax-only` read each C file with one -I."""
+    check_syntax(path for path in build.files() if path.endswith(".c"))
+
+
+def check_syntax(paths: Iterable[str]) -> None:
+    """Compile files without output; a warning fails."""
     words = build.compiler()
     if not words:
         pytest.skip("no compiler here")
-    texts = {**sources, "declared_common.h": "#include <stdint.h>\n"}
+    command = [*words, "-std=c99", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-I", str(KERNEL), *paths]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert done.returncode == 0, done.stdout.decode()
+
+
+@pytest.mark.parametrize("result", ["double", "int"])
+def test_a_function_that_is_declared_otherwise_is_not_compiled(tmp_path: Path, result: str) -> None:
+    """A function that is not declared at all is not compiled, either."""
+    words = build.compiler()
+    if not words:
+        pytest.skip("no compiler here")
     function = "%s heapx_tiny_share(void)\n{\n    return 1;\n}\n" % result
-    texts["tiny/a.c"] = '#include "declared_tiny.h"\n' + function
+    texts = {"tiny/gdbheapx_tiny.h": "double heapx_tiny_share(void);\n", "tiny/a.c": '#include "gdbheapx_tiny.h"\n' + function}
     assert (build.compile_into(str(tmp_path / "a.so"), words, texts, 1).returncode == 0) == (result == "double")
     texts["tiny/a.c"] = function
     assert build.compile_into(str(tmp_path / "b.so"), words, texts, 1).returncode != 0
 
 
 def test_types_of_functions(c_library: str) -> None:
-    """As their prototypes say, from the moment that somebody declares them."""
+    """A function has the types of its prototype once a module has declared it."""
     loaded = library.load(c_library)
     assert (loaded.heapx_source_new.restype, loaded.heapx_source_free.restype) == (ctypes.c_void_p, None)
     assert loaded.heapx_source_new.argtypes == [ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]

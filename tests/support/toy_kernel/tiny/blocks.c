@@ -1,6 +1,6 @@
 /* The blocks of the toy's reserve as a stream: each has a size before it, whose lowest bit says that it was freed. */
-#include "../blocks/stream.h"
-#include "declared_tiny.h"
+#include "blocks/stream.h"
+#include "gdbheapx_tiny.h"
 
 #include <stdlib.h>
 

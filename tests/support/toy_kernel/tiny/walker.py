@@ -8,7 +8,6 @@ from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import BlockFilter, BlockStream
 from gdbheapx.kernel.common.library import Kernel, at, declared, flat
 
-IN_C = "TinyRoom HEADER_BYTES FREED"
 PROTOTYPES = """
 struct block_source *heapx_tiny_blocks(const struct source *memory, const struct tiny_room *room, const struct block_wanted *wanted);
 """
