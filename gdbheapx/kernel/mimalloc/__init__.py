@@ -1,1 +1,0 @@
-"""mimalloc's free lists."""

@@ -1,1 +1,0 @@
-"""Walks over musl's mallocng."""

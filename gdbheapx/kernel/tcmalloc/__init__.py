@@ -1,1 +1,0 @@
-"""The walks over tcmalloc's page map and free lists."""

@@ -1,1 +1,0 @@
-"""musl's malloc, of made-up memory."""
