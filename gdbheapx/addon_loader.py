@@ -5,10 +5,11 @@ CAPABILITIES of the add-on's package says which of its modules has a capability.
 """
 
 import importlib
+import re
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, cast
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, cast
 
-from gdbheapx.catalogue import ADDON_CAPABILITIES, ADDON_COMMANDS
+from gdbheapx.catalogue import ADDON_ALLOCATORS, ADDON_CAPABILITIES, ADDON_COMMANDS
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.problems import ADDON_MISSING, SHELL_ONLY
 
@@ -89,6 +90,21 @@ def _missing_error(name: str, addon: str) -> UsageError:
 def hint_to_install(addon: str) -> str:
     """Return how to get an add-on, as the end of a line that says that it is missing."""
     return "pip install gdbheapx has all, and make single WITH=%s a file with it" % addon
+
+
+def missing_allocator(name: str) -> Optional[UsageError]:
+    """Return the error of a snapshot with this allocator, whose add-on is not there; None for any other name."""
+    addon = next((addon for addon, files in ADDON_ALLOCATORS.items() if name in files), None)
+    return _missing_error(name, addon) if addon is not None and import_addon(addon) is None else None
+
+
+def missing_allocator_of_file(file_name: str) -> Optional[Tuple[str, str]]:
+    """Return the allocator to which a library of this name belongs, and how to get its add-on, which is not there; None for any other."""
+    for addon, files in ADDON_ALLOCATORS.items():
+        for name, pattern in files.items():
+            if re.match(pattern, file_name) and import_addon(addon) is None:
+                return name, "the add-on %s, which is not installed, reads it: %s" % (addon, hint_to_install(addon))
+    return None
 
 
 def has_capability(capability: str) -> bool:

@@ -31,6 +31,7 @@ ADDON_COMMANDS: Dict[str, Tuple[str, ...]] = {
     "monitor": ("bill", "capture", "serve", "watch"),
     "labs": (),
     "runtimes": (),
+    "allocators": (),
 }
 """Folders of gdbheapx/addons, each of which may be missing, with the files of their commands."""
 ADDON_CAPABILITIES: Dict[str, Tuple[str, ...]] = {
@@ -38,8 +39,13 @@ ADDON_CAPABILITIES: Dict[str, Tuple[str, ...]] = {
     "monitor": ("capture", "standby", "turn"),
     "labs": ("sites",),
     "runtimes": ("books", "collector", "recognisers"),
+    "allocators": ("allocators",),
 }
 """What the core and other add-ons ask each of them for: the keys of CAPABILITIES in its package."""
+ADDON_ALLOCATORS: Dict[str, Dict[str, str]] = {
+    "allocators": {"mimalloc": r"libmimalloc", "tcmalloc": r"libtcmalloc", "musl": r"ld-musl-|libc\.musl-"},
+}
+"""Allocators that an add-on reads, with the beginnings of their files' names, so that a target with one says what is missing."""
 
 
 def file_of(name: str) -> str:

@@ -13,6 +13,7 @@ from typing import List, NamedTuple, Sequence
 import pytest
 
 from gdbheapx import catalogue
+from tests.support import mimallocs
 from tests.support.gcores import gcore
 from tests.support.paths import ROOT
 from tests.support.processes import Lasting, Process, Stage
@@ -22,6 +23,8 @@ pytestmark = pytest.mark.once  # imports and words alone
 NAMES = tuple(name for name in catalogue.ADDON_COMMANDS if (ROOT / "gdbheapx" / "addons" / name).exists())
 TOP = ("gdbheapx", "commands", "tests", "tools", "docs", "docker", "bench", "demo", "share", "debian", "changelog.d", "setup.py", "pyproject.toml", "Makefile", "MANIFEST.in")
 TEXTS = ("README.md", "SECURITY.md", "SUPPORT.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
+NATIVE = "allocators"
+"""The add-on that has C code."""
 IMPORTS = """
 import importlib, pathlib, sys
 from gdbheapx import command
@@ -69,7 +72,11 @@ def checkout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             shutil.copytree(ROOT / name, folder / name, ignore=ignored, symlinks=True)
         else:
             shutil.copy(ROOT / name, folder / name)
-    return Checkout(folder, missing)
+    made = Checkout(folder, missing)
+    if NATIVE in missing:  # its C code is part of the library, which is of other sources then
+        done = made.run("gdbheapx/kernel/build.py")
+        assert done.returncode == 0, done.stderr
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +159,18 @@ def test_an_option_that_is_gone_says_so(checkout: Checkout, untouched: Process, 
         pytest.skip("this copy has it")
     done = checkout.ask("--core", str(untouched.core()), *words)
     assert done.returncode == 2 and "is part of the add-on %s, which is not installed" % addon in done.stderr, done.stderr
+
+
+def test_an_allocator_that_is_gone_is_named(checkout: Checkout, stage: Stage) -> None:
+    """By the name of its library, with how to get what reads it; what needs no allocator is answered."""
+    if NATIVE not in checkout.missing:
+        pytest.skip("this copy has it")
+    core = str(mimallocs.recorder(stage, mimallocs.library()).core())
+    done = checkout.ask("--core", core, "arenas")
+    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1, done
+    assert "mimalloc in libmimalloc" in done.stderr and "make single WITH=allocators" in done.stderr
+    report = checkout.ask("--core", core, "report")
+    assert report.returncode == 4 and "mimalloc" in report.stdout and "Traceback" not in report.stderr, report
 
 
 @pytest.mark.slow

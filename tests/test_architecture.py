@@ -10,7 +10,6 @@ from typing import Iterator, List, NamedTuple, Set
 import pytest
 
 from gdbheapx import allocators, catalogue
-from gdbheapx.allocators import REGISTRY
 
 pytestmark = [pytest.mark.once, pytest.mark.first]  # reads the sources
 
@@ -25,13 +24,11 @@ ALLOWED = {
     "packs": {"packs"},
     "glibc": {"inferior", "layout", "allocators", "glibc"},
     "jemalloc": {"inferior", "layout", "allocators", "jemalloc"},
-    "mimalloc": {"inferior", "allocators", "mimalloc"},
-    "musl": {"inferior", "allocators", "musl"},
-    "tcmalloc": {"inferior", "allocators", "tcmalloc"},
     "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
-    "snapshot": {"inferior", "allocators", "analysis", "session", "command", "invocation", "output", "snapshot"},
+    "snapshot": {"inferior", "allocators", "analysis", "session", "command", "catalogue", "invocation", "output", "snapshot"},
     "report": {"allocators", "analysis", "report", "catalogue", "command", "snapshot"},
     "addons": set(),
+    "addons/allocators": {"inferior", "allocators", "addons/allocators"},
     "addons/views": {"allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "place", "worker", "api", "addons/views"},
     "addons/monitor": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "worker", "addons/monitor"},
     "addons/labs": {"inferior", "analysis", "session", "addons/labs"},
@@ -54,8 +51,8 @@ def folder(file: str) -> str:
 
 FOLDERS = sorted({folder(str(path.relative_to(ROOT / "gdbheapx"))) for path in (ROOT / "gdbheapx").glob("*/**/*.py")} | {"commands"})
 """Packages on disk, each of which ALLOWED has a row for."""
-ALLOCATORS = tuple(name.split(".")[1] for name in REGISTRY)
-"""Their folders are called as they are."""
+HOMES = {module.split(".")[-2]: "/".join(module.split(".")[1:-1]) + "/" for module in allocators.list_modules()}
+"""The folder of each allocator, which is called as it is."""
 GDB = {"gdbinit.py", "inferior/gdb/target.py", "inferior/gdb/inferior.py"}
 
 
@@ -231,17 +228,22 @@ def test_nothing_is_allowed_that_nobody_does(name: str) -> None:
 
 def test_entry_points_know_no_allocator() -> None:
     """An entry point serves any: it imports none."""
-    assert not [one for one in ALL if folder(one.file) in ENTRY and one.module.split(".")[1:2] and one.module.split(".")[1] in ALLOCATORS]
+    homes = tuple("gdbheapx." + home.replace("/", ".") for home in HOMES.values())
+    assert not [one for one in ALL if folder(one.file) in ENTRY and one.module.startswith(homes)]
 
 
 NAMED_BY = {"decay": "decay", "purge": "purge", "tickers": "tickers", "trim": "trim"}
 """Commands and the capability behind them. Where one allocator alone has it, the help may name that one."""
 
 
+NAMING = ("allocators/__init__.py", "allocators/gates.py", "allocators/measured.py", "catalogue.py", "addons/allocators/__init__.py", "addons/allocators/gates.py")
+"""Files that put allocators together: the registry, what is known of them before they are imported, what was measured."""
+
+
 def may_name(path: Path, name: str) -> bool:
     """This file belongs to the allocator, or puts allocators together."""
     where = label(path)
-    return where.startswith((name + "/", "kernel/%s/" % name, "packs/")) or where in ("allocators/__init__.py", "allocators/gates.py", "allocators/measured.py")
+    return where.startswith((HOMES[name], "kernel/%s/" % name, "packs/")) or where in NAMING
 
 
 LIBRARIES_OF_LIBC = re.compile(r"ld-musl|libc\.musl")
@@ -261,7 +263,7 @@ def names_in(path: Path, name: str) -> Iterator[int]:
     return (number for number, line in lines if name in line.lower() and number not in told)
 
 
-@pytest.mark.parametrize("name", ALLOCATORS)
+@pytest.mark.parametrize("name", HOMES)
 def test_an_allocator_is_named_at_home_alone(name: str) -> None:
     """Outside its folder, its room in the kernel and the registry nobody knows an allocator by name."""
     sources = files() + [path for pattern in ("*.c", "*.h") for path in sorted((ROOT / "gdbheapx").rglob(pattern))]
@@ -295,8 +297,12 @@ def test_the_seam_is_all_that_is_known_of_targets() -> None:
 
 def test_allocators_do_not_know_each_other() -> None:
     """None imports another."""
-    pairs = [(one, folder(one.file), (one.module.split(".") + [""])[1]) for one in ALL]
-    assert not [one for one, of, imported in pairs if of in ALLOCATORS and imported in ALLOCATORS and of != imported]
+    wrong = []
+    for one in ALL:
+        path = one.module.replace(".", "/").replace("gdbheapx/", "", 1) + "/"
+        homes = [home for home in HOMES.values() if one.file.startswith(home)]
+        wrong += [one for home in HOMES.values() if homes and home not in homes and path.startswith(home)]
+    assert not wrong
 
 
 def test_nothing_below_report_prints() -> None:

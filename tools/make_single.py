@@ -20,6 +20,9 @@ LEFT_OUT = ("gdbheapx/addons/views/html/command.py", "gdbheapx/addons/views/quer
 PAGES = os.path.join("gdbheapx", "addons", "views", "html", "")
 """What makes pages."""
 
+NATIVE = "allocators"
+"""The add-on that has C code."""
+
 HEAD = '''"""gdbheapx {version} in one file: in gdb, `source {name}`, then `heapx`; from a shell, `python3 -I {name} --pid N report`, with gdb or without one.
 Made by tools/make_single.py; the source is in the modules below.
 
@@ -109,12 +112,12 @@ def packs():
                 yield name, file.read()
 
 
-def kernels():
+def kernels(with_addons):
     """(machine, packed library) of each compiler that is here; the C files; their checksum."""
-    for machine, library in libraries.compiled().items():
+    for machine, library in libraries.compiled(with_addons).items():
         yield machine, packed(library)
-    yield C_FILES, packed(json.dumps(build.sources()).encode("utf-8"))
-    yield SOURCE_ID, str(build.source_id())
+    yield C_FILES, packed(json.dumps(build.all_sources(with_addons)).encode("utf-8"))
+    yield SOURCE_ID, str(build.source_id(with_addons))
 
 
 def literal(text):
@@ -141,7 +144,8 @@ def main():
     words.add_argument("file", nargs="?", default=os.path.join(ROOT, "gdbheapx-single.py"))
     words.add_argument("--with", dest="addons")
     options = words.parse_args()
-    destination, sources = options.file, list(modules(chosen_addons(options.addons)))
+    addons = chosen_addons(options.addons)
+    destination, sources = options.file, list(modules(addons))
     version = next(text for name, _, text in sources if name == "gdbheapx").split('__version__ = "')[1].split('"')[0]
     with open(os.path.join(ROOT, "gdbheapx", "gdbinit.py"), encoding="utf-8") as file:
         gdbinit = file.read()
@@ -151,7 +155,7 @@ def main():
             out.write("GDBHEAPX_SINGLE[%r] = (%r, %s)\n" % (name, path, literal(text)))
         for name, text in packs():
             out.write("GDBHEAPX_PACKS[%r] = %s\n" % (name, literal(text)))
-        for name, text in kernels():
+        for name, text in kernels(NATIVE in addons):
             out.write("GDBHEAPX_KERNELS[%r] = %r\n" % (name, text))
         out.write(TAIL)
         out.write("\n\n# gdbheapx/gdbinit.py\n" + gdbinit)

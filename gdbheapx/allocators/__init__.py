@@ -1,9 +1,10 @@
-"""Which allocators there are. One more is one folder and one line here."""
+"""The registry of allocators: those of the core, and those of an add-on where it is there."""
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Union
 
+from gdbheapx import addon_loader
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED
 
@@ -13,15 +14,22 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.records import Instances
     from gdbheapx.inferior.base import Target
 
-REGISTRY: Sequence[str] = (
-    "gdbheapx.jemalloc.entry",
-    "gdbheapx.mimalloc.entry",
-    "gdbheapx.tcmalloc.entry",
-    "gdbheapx.musl.entry",
-    "gdbheapx.glibc.entry",
-)
-"""Modules, imported when they are asked for; each has an ALLOCATOR. The order is the one in which they are shown where nobody owns
-malloc."""
+OF_ADDON = "allocators"
+"""The capability of an add-on that has allocators: a module with GATES."""
+REGISTRY: Sequence[str] = ("gdbheapx.jemalloc.entry", OF_ADDON, "gdbheapx.glibc.entry")
+"""Modules, imported when they are asked for; each has an ALLOCATOR. OF_ADDON stands for those of the add-on. The order is the one in which
+they are shown where nobody owns malloc."""
+
+
+def addon_gates() -> "Mapping[str, Gate]":
+    """Return the gates of the add-on's allocators by their modules; empty if it is not there."""
+    gates: Mapping[str, Gate] = addon_loader.load_capability(OF_ADDON, "").GATES if addon_loader.has_capability(OF_ADDON) else {}
+    return gates
+
+
+def list_modules() -> List[str]:
+    """Return the modules of the registry, those of the add-on in their place."""
+    return [module for name in REGISTRY for module in (addon_gates() if name == OF_ADDON else [name])]
 
 
 class Behind:
@@ -48,10 +56,8 @@ class Behind:
 
 def every() -> "List[Allocator[Any, Any]]":
     """All of them."""
-    from gdbheapx.allocators.gates import GATES
-
-    behind = {name: Behind(name, gate) for name, gate in GATES.items() if name not in sys.modules}
-    known: List[Any] = [behind[name] if name in behind else importlib.import_module(name).ALLOCATOR for name in REGISTRY]
+    behind = {name: Behind(name, gate) for name, gate in addon_gates().items() if name not in sys.modules}
+    known: List[Any] = [behind[name] if name in behind else importlib.import_module(name).ALLOCATOR for name in list_modules()]
     return known
 
 
@@ -65,8 +71,11 @@ def named(name: str, records: Iterable[object] = ()) -> "Allocator[Any, Any]":
     where a record is another's, for a snapshot may be made by hand."""
     known, again = by_name(), "read the snapshot with the version that took it"
     if name not in known:
+        missing = addon_loader.missing_allocator(name)
+        if missing is not None:
+            raise missing
         raise HeapxError("this version has no allocator %s" % name, again, code=NOT_IN_SNAPSHOT)
-    others = tuple(module.rpartition(".")[0] + "." for other, module in zip(known, REGISTRY) if other != name)
+    others = tuple(module.rpartition(".")[0] + "." for other, module in zip(known, list_modules()) if other != name)
     if any(type(record).__module__.startswith(others) for record in records):
         raise HeapxError("the snapshot has records of another allocator under the name %s" % name, again, code=SNAPSHOT_DAMAGED)
     return known[name]
@@ -84,13 +93,13 @@ class OfAllocator(NamedTuple):
 
 
 def paragraphs(command: str) -> List[str]:
-    """What allocators add to the help of a command: HELP of the module `help` beside theirs, if there is one. Imports nothing else of
-    them."""
-    texts = []
-    for name in reversed(REGISTRY):
-        beside = name.rpartition(".")[0] + ".help"
+    """Return what allocators add to the help of a command: of the core's by HELP of the module `help` beside theirs, of others by their
+    gates."""
+    texts, gates = [], addon_gates()
+    for name in reversed(list_modules()):
         try:
-            texts.append(importlib.import_module(beside).HELP.get(command))
+            helped = gates[name].help if name in gates else importlib.import_module(name.rpartition(".")[0] + ".help").HELP
         except ModuleNotFoundError:
             continue
+        texts.append(helped.get(command))
     return [text for text in texts if text]

@@ -6,7 +6,7 @@ Whose malloc the process calls: each allocator's fingerprint says so, and those 
 from copy import copy as shallow_copy
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import allocators, problems
+from gdbheapx import addon_loader, allocators, problems
 from gdbheapx.allocators import fingerprints
 from gdbheapx.allocators.gates import FORKS
 from gdbheapx.allocators.heap import Allocator, Heap
@@ -57,6 +57,9 @@ def find_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Opt
     for allocator in allocators:
         if allocator.fingerprint.files is not None and allocator.fingerprint.files.match(name):
             return Owner(symbol.module, allocator.name)
+    missing = addon_loader.missing_allocator_of_file(name)
+    if missing is not None:
+        return Owner(symbol.module, missing[0], None, missing[1])
     for function, owner in [
         *((name, allocator.name) for allocator in allocators for name in allocator.fingerprint.functions),
         *fingerprints.BY_FUNCTION,

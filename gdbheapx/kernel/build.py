@@ -46,10 +46,15 @@ def folder() -> str:
     return os.path.dirname(os.path.abspath(__file__))
 
 
-def files(root: Optional[str] = None) -> List[str]:
-    """Return the paths of the C files and headers in the folders of `root` (default: the kernel), sorted."""
+def roots(with_addons: bool = True) -> List[str]:
+    """Return the folders whose folders have sources: this one, and those of the add-on that has allocators, if it is there."""
+    addons = os.path.join(os.path.dirname(folder()), "addons", "allocators")
+    return [folder(), *([addons] if with_addons and os.path.isdir(addons) else [])]
+
+
+def files(root: str) -> List[str]:
+    """Return the paths of the C files and headers in the folders of `root`, sorted."""
     found = []
-    root = root or folder()
     for room in sorted(os.listdir(root)) if os.path.isdir(root) else ():
         where = os.path.join(root, room)
         if os.path.isdir(where):
@@ -57,9 +62,9 @@ def files(root: Optional[str] = None) -> List[str]:
     return found
 
 
-def source_id() -> Optional[int]:
+def source_id(with_addons: bool = True) -> Optional[int]:
     """Return a checksum of the C files and headers; None if they are not installed."""
-    checksum, paths = 0, files()
+    checksum, paths = 0, [path for root in roots(with_addons) for path in files(root)]
     for path in paths:
         try:
             with open(path, "rb") as file:
@@ -69,12 +74,17 @@ def source_id() -> Optional[int]:
     return checksum if paths else None
 
 
-def sources(root: Optional[str] = None) -> Dict[str, str]:
+def all_sources(with_addons: bool = True) -> Dict[str, str]:
+    """Return the text of each C file and header of the library, by path below its root."""
+    return {path: text for root in roots(with_addons) for path, text in sources(root).items()}
+
+
+def sources(root: str) -> Dict[str, str]:
     """Return the text of each C file and header, by path below `root`."""
     texts = {}
     for path in files(root):
         with open(path, encoding="utf-8") as file:
-            texts[os.path.relpath(path, root or folder())] = file.read()
+            texts[os.path.relpath(path, root)] = file.read()
     return texts
 
 
@@ -118,7 +128,7 @@ def build(destination_dir: str, quiet: bool = True) -> Optional[str]:
     unfinished = "%s.%d" % (target, os.getpid())
     try:
         os.makedirs(destination_dir, exist_ok=True)
-        done = compile_into(unfinished, words, sources(), source_id() or 0, os.environ.get("GDBHEAPX_PORTABLE"))
+        done = compile_into(unfinished, words, all_sources(), source_id() or 0, os.environ.get("GDBHEAPX_PORTABLE"))
         if not quiet:
             sys.stderr.write(done.stdout.decode("utf-8", "replace"))
         if done.returncode == 0:

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Iterable, List, Sequence, Set, Tuple
 from gdbheapx.allocators import REGISTRY
 from gdbheapx.analysis.census import owned
 from gdbheapx.analysis.reachability.names import PathStep
+from gdbheapx.catalogue import ADDON_ALLOCATORS
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.blocks.packed import Move
 from gdbheapx.model import Address, AllocatorInfo
@@ -41,7 +42,8 @@ WORDS_OF_OURS = (
     "main thread auto manual huge used cached free text zeros global mapping block shared thread-local data stack registers "
     "list deque vector string dict"
 )
-OURS = frozenset([*owned.WORDS, *WORDS_OF_OURS.split(), *RUNTIMES.split(), *(name.split(".")[1] for name in REGISTRY)])
+ALLOCATORS = (*(name.split(".")[1] for name in REGISTRY if "." in name), *(name for files in ADDON_ALLOCATORS.values() for name in files))
+OURS = frozenset([*owned.WORDS, *WORDS_OF_OURS.split(), *RUNTIMES.split(), *ALLOCATORS])
 """What gdbheapx says itself where names stand."""
 IN_SENTENCES = (
     "bytes block blocks arena arenas memory free used cached in of the a it is and by program heap heaps thread threads chunk chunks page "

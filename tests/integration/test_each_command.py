@@ -12,6 +12,7 @@ import pytest
 
 from gdbheapx import catalogue
 from tests.support import jemallocs, kernelcore, mimallocs
+from tests.support.addons import require_addon
 from tests.support.bare import doorless, timeless
 from tests.support.glibc import check_identity
 from tests.support.other_machines import i386_flags
@@ -468,6 +469,7 @@ def start(stage: Stage, allocator: str) -> Process:
     if allocator == I386:
         return stage.start("trimmer", "arenas", flags=i386_flags(stage.builder))
     if allocator == "mimalloc":
+        require_addon("allocators")
         return stage.start("victim", "rest", env={"LD_PRELOAD": str(mimallocs.library())})
     return stage.start("victim", "rest", env={"LD_PRELOAD": str(jemallocs.library()), "MALLOC_CONF": CONF})
 

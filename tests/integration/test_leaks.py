@@ -15,7 +15,6 @@ from tests.support.gcores import gcore
 from tests.support.jemallocs import library as jemalloc
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
-from tests.support.tcmallocs import library as tcmalloc
 from tests.support.tool import heapx
 
 pytestmark = pytest.mark.image  # where its libc keeps thread-local storage, and its compiler what a register holds
@@ -111,14 +110,14 @@ def test_the_same_without_symbols(stage: Stage, kind: str, way: str) -> None:
     check(process, data)
 
 
-@pytest.mark.parametrize("way", ["glibc", "jemalloc", "tcmalloc"])
+@pytest.mark.parametrize("way", ["glibc", "jemalloc"])
 def test_ends_of_vectors(stage: Stage, kind: str, way: str) -> None:
     """A lost block is leaked, or maybe by the end of the vector right before it; an emptied vector holds it. No vector and no half of a pair is
     anything but held."""
     compiler, made = shutil.which("g++"), stage.folder() / "ends"
     if compiler is None:
         pytest.skip("g++ is not installed")
-    library = None if way == "glibc" else tcmalloc() if way == "tcmalloc" else jemalloc()
+    library = None if way == "glibc" else jemalloc()
     subprocess.run([compiler, "-O1", "-o", str(made), str(PROGRAMS / "ends.cpp")], check=True)
     process = stage.spawn([str(made), str(made)], env={"LD_PRELOAD": str(library)} if library else {})
     process.wait_ready()

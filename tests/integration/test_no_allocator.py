@@ -9,6 +9,7 @@ from typing import Any, Dict
 
 import pytest
 
+from tests.support.addons import require_addon
 from tests.support.jemallocs import CACHE
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
@@ -62,6 +63,7 @@ def split_of(data: Dict[str, Any]) -> Any:
 @pytest.mark.parametrize("name", list(NAMES))
 def test_report_where_malloc_cannot_be_read(stage: Stage, kind: str, folder: Path, name: str) -> None:
     """The split of the memory, whose malloc it is, the next step, and exit code 4: malloc is there and was not read."""
+    require_addon("allocators")
     process = start(stage, built(folder, name))
     outcome = heapx(process.target(kind), "report", "--json")
     envelope = outcome.envelope
@@ -76,6 +78,7 @@ def test_report_where_malloc_cannot_be_read(stage: Stage, kind: str, folder: Pat
 
 def test_other_commands_name_it(stage: Stage, kind: str, folder: Path) -> None:
     """A command that needs the allocator says whose malloc it is, exit code 1; doctor has a line about it, without another that no libc was found."""
+    require_addon("allocators")
     process = start(stage, built(folder, "static musl, stripped"))
     outcome = heapx(process.target(kind), "arenas")
     assert outcome.code == 1 and "kept contains musl" in outcome.stderr

@@ -28,7 +28,7 @@ def told(code):
     sys.setprofile(None)
     modules = [name for name in sys.modules if name.split(".")[0] == "gdbheapx"]
     files = [file for file in ran if file.startswith((%(root)r + "/gdbheapx/", %(root)r + "/commands/"))]
-    absent = [name for name in modules if name.split(".")[1:2] in (["musl"], ["tcmalloc"])]
+    absent = [name for name in modules if name.split(".")[1:3] == ["addons", "allocators"] and name.count(".") > 3]
     print(len(modules), len(files), "tabulate" in sys.modules, len(absent), file=sys.stderr)
     end(code)
 

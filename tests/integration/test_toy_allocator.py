@@ -37,7 +37,7 @@ def with_its_folder(tmp_path_factory: pytest.TempPathFactory) -> CKernel:
     if not words:
         pytest.skip("no C compiler here")
     quick = compilers.with_last(words, tmp_path_factory.mktemp("quick"), "-O0")
-    done = build.compile_into(path, quick, {**build.sources(), **build.sources(str(TOY_KERNEL))}, 1)
+    done = build.compile_into(path, quick, {**build.all_sources(), **build.sources(str(TOY_KERNEL))}, 1)
     assert done.returncode == 0, done.stdout
     return CKernel(load(path))
 

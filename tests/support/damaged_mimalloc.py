@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Dict, List
 
 from gdbheapx import kernel as kernels
+from gdbheapx.addons.allocators.mimalloc import survey
+from gdbheapx.addons.allocators.mimalloc.entry import ALLOCATOR
 from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
-from gdbheapx.mimalloc import survey
-from gdbheapx.mimalloc.entry import ALLOCATOR
 from tests.support.damaged import DamagedCore
 from tests.support.random_damage import another
 

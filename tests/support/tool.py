@@ -1,6 +1,7 @@
 """Runs of the tool: from a shell, inside a stock gdb, and what every answer must be."""
 
 import atexit
+import importlib
 import json
 import os
 import shutil
@@ -12,15 +13,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
-import gdbheapx.glibc.codes
-import gdbheapx.jemalloc.codes
-import gdbheapx.mimalloc.codes
-import gdbheapx.musl.codes
-import gdbheapx.tcmalloc.codes  # noqa: F401  (each allocator registers its codes)
+from gdbheapx.allocators import list_modules
 from gdbheapx.problems import KNOWN
 from tests.support.hidden import HIDDEN
 from tests.support.paths import GDB, GDBINIT, ROOT
 from tests.support.processes import Process
+
+for _entry in list_modules():
+    importlib.import_module(_entry.rpartition(".")[0] + ".codes")  # each allocator registers its codes
 
 TOOL_SECONDS = 120
 """A run of the tool that is not done by then hangs: that is a failure of its own."""

@@ -1,24 +1,26 @@
 """Codes of problems: what JSON and scripts rely on.
 
-Files: jemalloc/codes.py, musl/codes.py, tcmalloc/codes.py.
+Files: glibc/codes.py, jemalloc/codes.py.
 """
 
 import ast
+import importlib
 import re
 from pathlib import Path
 
 import pytest
 
 from gdbheapx import problems
+from gdbheapx.allocators import addon_gates
 from gdbheapx.allocators.plan import Troubles
 from gdbheapx.errors import Busy, Refusal
 from gdbheapx.glibc import codes as glibc_codes
 from gdbheapx.jemalloc import codes as jemalloc_codes
-from gdbheapx.musl import codes as musl_codes
 from gdbheapx.problems import KNOWN, Code, Diagnostic, Severity
-from gdbheapx.tcmalloc import codes as tcmalloc_codes
 
 ROOT = Path(__file__).parents[2]
+ADDED = [importlib.import_module(name.rpartition(".")[0] + ".codes") for name in addon_gates()]
+"""Those of allocators of an add-on."""
 
 
 def test_a_code_is_used_once() -> None:
@@ -38,7 +40,7 @@ def test_every_code_is_used() -> None:
     """No code stands for a problem that nobody tells."""
     sources = [path for path in [*(ROOT / "gdbheapx").rglob("*.py"), *(ROOT / "commands").glob("*.py")] if path.name not in ("codes.py", "problems.py")]
     text = "\n".join(path.read_text() for path in sources) + (ROOT / "gdbheapx/errors.py").read_text()
-    names = [name for module in (problems, glibc_codes, jemalloc_codes, musl_codes, tcmalloc_codes) for name, value in vars(module).items() if isinstance(value, Code)]
+    names = [name for module in (problems, glibc_codes, jemalloc_codes, *ADDED) for name, value in vars(module).items() if isinstance(value, Code)]
     assert set(names) - set(re.findall(r"\w+", text)) == set()
 
 
@@ -75,9 +77,8 @@ def test_a_complaint_in_one_line() -> None:
 
 def test_no_problem_of_an_allocator_lets_a_call_through() -> None:
     """What readers of jemalloc tell forbids a purge, whatever it is; trim goes on only where nothing it rests on is missing."""
+    assert [code for module in ADDED for code in vars(module).values() if isinstance(code, Code) and not code.forbids_calls] == []
     assert [code for code in vars(jemalloc_codes).values() if isinstance(code, Code) and not code.forbids_calls] == []
-    assert [code for code in vars(tcmalloc_codes).values() if isinstance(code, Code) and not code.forbids_calls] == []
-    assert [code for code in vars(musl_codes).values() if isinstance(code, Code) and not code.forbids_calls] == []
     assert [code for code in vars(glibc_codes).values() if isinstance(code, Code) and not code.forbids_calls] == ["mapped-chunks-not-searched"]
     told = Troubles()
     told.report(jemalloc_codes.TSDS_FROM_LISTS, None, "threads are known only from lists", None)

@@ -8,6 +8,7 @@ from typing import Callable, Dict
 import pytest
 
 from tests.support import bare
+from tests.support.addons import require_addon
 from tests.support.bare import Bare
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
@@ -81,6 +82,7 @@ def test_another_malloc_of_a_core_alone(stage: Stage, core: str, tool: Bare, nam
 
 def musl(stage: Stage) -> Process:
     """It never frees, so that it has the malloc that keeps no list."""
+    require_addon("allocators")
     return run(stage, kept(stage.folder(), "musl-gcc", "-O1", "-static", "-s", "-DNEVER_FREES"))
 
 

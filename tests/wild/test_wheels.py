@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Tuple
 import pytest
 
 from tests.support import gcores
+from tests.support.addons import require_addon
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 from tests.support.wheels import wheel
@@ -87,6 +88,7 @@ def test_purge_of_pyarrow(stage: Stage, live: str, version: str) -> None:
 @pytest.mark.parametrize("version", PYARROW)
 def test_mimalloc_of_pyarrow_is_read(stage: Stage, kind: str, version: str) -> None:
     """Hidden in libarrow, without a symbol: what the pool has allocated is in use."""
+    require_addon("allocators")
     process = run(stage, wheel("pyarrow", version), ARROW_PROGRAM % "mimalloc")
     code, envelope = ask(process, kind, "arenas")
     rows = [row for row in envelope["data"]["arenas"] if row["allocator"] == "mimalloc"]

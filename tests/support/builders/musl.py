@@ -3,10 +3,10 @@
 from array import array
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.addons.allocators.musl.detect import offsets
+from gdbheapx.addons.allocators.musl.native_records import AREA_BYTES, MUSL_CLASSES, OWN_CLASS, UNIT_BYTES, MuslLayout, slot_units
 from gdbheapx.inferior.base import BytesSource, Module, Symbol
 from gdbheapx.kernel.glibc.records import Geometry
-from gdbheapx.kernel.musl.records import AREA_BYTES, MUSL_CLASSES, OWN_CLASS, UNIT_BYTES, MuslLayout, slot_units
-from gdbheapx.musl.detect import offsets
 from tests.support.builders.process import FakeTarget
 
 SECRET = 0x1122334455667788

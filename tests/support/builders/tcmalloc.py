@@ -3,9 +3,9 @@
 import struct
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.addons.allocators.tcmalloc.native_records import SPAN_BYTES
 from gdbheapx.inferior.base import Module, Symbol, Thread
 from gdbheapx.kernel.glibc.records import Geometry
-from gdbheapx.kernel.tcmalloc.records import SPAN_BYTES
 from tests.support.builders.process import FakeTarget
 
 DATA = 0x5550_0000

@@ -123,9 +123,8 @@ def test_tried_in_a_child() -> None:
     """Here nothing forbids any of the calls that allocators make."""
     from gdbheapx.glibc.plan import Trim
     from gdbheapx.jemalloc.plan.plans import SYSTEM_CALLS
-    from gdbheapx.tcmalloc.plan import Purge
 
-    for calls in (Trim.system_calls, SYSTEM_CALLS, Purge.system_calls):
+    for calls in (Trim.system_calls, SYSTEM_CALLS):
         found = rules.tried(calls)
         assert sorted(found) == list(range(len(calls)))
         assert not [what for place, what in found.items() if what and not calls[place].may_fail]

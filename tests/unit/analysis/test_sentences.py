@@ -5,12 +5,8 @@
 Files: glibc/messages/checkup.py, glibc/tunables.py.
 """
 
-import ast
-import re
-import sys
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import pytest
 
@@ -25,15 +21,12 @@ from gdbheapx.analysis.memory.ended import EndedThreads, ThreadStart
 from gdbheapx.glibc.messages import arenas as glibc_pages
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.glibc.records import GlibcFacts, MmappedTotals
-from gdbheapx.hints import bare, whole
 from gdbheapx.inferior.base import HugePages, ParentPages
 from gdbheapx.jemalloc.messages import findings as jemalloc_findings
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import PublicNames, RefusedOption
 from gdbheapx.kernel.blocks.graph import Sum
-from gdbheapx.mimalloc.messages import judgement as mimalloc_judgement
-from gdbheapx.mimalloc.records import ABANDONED, THREAD, Delay, MimallocArena, MimallocFacts
-from gdbheapx.model import AllocatorInfo, Finding, Step
+from gdbheapx.model import AllocatorInfo, Finding
 from tests.support.builders.records import (
     MB,
     UNKNOWN_NAMES,
@@ -51,21 +44,10 @@ from tests.support.builders.records import (
     ticker_thread,
     tickers,
 )
+from tests.support.said import Case, check_case, unsaid
 
-MODULES = (verdict, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, mimalloc_judgement, pins, unloaded, copied_pages)
+MODULES = (verdict, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, pins, unloaded, copied_pages)
 """Where the sentences are."""
-
-
-class Case(NamedTuple):
-    """Figures, and what is said of them."""
-
-    say: Callable[[], Iterable[Any]]
-    """Findings, a verdict's among them, or steps."""
-    codes: Sequence[str]
-    """Of the findings, in their order; of a step its command."""
-    words: Sequence[str] = ()
-    """What must be in the sentences: figures and names that they are about."""
-
 
 # ---------------------------------------------------------------------------------------------------- glibc
 
@@ -284,44 +266,6 @@ GIVEN_BACK = {
     "too little": Case(lambda: sentence(given_back(resident_bytes=MB), None), []),
     "much of what is held": Case(lambda: with_huge_pages(glibc_verdict.verdict_on(glibc()), 60 * MB), [codes.GIVEN_BACK_IN_RAM, codes.FREED_AND_HELD]),
     "little of what is held": Case(lambda: with_huge_pages(glibc_verdict.verdict_on(glibc()), 20 * MB), [codes.FREED_AND_HELD, codes.GIVEN_BACK_IN_RAM]),
-}
-
-# ---------------------------------------------------------------------------------------------------- mimalloc
-
-
-def mimalloc(*rows: Dict[str, Any], has_ended: bool = True) -> Callable[[], Iterable[Finding]]:
-    """What is said of such arenas."""
-    arenas = [MimallocArena("mimalloc", *([0] * (len(MimallocArena._fields) - 1)))._replace(index=index, **row) for index, row in enumerate(rows)]  # type: ignore[arg-type]
-    info: Any = None
-    return lambda: mimalloc_judgement.findings_on(
-        MimallocFacts(info, arenas, {}, (), (), has_ended=has_ended), sum(row.held_bytes for row in arenas)
-    )
-
-
-def mimalloc_steps() -> Iterable[Any]:
-    """Each way to return free memory, and the option that keeps MADV_FREE from hiding it."""
-    row = MimallocArena("mimalloc", *([0] * (len(MimallocArena._fields) - 1)))._replace(  # type: ignore[arg-type]
-        owner=THREAD, held_bytes=100 * MB, used_blocks=1, free_bytes=50 * MB, collectable_resident_bytes=20 * MB, unowned_collectable_resident_bytes=30 * MB
-    )
-    info = AllocatorInfo("mimalloc", "mimalloc", "2.3.2", "libmimalloc.so", None, "table", "probe", True)
-    facts = MimallocFacts(info, [row], {}, (), (), delay=Delay("purge_delay", 10), returned=[(0, 1)], is_reset=True)
-    (judged,) = mimalloc_judgement.judge([facts], Surroundings(1, [], None, taken_bytes={"mimalloc": 190 * MB}, taken=lambda ranges: 90 * MB))
-    return judged.next_steps
-
-
-WAITING = {"owner": THREAD, "lwp": 71, "held_bytes": 100 * MB, "remote_free_bytes": 40 * MB, "uncollected_bytes": 32 * MB}
-LEFT = {"owner": ABANDONED, "lwp": None, "held_bytes": 50 * MB, "used_bytes": 10 * MB, "free_bytes": 40 * MB}
-MIMALLOC = {
-    "freed by others": Case(mimalloc(WAITING), [codes.UNCOLLECTED], ["40.0 MiB were freed by other threads", "40.0 MiB of it belong to thread 71", "32.0 MiB of it whole pages", "have it call mi_collect"]),
-    "of two threads": Case(mimalloc(WAITING, {**WAITING, "lwp": None, "remote_free_bytes": 41 * MB}), [codes.UNCOLLECTED], ["belong to arena 1", "have each of 2 threads call"]),
-    "little is freed by others": Case(mimalloc({**WAITING, "remote_free_bytes": MB}), []),
-    "left behind": Case(mimalloc(LEFT), [codes.ABANDONED_PAGES], ["40.0 MiB of free blocks are in pages that no thread owns: their threads have ended"]),
-    "ways on": Case(
-        mimalloc_steps,
-        ["MIMALLOC_PURGE_DECOMMITS=1", "mi_collect(true)", "MIMALLOC_PURGE_DELAY=0", "pins"],
-        ["any one thread returns 30.0 MiB that no thread owns to the OS, by each thread that owns pages returns 20.0 MiB"],
-    ),
-    "full pages": Case(mimalloc(LEFT, has_ended=False), [codes.ABANDONED_PAGES], ["no thread owns: they were full, or their threads have ended"]),
 }
 
 # ---------------------------------------------------------------------------------------------------- jemalloc
@@ -660,65 +604,21 @@ PINNED = {
 
 ALL: Dict[Tuple[str, str], Case] = {
     (about, name): case
-    for about, cases in (("any", ANY), ("glibc", GLIBC), ("given back", GIVEN_BACK), ("jemalloc", JEMALLOC), ("mimalloc", MIMALLOC), ("memory", MEMORY), ("pinned", PINNED))
+    for about, cases in (("any", ANY), ("glibc", GLIBC), ("given back", GIVEN_BACK), ("jemalloc", JEMALLOC), ("memory", MEMORY), ("pinned", PINNED))
     for name, case in cases.items()
 }
-
-
-def sentences(said: Any) -> List[str]:
-    """The sentences of a finding or a step."""
-    if isinstance(said, Finding):
-        return [whole(text) for text in (said.what, said.evidence, said.details, said.hint) if text is not None]
-    return [bare(str(said))]
-
-
-def check_whole(text: str) -> None:
-    """Nothing is left to be filled in, nothing unknown was put in, and it ends as a line does here: without a full stop."""
-    assert text and text == text.strip() and "  " not in text, text
-    assert not re.search(r"%[sdrx(]|%\.\d|\{\w*\}|\bNone\b|\bTrue\b|\bFalse\b|<[\w.]+ object|nan\b", text), text
-    assert re.search(r"[\w)%\]'\"`]$", text), text
-    assert text.count("(") == text.count(")"), text
 
 
 @pytest.mark.parametrize("about, name", sorted(ALL))
 def test_a_sentence_is_whole(about: str, name: str) -> None:
     """These figures give these codes, in this order, and sentences in which every figure has its place."""
-    case = ALL[about, name]
-    said = list(case.say())
-    assert [one.code if isinstance(one, Finding) else bare(getattr(one, "command", one)) for one in said] == list(case.codes)
-    texts = [text for one in said for text in sentences(one)]
-    for text in texts:
-        check_whole(text)
-    for words in case.words:
-        assert any(words in text for text in texts), (words, texts)
-
-
-def calls(path: str) -> Dict[Tuple[int, int], str]:
-    """(first line, last line) of every call of Finding and Step in a file."""
-    tree = ast.parse(Path(path).read_text())
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Finding", "Step")]
-    return {(node.lineno, node.end_lineno or node.lineno): "%s:%d" % (path, node.lineno) for node in found}
+    check_case(ALL[about, name])
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.split(".")[-1])
 def test_no_sentence_is_left_out(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call of Finding and of Step in the modules of the verdicts is made by a case above."""
-    reached: Set[int] = set()
-
-    def noticing(make: Callable[..., Any]) -> Callable[..., Any]:
-        def made(*arguments: Any, **more: Any) -> Any:
-            reached.add(sys._getframe(1).f_lineno)
-            return make(*arguments, **more)
-
-        return made
-
-    for name, make in (("Finding", Finding), ("Step", Step)):
-        if hasattr(module, name):
-            monkeypatch.setattr(module, name, noticing(make))
-    for case in ALL.values():
-        list(case.say())
-    left = [where for (first, last), where in calls(module.__file__).items() if not any(first <= line <= last for line in reached)]
-    assert not left
+    assert not unsaid(module, list(ALL.values()), monkeypatch)
 
 
 @pytest.mark.parametrize("kind", sorted(memory_verdict._WHAT))
@@ -727,8 +627,8 @@ def test_every_kind_of_memory_has_its_words(kind: str) -> None:
     assert any(list(case.codes) == [codes.MOSTLY + kind] for case in MEMORY.values())
 
 
-OUTSIDE = {codes.OWNER_UNREAD, codes.NO_ALLOCATOR}
-"""Said by the overview, which needs a session: test_jemalloc_report.py and test_overview.py."""
+OUTSIDE = {codes.OWNER_UNREAD, codes.NO_ALLOCATOR, codes.UNCOLLECTED, codes.ABANDONED_PAGES}
+"""Said by the overview, which needs a session: test_jemalloc_report.py and test_overview.py; of the add-on's allocators by their own tests."""
 
 
 def test_every_code_is_said() -> None:

@@ -123,7 +123,7 @@ def test_else_from_a_private_file(single: None, monkeypatch: pytest.MonkeyPatch)
 def test_else_it_is_compiled(single: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine for which there is no library; without a compiler one line says what was looked for."""
     monkeypatch.setenv("CC", *compilers.with_last(build.compiler() or (), tmp_path, "-O0"))  # optimising is what pip did here
-    packed = embedded.packed(json.dumps(build.sources()).encode())
+    packed = embedded.packed(json.dumps(build.all_sources()).encode())
     monkeypatch.setattr(embedded, "PACKED", {embedded.C_FILES: packed, embedded.SOURCE_ID: str(build.source_id())})
     assert binding.open_kernel("/nowhere").library.heapx_abi() == library.HEAPX_ABI
     monkeypatch.setenv("CC", "/nowhere/cc")

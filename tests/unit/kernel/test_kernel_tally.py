@@ -48,7 +48,7 @@ def unmixed(place: int) -> int:
 @pytest.mark.parametrize("step", (1 << 24, 1))
 def test_chosen_keys_stand_in_no_long_row(tmp_path: Path, step: int) -> None:
     """Keys whose lower bits are all alike when they are mixed in a way that is known, and keys that follow each other."""
-    words, texts = build.compiler(), build.sources()
+    words, texts = build.compiler(), build.all_sources()
     if words is None:
         pytest.skip("no C compiler here")
     texts = {path: text for path, text in texts.items() if path.endswith(".h") or path.startswith("common")}

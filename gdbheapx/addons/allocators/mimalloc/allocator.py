@@ -2,28 +2,28 @@
 
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional, Sequence
 
+from gdbheapx.addons.allocators.mimalloc import codes, options
+from gdbheapx.addons.allocators.mimalloc.detect import Mimalloc
+from gdbheapx.addons.allocators.mimalloc.entry import NEVER_RETURNS
+from gdbheapx.addons.allocators.mimalloc.native_records import MI_CLASS_OF, MI_RETURNED, MI_SPAN, PADDING, WORDS
+from gdbheapx.addons.allocators.mimalloc.records import Delay, MimallocArena, MimallocBin
+from gdbheapx.addons.allocators.mimalloc.survey import Survey, look, page_at, runs
 from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext, NeverReturns
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockShape, BlockStream
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
-from gdbheapx.kernel.mimalloc.records import MI_CLASS_OF, MI_RETURNED, MI_SPAN, PADDING, WORDS
-from gdbheapx.mimalloc import codes, options
-from gdbheapx.mimalloc.detect import Mimalloc
-from gdbheapx.mimalloc.entry import NEVER_RETURNS
-from gdbheapx.mimalloc.records import Delay, MimallocArena, MimallocBin
-from gdbheapx.mimalloc.survey import Survey, look, page_at, runs
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow
 from gdbheapx.ranges import union
 from gdbheapx.units import plural
 
 if TYPE_CHECKING:
+    from gdbheapx.addons.allocators.mimalloc.meter import MimallocMeter
+    from gdbheapx.addons.allocators.mimalloc.records import MimallocFacts
     from gdbheapx.allocators.effects import Effect
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.rules import BrokenRule
-    from gdbheapx.mimalloc.meter import MimallocMeter
-    from gdbheapx.mimalloc.records import MimallocFacts
 
 SHAPE = BlockShape(WORDS, (0,) * len(WORDS), None, in_size_classes=True, keeps_freed_content=True, unreturned_kinds={MI_SPAN})
 PADDED = SHAPE._replace(overheads=PADDING)
@@ -53,13 +53,13 @@ class MimallocHeap(Heap):
 
     def meter(self) -> "MimallocMeter":
         """What reads its pages while the process runs."""
-        from gdbheapx.mimalloc.meter import MimallocMeter
+        from gdbheapx.addons.allocators.mimalloc.meter import MimallocMeter
 
         return MimallocMeter(self.mimalloc, self.target)
 
     def exact_reading(self) -> "Reading":
         """What the meter gives, from a walk of a process that stands still."""
-        from gdbheapx.mimalloc.meter import exact
+        from gdbheapx.addons.allocators.mimalloc.meter import exact
 
         return exact(self.arenas())
 
@@ -120,26 +120,26 @@ class MimallocHeap(Heap):
     @once
     def arenas(self) -> Sequence[MimallocArena]:
         """One row per thread that owns pages, and what no thread owns."""
-        from gdbheapx.mimalloc import sums
+        from gdbheapx.addons.allocators.mimalloc import sums
 
         return sums.arenas(self.mimalloc, self.around, self.counted())
 
     @once
     def bins(self) -> List[MimallocBin]:
         """The block sizes that have pages."""
-        from gdbheapx.mimalloc import sums
+        from gdbheapx.addons.allocators.mimalloc import sums
 
         return sums.bins(self.mimalloc, self.counted())
 
     def histogram(self) -> List[HistogramRow]:
         """All blocks by size."""
-        from gdbheapx.mimalloc import sums
+        from gdbheapx.addons.allocators.mimalloc import sums
 
         return sums.histogram(self.bins())
 
     def facts(self) -> "MimallocFacts":
         """One look, frozen."""
-        from gdbheapx.mimalloc.records import MimallocFacts
+        from gdbheapx.addons.allocators.mimalloc.records import MimallocFacts
 
         known = (self.info, self.arenas(), self.totals(), self.histogram(), self.claims())
         survey, values = self.counted(), options.in_force(self.tunables().tunables)
@@ -161,7 +161,7 @@ class MimallocHeap(Heap):
     @property
     def never_returns(self) -> NeverReturns:
         """With what a call of the program's own would return."""
-        from gdbheapx.mimalloc.messages import arenas
+        from gdbheapx.addons.allocators.mimalloc.messages import arenas
 
         calls = [str(line) for line in arenas.collections(self.totals())]
         return NEVER_RETURNS._replace(hint="; ".join([*calls, NEVER_RETURNS.hint]))
@@ -186,13 +186,13 @@ class MimallocHeap(Heap):
 
     def kept(self) -> "Keeping":
         """A page goes back when its last block is freed, and collected."""
-        from gdbheapx.mimalloc import sums
+        from gdbheapx.addons.allocators.mimalloc import sums
 
         return sums.keeping(self.mimalloc, self.counted(), self.around.target.page_bytes)
 
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of mimalloc's."""
-        from gdbheapx.mimalloc import check
+        from gdbheapx.addons.allocators.mimalloc import check
 
         return check.rules(self)
 

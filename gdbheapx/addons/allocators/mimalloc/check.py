@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING, Dict, Iterator, Optional, Set, Tuple
 
+from gdbheapx.addons.allocators.mimalloc import codes, survey
+from gdbheapx.addons.allocators.mimalloc.native_records import WORDS
+from gdbheapx.addons.allocators.mimalloc.pages import Broken
 from gdbheapx.allocators.rules import INSIDE, MOST_BROKEN, BrokenRule, Suspect
-from gdbheapx.kernel.mimalloc.records import WORDS
-from gdbheapx.mimalloc import codes, survey
-from gdbheapx.mimalloc.pages import Broken
 from gdbheapx.model import Address
 from gdbheapx.problems import Severity
 
 if TYPE_CHECKING:
-    from gdbheapx.mimalloc.allocator import MimallocHeap
+    from gdbheapx.addons.allocators.mimalloc.allocator import MimallocHeap
 
 OF_LISTS = (codes.LIST_STRAY, codes.LIST_RING)
 ABORTS: Dict[str, str] = {codes.LIST_TWICE: "double free detected", codes.LIST_STRAY: "corrupted free list entry"}

@@ -9,11 +9,11 @@ of mimalloc's is never searched.
 from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.allocators.gates import MI_HINT
+from gdbheapx.addons.allocators.gates import MI_HINT
+from gdbheapx.addons.allocators.mimalloc import codes, options, page_map, pages, segments
+from gdbheapx.addons.allocators.mimalloc.layouts import SEGMENT_BYTES, Form, forms
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.mimalloc import codes, options, page_map, pages, segments
-from gdbheapx.mimalloc.layouts import SEGMENT_BYTES, Form, forms
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.units import Size, say
 

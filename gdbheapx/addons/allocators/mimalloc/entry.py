@@ -3,14 +3,14 @@
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
-from gdbheapx.allocators.gates import GATES
+from gdbheapx.addons.allocators.gates import GATES
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, NeverReturns, Page, Surroundings
 from gdbheapx.inferior.base import Target
 
 if TYPE_CHECKING:
-    from gdbheapx.mimalloc.detect import Mimalloc
-    from gdbheapx.mimalloc.records import MimallocFacts
+    from gdbheapx.addons.allocators.mimalloc.detect import Mimalloc
+    from gdbheapx.addons.allocators.mimalloc.records import MimallocFacts
 
 
 GATE = GATES[__name__]
@@ -32,9 +32,9 @@ class Entry(Allocator["Mimalloc", "MimallocFacts"]):
     known_capabilities = GATE.capabilities
     records = MappingProxyType(
         {
-            "arenas": "gdbheapx.mimalloc.records.MimallocArena",
-            "bins": "gdbheapx.mimalloc.records.MimallocBin",
-            "tunables": "gdbheapx.mimalloc.options.MimallocTunables",
+            "arenas": "gdbheapx.addons.allocators.mimalloc.records.MimallocArena",
+            "bins": "gdbheapx.addons.allocators.mimalloc.records.MimallocBin",
+            "tunables": "gdbheapx.addons.allocators.mimalloc.options.MimallocTunables",
         }
     )
 
@@ -49,19 +49,19 @@ class Entry(Allocator["Mimalloc", "MimallocFacts"]):
         modules = GATE.hidden_in(target)
         if not modules:
             return Instances(())
-        from gdbheapx.mimalloc import detect
+        from gdbheapx.addons.allocators.mimalloc import detect
 
         return detect.find(target, modules)
 
     def confirm(self, target: Target, located: "Mimalloc") -> "Optional[Mimalloc]":
         """The same copy, proved again."""
-        from gdbheapx.mimalloc import detect
+        from gdbheapx.addons.allocators.mimalloc import detect
 
         return detect.confirm(target, located)
 
     def open(self, located: "Mimalloc", around: HeapContext) -> Heap:
         """One of them."""
-        from gdbheapx.mimalloc.allocator import MimallocHeap
+        from gdbheapx.addons.allocators.mimalloc.allocator import MimallocHeap
 
         return MimallocHeap(located, around)
 
@@ -71,19 +71,19 @@ class Entry(Allocator["Mimalloc", "MimallocFacts"]):
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """One line per owner."""
-        from gdbheapx.mimalloc.messages import arenas
+        from gdbheapx.addons.allocators.mimalloc.messages import arenas
 
         return arenas.page(rows, totals)
 
     def page(self, name: str, answer: Any) -> Page:
         """Options as they are in force."""
-        from gdbheapx.mimalloc import options
+        from gdbheapx.addons.allocators.mimalloc import options
 
         return options.page(answer) if name == "tunables" else super().page(name, answer)
 
     def judge(self, facts: "Sequence[MimallocFacts]", around: Surroundings) -> "Sequence[Judged]":
         """Each by itself, with what other threads have freed."""
-        from gdbheapx.mimalloc.messages import judgement
+        from gdbheapx.addons.allocators.mimalloc.messages import judgement
 
         return judgement.judge(facts, around)
 

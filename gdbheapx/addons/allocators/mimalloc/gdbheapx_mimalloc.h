@@ -1,7 +1,7 @@
 /* What C and Python both declare of mimalloc/: numbers, structs and functions. */
 #pragma once
 
-#include "../common/gdbheapx.h"
+#include "common/gdbheapx.h"
 
 /* ---- records.py ---- */
 

@@ -1,6 +1,6 @@
 /* mimalloc's lists of free blocks: linked by the first words of their members, of one page, or of all pages of a heap (page.c, free.c).
    What a list leads to is believed only where it is a block of its page; a list with more members than the page has blocks is a ring. */
-#include "../common/heapx.h"
+#include "common/heapx.h"
 #include "gdbheapx_mimalloc.h"
 
 #include <stdlib.h>

@@ -3,10 +3,10 @@
 from array import array
 from typing import Sequence
 
+from gdbheapx.addons.allocators.mimalloc.native_records import FreeBlocks, FreeList, ListEnd, ListPage
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, run
-from gdbheapx.kernel.mimalloc.records import FreeBlocks, FreeList, ListEnd, ListPage
 
 PROTOTYPES = """
 struct free_lists *heapx_mimalloc_lists_new(const struct source *source, const struct free_list *lists, uint64_t count,

@@ -3,11 +3,11 @@ the owner collects it. A sum over many pages is of no single moment."""
 
 from typing import Sequence
 
+from gdbheapx.addons.allocators.mimalloc.detect import Mimalloc
+from gdbheapx.addons.allocators.mimalloc.native_records import MI_METADATA, MI_SPAN
+from gdbheapx.addons.allocators.mimalloc.records import MimallocArena
 from gdbheapx.allocators.metering import Figure, Reading
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_SPAN
-from gdbheapx.mimalloc.detect import Mimalloc
-from gdbheapx.mimalloc.records import MimallocArena
 from gdbheapx.model import AllocatorInfo
 
 FIGURES = (

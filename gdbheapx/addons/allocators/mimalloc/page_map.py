@@ -5,11 +5,11 @@ from array import array
 from bisect import bisect_right
 from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
+from gdbheapx.addons.allocators.mimalloc import codes
+from gdbheapx.addons.allocators.mimalloc.layouts import SLICE_BYTES, Form
+from gdbheapx.addons.allocators.mimalloc.native_records import MI_METADATA, MI_RETURNED, MI_SPAN
+from gdbheapx.addons.allocators.mimalloc.pages import CHUNK_BITS, Collector, Found, Piece, Segment, word
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
-from gdbheapx.mimalloc import codes
-from gdbheapx.mimalloc.layouts import SLICE_BYTES, Form
-from gdbheapx.mimalloc.pages import CHUNK_BITS, Collector, Found, Piece, Segment, word
 
 PART_WORDS = 8192
 """Of a part of the page map."""

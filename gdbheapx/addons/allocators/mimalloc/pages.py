@@ -8,9 +8,9 @@ from functools import cache
 from operator import itemgetter
 from typing import Callable, List, NamedTuple, Optional, Tuple
 
+from gdbheapx.addons.allocators.mimalloc import codes
+from gdbheapx.addons.allocators.mimalloc.layouts import BYTE, HALF, SHORT, WORD, Form, Place, first_block
 from gdbheapx.inferior.base import Target
-from gdbheapx.mimalloc import codes
-from gdbheapx.mimalloc.layouts import BYTE, HALF, SHORT, WORD, Form, Place, first_block
 from gdbheapx.problems import Code
 from gdbheapx.units import plural
 

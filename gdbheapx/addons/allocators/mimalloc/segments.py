@@ -3,11 +3,11 @@
 from bisect import bisect_right
 from typing import Iterable, Optional, Sequence, Set, Tuple
 
+from gdbheapx.addons.allocators.mimalloc import codes
+from gdbheapx.addons.allocators.mimalloc.layouts import BYTE, HALF, SEGMENT_BYTES, SLICE_BYTES, Form, Place, SegmentPlaces
+from gdbheapx.addons.allocators.mimalloc.native_records import MI_METADATA, MI_RETURNED, MI_SPAN
+from gdbheapx.addons.allocators.mimalloc.pages import LARGEST, Collector, Found, Piece, Segment, bits_of, number, word
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
-from gdbheapx.mimalloc import codes
-from gdbheapx.mimalloc.layouts import BYTE, HALF, SEGMENT_BYTES, SLICE_BYTES, Form, Place, SegmentPlaces
-from gdbheapx.mimalloc.pages import LARGEST, Collector, Found, Piece, Segment, bits_of, number, word
 from gdbheapx.ranges import Range, subtract, union
 from gdbheapx.units import plural
 

@@ -2,14 +2,14 @@
 
 from typing import Dict, List, Optional, Sequence
 
+from gdbheapx.addons.allocators.mimalloc.detect import Mimalloc
+from gdbheapx.addons.allocators.mimalloc.layouts import Form
+from gdbheapx.addons.allocators.mimalloc.native_records import MI_METADATA, MI_RETURNED, MI_SPAN, PAD_BYTES, PADDING
+from gdbheapx.addons.allocators.mimalloc.records import ABANDONED, SHARED, THREAD, MimallocArena, MimallocBin
+from gdbheapx.addons.allocators.mimalloc.survey import Counted, Survey
 from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.kernel.blocks.pins import PinShape
-from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN, PAD_BYTES, PADDING
-from gdbheapx.mimalloc.detect import Mimalloc
-from gdbheapx.mimalloc.layouts import Form
-from gdbheapx.mimalloc.records import ABANDONED, SHARED, THREAD, MimallocArena, MimallocBin
-from gdbheapx.mimalloc.survey import Counted, Survey
 from gdbheapx.model import HistogramRow
 from gdbheapx.ranges import Range, union
 

@@ -4,11 +4,11 @@ from array import array
 from bisect import bisect_right
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.allocators.records import HeapContext
-from gdbheapx.inferior.base import Target, Thread
-from gdbheapx.kernel.blocks.slots import Frees, SlotRun
-from gdbheapx.kernel.mimalloc import lists as kernel_lists
-from gdbheapx.kernel.mimalloc.records import (
+from gdbheapx.addons.allocators.mimalloc import codes, pages
+from gdbheapx.addons.allocators.mimalloc import lists as kernel_lists
+from gdbheapx.addons.allocators.mimalloc.detect import Mimalloc
+from gdbheapx.addons.allocators.mimalloc.layouts import Form
+from gdbheapx.addons.allocators.mimalloc.native_records import (
     LIST_GOOD,
     LIST_LONG,
     LIST_STRAY,
@@ -23,11 +23,11 @@ from gdbheapx.kernel.mimalloc.records import (
     ListEnd,
     ListPage,
 )
-from gdbheapx.mimalloc import codes, pages
-from gdbheapx.mimalloc.detect import Mimalloc
-from gdbheapx.mimalloc.layouts import Form
-from gdbheapx.mimalloc.pages import Broken, Found, Page, Piece, Segment
-from gdbheapx.mimalloc.records import ABANDONED, SHARED, THREAD
+from gdbheapx.addons.allocators.mimalloc.pages import Broken, Found, Page, Piece, Segment
+from gdbheapx.addons.allocators.mimalloc.records import ABANDONED, SHARED, THREAD
+from gdbheapx.allocators.records import HeapContext
+from gdbheapx.inferior.base import Target, Thread
+from gdbheapx.kernel.blocks.slots import Frees, SlotRun
 from gdbheapx.problems import Severity
 from gdbheapx.units import number, plural
 

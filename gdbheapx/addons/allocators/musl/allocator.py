@@ -3,27 +3,26 @@
 from array import array
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.addons.allocators.musl import damage, walkers
+from gdbheapx.addons.allocators.musl import native_records as api
+from gdbheapx.addons.allocators.musl.detect import Musl
+from gdbheapx.addons.allocators.musl.records import MuslArena, MuslBin
 from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.blocks.slots import SlotTallies
-from gdbheapx.kernel.musl import records as api
-from gdbheapx.kernel.musl import walkers
 from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow
-from gdbheapx.musl import damage
-from gdbheapx.musl.detect import Musl
-from gdbheapx.musl.records import MuslArena, MuslBin
 from gdbheapx.problems import Diagnostic, Severity
 from gdbheapx.ranges import union
 
 if TYPE_CHECKING:
+    from gdbheapx.addons.allocators.musl.meter import MuslMeter
+    from gdbheapx.addons.allocators.musl.records import MuslFacts
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.rules import BrokenRule
-    from gdbheapx.musl.meter import MuslMeter
-    from gdbheapx.musl.records import MuslFacts
 
 SHAPE = BlockShape(api.WORDS, (0,) * len(api.WORDS), None, unit_bytes=api.UNIT_BYTES)
 
@@ -78,13 +77,13 @@ class MuslMalloc(Heap):
 
     def meter(self) -> "MuslMeter":
         """What reads its metas while the process runs."""
-        from gdbheapx.musl.meter import MuslMeter
+        from gdbheapx.addons.allocators.musl.meter import MuslMeter
 
         return MuslMeter(self.musl, self.target)
 
     def exact_reading(self) -> "Reading":
         """What the meter gives, from a walk of a process that stands still."""
-        from gdbheapx.musl.meter import exact
+        from gdbheapx.addons.allocators.musl.meter import exact
 
         return exact(self.arenas()[0])
 
@@ -185,7 +184,7 @@ class MuslMalloc(Heap):
     @once
     def arenas(self) -> Sequence[MuslArena]:
         """All of it: there is one."""
-        from gdbheapx.musl import sums
+        from gdbheapx.addons.allocators.musl import sums
 
         self.is_whole()
         return [sums.arena(self.musl, self.around, self.counted().groups)]
@@ -193,19 +192,19 @@ class MuslMalloc(Heap):
     @once
     def bins(self) -> List[MuslBin]:
         """The size classes that have groups, with what was asked for in each."""
-        from gdbheapx.musl import sums
+        from gdbheapx.addons.allocators.musl import sums
 
         return sums.bins(self.info.id, self.survey())
 
     def histogram(self) -> List[HistogramRow]:
         """All slots by size class."""
-        from gdbheapx.musl import sums
+        from gdbheapx.addons.allocators.musl import sums
 
         return sums.histogram(self.counted().groups)
 
     def facts(self) -> "MuslFacts":
         """One look, frozen."""
-        from gdbheapx.musl.records import MuslFacts
+        from gdbheapx.addons.allocators.musl.records import MuslFacts
 
         known = self.info, self.arenas(), self.totals(), self.histogram(), self.claims()
         own_mappings = self.counted().groups.ranges("alone")
@@ -213,14 +212,14 @@ class MuslMalloc(Heap):
 
     def kept(self) -> "Keeping":
         """A group goes back when its last block is freed."""
-        from gdbheapx.musl import sums
+        from gdbheapx.addons.allocators.musl import sums
 
         return sums.keeping(self.target, self.groups(), self.arenas()[0])
 
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of mallocng's."""
+        from gdbheapx.addons.allocators.musl import check
         from gdbheapx.allocators.rules import collector
-        from gdbheapx.musl import check
 
         told: List[Diagnostic] = []
         own = MuslMalloc(self.musl, self.around._replace(report=collector(told)))

@@ -2,16 +2,16 @@
 
 from typing import TYPE_CHECKING, Iterator, Optional, Tuple
 
+from gdbheapx.addons.allocators.musl import codes, damage
+from gdbheapx.addons.allocators.musl import native_records as api
 from gdbheapx.allocators.places import neighbours
 from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, Suspect
 from gdbheapx.kernel.blocks.records import BlockFilter
-from gdbheapx.kernel.musl import records as api
 from gdbheapx.model import Address
-from gdbheapx.musl import codes, damage
 from gdbheapx.problems import Code, Severity
 
 if TYPE_CHECKING:
-    from gdbheapx.musl.allocator import MuslMalloc
+    from gdbheapx.addons.allocators.musl.allocator import MuslMalloc
 
 ABORT = "nothing: it executes an instruction that raises SIGSEGV, in free(), realloc() or malloc_usable_size()"
 """a_crash(), by assert() of meta.h."""

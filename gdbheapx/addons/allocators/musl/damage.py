@@ -2,16 +2,16 @@
 
 from typing import TYPE_CHECKING, Dict, List, NamedTuple, Tuple
 
+from gdbheapx.addons.allocators.musl import codes
+from gdbheapx.addons.allocators.musl import native_records as api
 from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.slots import SLOT_UNREADABLE, SlotTallies
-from gdbheapx.kernel.musl import records as api
-from gdbheapx.musl import codes
 from gdbheapx.problems import Code, Report, Severity
 from gdbheapx.units import number
 
 if TYPE_CHECKING:
-    from gdbheapx.musl.allocator import Counted
+    from gdbheapx.addons.allocators.musl.allocator import Counted
 
 MOST_TOLD = 20
 SIGSEGV = 11

@@ -6,12 +6,12 @@ else looks so, and no symbol is needed.
 
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.addons.allocators.gates import GATES, MUSL_LIBRARY, MUSL_STATIC, REPLACING
+from gdbheapx.addons.allocators.musl.native_records import AREA_BYTES, MUSL_CLASSES, MuslLayout
 from gdbheapx.allocators import fingerprints
-from gdbheapx.allocators.gates import GATES, MUSL_LIBRARY, MUSL_STATIC, REPLACING
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.arch import ByteOrder
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.kernel.musl.records import AREA_BYTES, MUSL_CLASSES, MuslLayout
 from gdbheapx.model import AllocatorInfo
 
 CONTEXT = "__malloc_context"
@@ -137,7 +137,7 @@ def _is_static(target: Target) -> bool:
 def _objects(target: Target) -> Sequence[Module]:
     if _is_static(target):
         return target.modules()
-    return [module for module in target.modules() if GATES["gdbheapx.musl.entry"].files.match(module.file_name)]
+    return [module for module in target.modules() if GATES["gdbheapx.addons.allocators.musl.entry"].files.match(module.file_name)]
 
 
 def _owns(target: Target, module: Module) -> Optional[bool]:

@@ -3,15 +3,15 @@
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence
 
-from gdbheapx.allocators.gates import GATES
+from gdbheapx.addons.allocators.gates import GATES
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import HeapContext, Instances, Judged, NeverReturns, Page, Surroundings
 from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Target
 
 if TYPE_CHECKING:
-    from gdbheapx.musl.detect import Musl
-    from gdbheapx.musl.records import MuslFacts
+    from gdbheapx.addons.allocators.musl.detect import Musl
+    from gdbheapx.addons.allocators.musl.records import MuslFacts
 
 GATE = GATES[__name__]
 NEVER_RETURNS = NeverReturns(
@@ -28,25 +28,27 @@ class Entry(Allocator["Musl", "MuslFacts"]):
     never_returns = NEVER_RETURNS
     has_caches = False
     known_capabilities = GATE.capabilities
-    records = MappingProxyType({"arenas": "gdbheapx.musl.records.MuslArena", "bins": "gdbheapx.musl.records.MuslBin"})
+    records = MappingProxyType(
+        {"arenas": "gdbheapx.addons.allocators.musl.records.MuslArena", "bins": "gdbheapx.addons.allocators.musl.records.MuslBin"}
+    )
 
     def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
         """Every copy, by its secret."""
         if not GATE.may_be_in(target):
             return Instances(())
-        from gdbheapx.musl import detect
+        from gdbheapx.addons.allocators.musl import detect
 
         return detect.find(target)
 
     def confirm(self, target: Target, located: "Musl") -> "Optional[Musl]":
         """The proof, again."""
-        from gdbheapx.musl import detect
+        from gdbheapx.addons.allocators.musl import detect
 
         return detect.confirm(target, located)
 
     def open(self, located: "Musl", around: HeapContext) -> Heap:
         """One copy."""
-        from gdbheapx.musl.allocator import MuslMalloc
+        from gdbheapx.addons.allocators.musl.allocator import MuslMalloc
 
         return MuslMalloc(located, around)
 
@@ -56,7 +58,7 @@ class Entry(Allocator["Musl", "MuslFacts"]):
 
     def judge(self, facts: "Sequence[MuslFacts]", around: Surroundings) -> List[Judged]:
         """Each by itself."""
-        from gdbheapx.musl.messages.verdict import judge
+        from gdbheapx.addons.allocators.musl.messages.verdict import judge
 
         return [judge(one, around) for one in facts]
 

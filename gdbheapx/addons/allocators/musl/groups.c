@@ -1,6 +1,6 @@
 /* musl's mallocng: the areas of metas, the groups that these describe, and the slots of each as runs (src/malloc/mallocng/meta.h). Of a
    group itself nothing is read here: whether it leads back to its meta is asked with its slots (slots.c). */
-#include "../blocks/slots.h"
+#include "blocks/slots.h"
 #include "gdbheapx_musl.h"
 
 #include <stdlib.h>

@@ -7,13 +7,13 @@ not changed since the sample before, neither has its sum.
 import struct
 from typing import Dict, NamedTuple, Optional, Tuple
 
+from gdbheapx.addons.allocators.musl import native_records as api
+from gdbheapx.addons.allocators.musl.detect import Musl, first_area
+from gdbheapx.addons.allocators.musl.native_records import AREA_BYTES, UNIT_BYTES
+from gdbheapx.addons.allocators.musl.records import MuslArena
 from gdbheapx.allocators.metering import Figure, Reading, nothing
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.musl import records as api
-from gdbheapx.kernel.musl.records import AREA_BYTES, UNIT_BYTES
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.musl.detect import Musl, first_area
-from gdbheapx.musl.records import MuslArena
 
 FIGURES = (
     Figure("groups", "groups", "groups of slots", is_shown=False),

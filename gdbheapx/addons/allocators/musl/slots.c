@@ -1,6 +1,6 @@
 /* musl's mallocng: where in its slot a block that is in use begins, and how many bytes were asked for, by its header and the end of the
    slot (get_slot_index, get_nominal_size and enframe of src/malloc/mallocng/meta.h). */
-#include "../blocks/slots.h"
+#include "blocks/slots.h"
 #include "gdbheapx_musl.h"
 
 #define MARK_SHIFT 5u           /* of the byte before the offset: the index of the slot is below */

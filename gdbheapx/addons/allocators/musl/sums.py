@@ -3,18 +3,18 @@
 from array import array
 from typing import TYPE_CHECKING, List, Optional
 
+from gdbheapx.addons.allocators.musl import native_records as api
+from gdbheapx.addons.allocators.musl.detect import Musl
+from gdbheapx.addons.allocators.musl.records import MuslArena, MuslBin
 from gdbheapx.allocators.keeping import GROUP, ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.pins import ROOM, PinShape
-from gdbheapx.kernel.musl import records as api
 from gdbheapx.model import Address, HistogramRow
-from gdbheapx.musl.detect import Musl
-from gdbheapx.musl.records import MuslArena, MuslBin
 from gdbheapx.ranges import union
 
 if TYPE_CHECKING:
-    from gdbheapx.musl.allocator import Survey
+    from gdbheapx.addons.allocators.musl.allocator import Survey
 
 def arena(musl: Musl, around: HeapContext, groups: api.Groups) -> MuslArena:
     """system by mappings; used, free and overhead by slots, heads and what is left of each mapping."""

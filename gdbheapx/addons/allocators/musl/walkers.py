@@ -3,12 +3,7 @@
 from array import array
 from typing import Sequence
 
-from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BulkSource
-from gdbheapx.kernel.blocks.slot_walker import SlotWalker
-from gdbheapx.kernel.blocks.slots import SlotReader, SlotRun
-from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, flat, run
-from gdbheapx.kernel.musl.records import (
+from gdbheapx.addons.allocators.musl.native_records import (
     HEAD_LABEL,
     LABELS,
     MOST_MUSL_PROBLEMS,
@@ -21,6 +16,11 @@ from gdbheapx.kernel.musl.records import (
     MuslProblem,
     MuslSums,
 )
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource
+from gdbheapx.kernel.blocks.slot_walker import SlotWalker
+from gdbheapx.kernel.blocks.slots import SlotReader, SlotRun
+from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, flat, run
 
 READERS = """
 struct block_source *heapx_musl_blocks(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,

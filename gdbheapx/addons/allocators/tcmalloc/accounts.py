@@ -3,15 +3,15 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Iterator, Optional, Sequence, Tuple
 
-from gdbheapx.kernel.tcmalloc import records as api
+from gdbheapx.addons.allocators.tcmalloc import codes
+from gdbheapx.addons.allocators.tcmalloc import native_records as api
 from gdbheapx.problems import Code
-from gdbheapx.tcmalloc import codes
 from gdbheapx.units import number, plural
 
 if TYPE_CHECKING:
-    from gdbheapx.tcmalloc.counts import Counts
-    from gdbheapx.tcmalloc.structure import Structure
-    from gdbheapx.tcmalloc.survey import Survey
+    from gdbheapx.addons.allocators.tcmalloc.counts import Counts
+    from gdbheapx.addons.allocators.tcmalloc.structure import Structure
+    from gdbheapx.addons.allocators.tcmalloc.survey import Survey
 
 Contradiction = Tuple[Code, Optional[int], str]
 

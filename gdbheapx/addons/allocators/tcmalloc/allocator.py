@@ -3,32 +3,32 @@
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from gdbheapx.addons.allocators.tcmalloc import counts as counters
+from gdbheapx.addons.allocators.tcmalloc import native_records as api
+from gdbheapx.addons.allocators.tcmalloc import sums
+from gdbheapx.addons.allocators.tcmalloc import survey as looks
+from gdbheapx.addons.allocators.tcmalloc.detect import Tcmalloc
+from gdbheapx.addons.allocators.tcmalloc.entry import RELEASE
+from gdbheapx.addons.allocators.tcmalloc.records import TcArena, TcBin, TcFacts
+from gdbheapx.addons.allocators.tcmalloc.structure import WORD
 from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.columns import add
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
-from gdbheapx.kernel.tcmalloc import records as api
 from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow, ThreadCache
 from gdbheapx.problems import Report
-from gdbheapx.tcmalloc import counts as counters
-from gdbheapx.tcmalloc import sums
-from gdbheapx.tcmalloc import survey as looks
-from gdbheapx.tcmalloc.detect import Tcmalloc
-from gdbheapx.tcmalloc.entry import RELEASE
-from gdbheapx.tcmalloc.records import TcArena, TcBin, TcFacts
-from gdbheapx.tcmalloc.structure import WORD
 
 if TYPE_CHECKING:
+    from gdbheapx.addons.allocators.tcmalloc.meter import TcmallocMeter
+    from gdbheapx.addons.allocators.tcmalloc.plan import Purge
+    from gdbheapx.addons.allocators.tcmalloc.profile import TcProfile
+    from gdbheapx.addons.allocators.tcmalloc.tunables import TcTunables
     from gdbheapx.allocators.effects import Effect
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.returning import DryRun, Portion
     from gdbheapx.allocators.rules import BrokenRule
-    from gdbheapx.tcmalloc.meter import TcmallocMeter
-    from gdbheapx.tcmalloc.plan import Purge
-    from gdbheapx.tcmalloc.profile import TcProfile
-    from gdbheapx.tcmalloc.tunables import TcTunables
 
 UNIT_BYTES = 8
 SHAPE = BlockShape(
@@ -68,19 +68,19 @@ class TcmallocHeap(Heap):
 
     def profile(self) -> "TcProfile":
         """The live heap profile; HeapxError where nothing was sampled."""
-        from gdbheapx.tcmalloc import profile
+        from gdbheapx.addons.allocators.tcmalloc import profile
 
         return profile.read(self.target, self.tcmalloc.module, self.counts(), self.around.report)
 
     def meter(self) -> "TcmallocMeter":
         """What reads its counters while the process runs."""
-        from gdbheapx.tcmalloc.meter import TcmallocMeter
+        from gdbheapx.addons.allocators.tcmalloc.meter import TcmallocMeter
 
         return TcmallocMeter(self.tcmalloc, self.target)
 
     def exact_reading(self) -> "Reading":
         """What the meter gives, from a walk of a process that stands still."""
-        from gdbheapx.tcmalloc.meter import exact
+        from gdbheapx.addons.allocators.tcmalloc.meter import exact
 
         return exact(self.arenas()[0])
 
@@ -90,13 +90,13 @@ class TcmallocHeap(Heap):
 
     def would_return(self, portion: "Portion") -> "DryRun":
         """Its free spans."""
-        from gdbheapx.tcmalloc.plan import dry_run
+        from gdbheapx.addons.allocators.tcmalloc.plan import dry_run
 
         return dry_run(self.arenas(), self.tcmalloc.structure.page_map.page_bytes, self.target.kind == "live")
 
     def return_plan(self, portion: "Portion") -> "Purge":
         """MallocExtension_ReleaseFreeMemory()."""
-        from gdbheapx.tcmalloc.plan import Purge
+        from gdbheapx.addons.allocators.tcmalloc.plan import Purge
 
         return Purge(self.around, self.anew, portion, self.tcmalloc)
 
@@ -177,14 +177,14 @@ class TcmallocHeap(Heap):
     def facts(self) -> TcFacts:
         """One look, frozen."""
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
-        from gdbheapx.tcmalloc.tunables import is_aggressive
+        from gdbheapx.addons.allocators.tcmalloc.tunables import is_aggressive
 
         rate = self.target.environment_variable(RATE)
         return TcFacts(self.info, *known, self.counts().is_whole, rate, is_aggressive(self.target))
 
     def tunables(self) -> "TcTunables":
         """What its flags and the environment say."""
-        from gdbheapx.tcmalloc import tunables
+        from gdbheapx.addons.allocators.tcmalloc import tunables
 
         return tunables.read(self.target, self.tcmalloc.module)
 
@@ -221,7 +221,7 @@ class TcmallocHeap(Heap):
 
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of tcmalloc's."""
-        from gdbheapx.tcmalloc import check
+        from gdbheapx.addons.allocators.tcmalloc import check
 
         yield from check.rules(self)
 

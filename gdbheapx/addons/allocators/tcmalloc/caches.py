@@ -6,11 +6,11 @@ from bisect import bisect_right
 from itertools import islice
 from typing import Container, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from gdbheapx.addons.allocators.tcmalloc import codes
+from gdbheapx.addons.allocators.tcmalloc.structure import CACHE_MAX, CACHE_TID, FREE_LIST_BYTES, FREE_LIST_SIZE, Central, Structure, Threads
 from gdbheapx.inferior.base import Target
 from gdbheapx.problems import Report
 from gdbheapx.ranges import union
-from gdbheapx.tcmalloc import codes
-from gdbheapx.tcmalloc.structure import CACHE_MAX, CACHE_TID, FREE_LIST_BYTES, FREE_LIST_SIZE, Central, Structure, Threads
 
 MOST_CACHES = 1 << 16
 MOST_LACKING = 64

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
+from gdbheapx.addons.allocators.tcmalloc import codes
 from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, Suspect, collector, sorted_out
 from gdbheapx.model import Address
 from gdbheapx.problems import Code, Diagnostic
-from gdbheapx.tcmalloc import codes
 
 if TYPE_CHECKING:
-    from gdbheapx.tcmalloc.allocator import TcmallocHeap
+    from gdbheapx.addons.allocators.tcmalloc.allocator import TcmallocHeap
 
 OF_RULES = {code for code in vars(codes).values() if isinstance(code, Code)}
 OF_OBJECTS = (codes.FREE_LIST_BROKEN, codes.FREED_TWICE, codes.FREE_LIST_UNREADABLE)

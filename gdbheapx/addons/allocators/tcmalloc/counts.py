@@ -6,19 +6,18 @@ from collections import Counter
 from itertools import islice
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.addons.allocators.tcmalloc import accounts, caches, codes, walkers
+from gdbheapx.addons.allocators.tcmalloc import native_records as api
+from gdbheapx.addons.allocators.tcmalloc.accounts import Contradiction
+from gdbheapx.addons.allocators.tcmalloc.caches import Caches, CentralList
+from gdbheapx.addons.allocators.tcmalloc.detect import Tcmalloc
+from gdbheapx.addons.allocators.tcmalloc.native_records import PageLeaf, SpanLayout, SpanRange, Spans, SpanTally
+from gdbheapx.addons.allocators.tcmalloc.structure import PageMap
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.slots import SlotRun
-from gdbheapx.kernel.tcmalloc import records as api
-from gdbheapx.kernel.tcmalloc import walkers
-from gdbheapx.kernel.tcmalloc.records import PageLeaf, SpanLayout, SpanRange, Spans, SpanTally
 from gdbheapx.problems import Code, Report
 from gdbheapx.ranges import subtract, union
-from gdbheapx.tcmalloc import accounts, caches, codes
-from gdbheapx.tcmalloc.accounts import Contradiction
-from gdbheapx.tcmalloc.caches import Caches, CentralList
-from gdbheapx.tcmalloc.detect import Tcmalloc
-from gdbheapx.tcmalloc.structure import PageMap
 from gdbheapx.units import number
 
 FATAL = (4, 6, 7, 8, 11)

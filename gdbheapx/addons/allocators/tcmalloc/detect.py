@@ -3,14 +3,14 @@
 import re
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.addons.allocators.gates import GOOGLE, GOOGLE_HINT, OF_GOOGLE
+from gdbheapx.addons.allocators.tcmalloc import structure
+from gdbheapx.addons.allocators.tcmalloc.structure import Structure
 from gdbheapx.allocators import fingerprints
 from gdbheapx.allocators.fingerprints import TextFingerprint
-from gdbheapx.allocators.gates import GOOGLE, GOOGLE_HINT, OF_GOOGLE
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.tcmalloc import structure
-from gdbheapx.tcmalloc.structure import Structure
 
 VERSION = re.compile(rb"gperftools (\d+\.\d+(?:\.\d+)?)").pattern
 DEBUG = TextFingerprint("tcmalloc", (b"25DebugMallocImplementation",), True, "")

@@ -3,15 +3,15 @@
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
 
+from gdbheapx.addons.allocators.gates import GATES, OF_GOOGLE, TC_FILES, TC_FUNCTION
 from gdbheapx.allocators import fingerprints
-from gdbheapx.allocators.gates import GATES, OF_GOOGLE, TC_FILES, TC_FUNCTION
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, Page, Part, Returning, Surroundings
 from gdbheapx.inferior.base import Module, Target
 
 if TYPE_CHECKING:
-    from gdbheapx.tcmalloc.detect import Tcmalloc
-    from gdbheapx.tcmalloc.records import TcArena, TcFacts
+    from gdbheapx.addons.allocators.tcmalloc.detect import Tcmalloc
+    from gdbheapx.addons.allocators.tcmalloc.records import TcArena, TcFacts
 
 GATE = GATES[__name__]
 
@@ -28,15 +28,15 @@ class Entry(Allocator["Tcmalloc", "TcFacts"]):
     returning = RELEASE
     records = MappingProxyType(
         {
-            "arenas": "gdbheapx.tcmalloc.records.TcArena",
-            "bins": "gdbheapx.tcmalloc.records.TcBin",
-            "tunables": "gdbheapx.tcmalloc.tunables.TcTunables",
+            "arenas": "gdbheapx.addons.allocators.tcmalloc.records.TcArena",
+            "bins": "gdbheapx.addons.allocators.tcmalloc.records.TcBin",
+            "tunables": "gdbheapx.addons.allocators.tcmalloc.tunables.TcTunables",
         }
     )
 
     def preload_bytes(self, request_bytes: int) -> int:
         """As a library of a distribution has its size classes."""
-        from gdbheapx.tcmalloc.classes import block_bytes
+        from gdbheapx.addons.allocators.tcmalloc.classes import block_bytes
 
         return block_bytes(request_bytes)
 
@@ -45,19 +45,19 @@ class Entry(Allocator["Tcmalloc", "TcFacts"]):
         objects = suspects(target)
         if not objects:
             return Instances(())
-        from gdbheapx.tcmalloc import detect
+        from gdbheapx.addons.allocators.tcmalloc import detect
 
         return detect.find(target, objects)
 
     def confirm(self, target: Target, located: "Tcmalloc") -> "Optional[Tcmalloc]":
         """Proved again."""
-        from gdbheapx.tcmalloc import detect
+        from gdbheapx.addons.allocators.tcmalloc import detect
 
         return detect.confirm(target, located)
 
     def open(self, located: "Tcmalloc", around: HeapContext) -> Heap:
         """One copy."""
-        from gdbheapx.tcmalloc.allocator import TcmallocHeap
+        from gdbheapx.addons.allocators.tcmalloc.allocator import TcmallocHeap
 
         return TcmallocHeap(located, around)
 
@@ -67,25 +67,25 @@ class Entry(Allocator["Tcmalloc", "TcFacts"]):
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """One line."""
-        from gdbheapx.tcmalloc.messages import arenas
+        from gdbheapx.addons.allocators.tcmalloc.messages import arenas
 
         return arenas(cast("Sequence[TcArena]", rows), totals)
 
     def page(self, name: str, answer: Any) -> Page:
         """One line per size class, or per setting."""
-        from gdbheapx.tcmalloc import messages, tunables
+        from gdbheapx.addons.allocators.tcmalloc import messages, tunables
 
         return messages.bins(answer) if name == "bins" else tunables.page(answer)
 
     def parts_page(self, allocator_id: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
         """What it holds."""
-        from gdbheapx.tcmalloc.messages import parts_page
+        from gdbheapx.addons.allocators.tcmalloc.messages import parts_page
 
         return parts_page(allocator_id, parts, totals)
 
     def judge(self, facts: "Sequence[TcFacts]", around: Surroundings) -> List[Judged]:
         """Each by itself."""
-        from gdbheapx.tcmalloc.messages import judge
+        from gdbheapx.addons.allocators.tcmalloc.messages import judge
 
         return judge(facts, around)
 

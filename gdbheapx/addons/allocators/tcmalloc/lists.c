@@ -1,5 +1,5 @@
 /* tcmalloc's lists of free objects: each object's first word is the address of the next one, 0 at the end (src/linked_list.h). */
-#include "../common/heapx.h"
+#include "common/heapx.h"
 #include "gdbheapx_tcmalloc.h"
 
 #include <stdlib.h>

@@ -4,13 +4,13 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from gdbheapx import findings as codes
 from gdbheapx import verdict
+from gdbheapx.addons.allocators.tcmalloc.records import TcArena, TcBin, TcFacts
 from gdbheapx.allocators.heap import plain_parts
 from gdbheapx.allocators.measured import AGGRESSIVE_DECOMMIT, CACHE_BYTES
 from gdbheapx.allocators.records import Judged, Page, Part, Surroundings
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.hints import ask
 from gdbheapx.model import Finding, Step
-from gdbheapx.tcmalloc.records import TcArena, TcBin, TcFacts
 from gdbheapx.units import Size, say, share
 
 WORTH_BYTES = 16 << 20

@@ -7,14 +7,14 @@ allocated meanwhile.
 import struct
 from typing import NamedTuple, Optional, Set, Tuple
 
+from gdbheapx.addons.allocators.tcmalloc.caches import MOST_CACHES
+from gdbheapx.addons.allocators.tcmalloc.counts import stats
+from gdbheapx.addons.allocators.tcmalloc.detect import Tcmalloc
+from gdbheapx.addons.allocators.tcmalloc.records import TcArena
+from gdbheapx.addons.allocators.tcmalloc.structure import CACHE_REST, Central
 from gdbheapx.allocators.metering import Figure, Reading, nothing
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.tcmalloc.caches import MOST_CACHES
-from gdbheapx.tcmalloc.counts import stats
-from gdbheapx.tcmalloc.detect import Tcmalloc
-from gdbheapx.tcmalloc.records import TcArena
-from gdbheapx.tcmalloc.structure import CACHE_REST, Central
 
 FIGURES = (
     Figure("system_bytes", "system", "bytes of all spans", is_shown=False),

@@ -2,6 +2,10 @@
 
 from typing import Any, Callable, List, Mapping, Optional, Sequence
 
+from gdbheapx.addons.allocators.tcmalloc import caches
+from gdbheapx.addons.allocators.tcmalloc.detect import Tcmalloc, numbers_of
+from gdbheapx.addons.allocators.tcmalloc.entry import RELEASE
+from gdbheapx.addons.allocators.tcmalloc.records import TcArena
 from gdbheapx.allocators.plan import FUTEX, Held, Plan, SystemCall
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.allocators.returning import DryRun, Portion, Predicted
@@ -9,10 +13,6 @@ from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.errors import Refusal
 from gdbheapx.hints import ask
 from gdbheapx.problems import Report
-from gdbheapx.tcmalloc import caches
-from gdbheapx.tcmalloc.detect import Tcmalloc, numbers_of
-from gdbheapx.tcmalloc.entry import RELEASE
-from gdbheapx.tcmalloc.records import TcArena
 
 FUNCTION = "MallocExtension_ReleaseFreeMemory"
 KEYS = ("allocator", "index", "free_bytes", "free_resident_bytes", "free_exclusive_bytes")

@@ -7,11 +7,11 @@ import math
 import struct
 from typing import Any, Dict, Iterator, NamedTuple, Sequence, Tuple
 
+from gdbheapx.addons.allocators.tcmalloc import codes, tunables
+from gdbheapx.addons.allocators.tcmalloc.counts import Counts
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.problems import NOT_PROFILED, Report
-from gdbheapx.tcmalloc import codes, tunables
-from gdbheapx.tcmalloc.counts import Counts
 
 MOST_FRAMES = 31
 """kMaxStackDepth."""

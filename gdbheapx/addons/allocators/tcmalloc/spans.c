@@ -1,7 +1,7 @@
 /* tcmalloc's page map: each page that a span begins at leads to its struct Span, free spans too (src/pagemap.h, span.h of gperftools).
    Spans come in the order of addresses by construction. A span is believed only if it says that it begins at the page that led to it:
    words of other pages are left over from spans that were joined, or are those of its inner pages. */
-#include "../blocks/slots.h"
+#include "blocks/slots.h"
 #include "gdbheapx_tcmalloc.h"
 
 #include <stdlib.h>

@@ -9,8 +9,8 @@ from array import array
 from bisect import bisect_right
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.addons.allocators.tcmalloc.native_records import SIZE_CLASSES, SPAN_BYTES
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.kernel.tcmalloc.records import SIZE_CLASSES, SPAN_BYTES
 from gdbheapx.ranges import union
 
 WORD = 8

@@ -4,15 +4,15 @@ from operator import mul
 from re import finditer
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from gdbheapx.addons.allocators.tcmalloc import native_records as api
+from gdbheapx.addons.allocators.tcmalloc.counts import Counts
+from gdbheapx.addons.allocators.tcmalloc.detect import Tcmalloc
+from gdbheapx.addons.allocators.tcmalloc.records import TcArena, TcBin
 from gdbheapx.allocators.keeping import SPAN, ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.kernel.blocks.pins import ROOM, PinShape
 from gdbheapx.kernel.common.in_ram import UNKNOWN
-from gdbheapx.kernel.tcmalloc import records as api
 from gdbheapx.model import Address, CacheBin, HistogramRow, ThreadCache
-from gdbheapx.tcmalloc.counts import Counts
-from gdbheapx.tcmalloc.detect import Tcmalloc
-from gdbheapx.tcmalloc.records import TcArena, TcBin
 
 EXACT_BYTES = 1024
 

@@ -4,17 +4,16 @@ from array import array
 from itertools import chain
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
+from gdbheapx.addons.allocators.tcmalloc import accounts, codes, walkers
+from gdbheapx.addons.allocators.tcmalloc import native_records as api
+from gdbheapx.addons.allocators.tcmalloc.counts import Counts, is_changing, tell
+from gdbheapx.addons.allocators.tcmalloc.detect import Tcmalloc
+from gdbheapx.addons.allocators.tcmalloc.native_records import FreeList, ListEnd
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.blocks.slots import SLOT_TWICE, Frees, SlotTallies
-from gdbheapx.kernel.tcmalloc import records as api
-from gdbheapx.kernel.tcmalloc import walkers
-from gdbheapx.kernel.tcmalloc.records import FreeList, ListEnd
 from gdbheapx.problems import Code, Report
-from gdbheapx.tcmalloc import accounts, codes
-from gdbheapx.tcmalloc.counts import Counts, is_changing, tell
-from gdbheapx.tcmalloc.detect import Tcmalloc
 
 OF_LISTS: Dict[int, Tuple[Code, str]] = {
     api.LIST_UNREADABLE: (codes.FREE_LIST_UNREADABLE, "cannot read this free object, or its address is wrong"),

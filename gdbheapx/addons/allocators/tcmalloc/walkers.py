@@ -3,12 +3,7 @@
 from array import array
 from typing import Any, Sequence
 
-from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BulkSource
-from gdbheapx.kernel.blocks.slot_walker import SlotWalker
-from gdbheapx.kernel.blocks.slots import Frees, SlotRun
-from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, flat, run
-from gdbheapx.kernel.tcmalloc.records import (
+from gdbheapx.addons.allocators.tcmalloc.native_records import (
     LABELS,
     TC_CLASS_OF,
     FreeList,
@@ -24,6 +19,11 @@ from gdbheapx.kernel.tcmalloc.records import (
     SpanTally,
     TcSpan,
 )
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource
+from gdbheapx.kernel.blocks.slot_walker import SlotWalker
+from gdbheapx.kernel.blocks.slots import Frees, SlotRun
+from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, flat, run
 
 PROTOTYPES = """
 struct spans_job *heapx_tc_spans_new(const struct source *source, const struct span_layout *layout, const struct page_leaf *leaves,

@@ -1,9 +1,4 @@
-"""mimalloc, read by its structures alone: every block against what the program itself recorded, live and on a core.
-
-Files: mimalloc/allocator.py, mimalloc/check.py, mimalloc/detect.py, mimalloc/entry.py, mimalloc/layouts.py, mimalloc/meter.py,
-mimalloc/page_map.py, mimalloc/pages.py, mimalloc/segments.py, mimalloc/sums.py, mimalloc/survey.py, mimalloc/messages/arenas.py, mimalloc/messages/judgement.py,
-kernel/mimalloc/lists.py.
-"""
+"""mimalloc, read by its structures alone: every block against what the program itself recorded, live and on a core."""
 
 import json
 from bisect import bisect_right
@@ -13,9 +8,9 @@ from typing import Any, Dict, List, Optional
 import pytest
 
 from gdbheapx import kernel as kernels
+from gdbheapx.addons.allocators.mimalloc import survey
 from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
-from gdbheapx.mimalloc import survey
 from tests.support.damaged_mimalloc import DamagedMimalloc
 from tests.support.mimallocs import LACKING, adds_up, libraries, library, recorded, recorder, unread
 from tests.support.processes import Stage

@@ -1,13 +1,10 @@
-"""Against a program that records its own blocks: musl's malloc by its structure, shared, static and stripped, live and on cores.
-
-Files: musl/allocator.py, musl/detect.py, musl/sums.py.
-"""
+"""Against a program that records its own blocks: musl's malloc by its structure, shared, static and stripped, live and on cores."""
 
 from typing import Any, Dict, List
 
 import pytest
 
-from gdbheapx.kernel.musl.records import TRAILER_BYTES
+from gdbheapx.addons.allocators.musl.native_records import TRAILER_BYTES
 from tests.support.hidden import hidden
 from tests.support.musls import WAYS, recorded, start
 from tests.support.processes import Lasting, Process, Stage

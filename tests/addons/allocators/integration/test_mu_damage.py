@@ -1,7 +1,4 @@
-"""musl's own memory with random words in it: every answer comes in time and in words, and no sum that is wrong is called whole.
-
-Files: musl/check.py.
-"""
+"""musl's own memory with random words in it: every answer comes in time and in words, and no sum that is wrong is called whole."""
 
 import random
 import resource
@@ -13,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
-from gdbheapx.kernel.musl.records import AREA_BYTES, MuslGroup
+from gdbheapx.addons.allocators.musl.native_records import AREA_BYTES, MuslGroup
 from tests.support import kernelcore
 from tests.support.damaged import DamagedCore
 from tests.support.musls import build, recorded, start
@@ -33,10 +30,10 @@ class Patient:
     """One core: where its structures lie, and what its sums are."""
 
     def __init__(self, process: Process) -> None:
+        from gdbheapx.addons.allocators.musl.entry import ALLOCATOR
         from gdbheapx.allocators.records import heap_context
         from gdbheapx.budget import Budget
         from gdbheapx.kernel import load
-        from gdbheapx.musl.entry import ALLOCATOR
 
         self.core = DamagedCore(process.core())
         self.truth = recorded(process)

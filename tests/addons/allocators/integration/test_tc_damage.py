@@ -1,7 +1,4 @@
-"""tcmalloc's own memory with random words in it: every answer comes in time and in words, and no sum that is wrong is called whole.
-
-Files: tcmalloc/accounts.py, tcmalloc/check.py.
-"""
+"""tcmalloc's own memory with random words in it: every answer comes in time and in words, and no sum that is wrong is called whole."""
 
 import random
 from array import array
@@ -9,10 +6,10 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
+from gdbheapx.addons.allocators.tcmalloc.entry import ALLOCATOR
 from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.kernel import load
-from gdbheapx.tcmalloc.entry import ALLOCATOR
 from tests.support import kernelcore
 from tests.support.damaged import DamagedCore
 from tests.support.processes import Builder, Stage

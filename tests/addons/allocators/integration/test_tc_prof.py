@@ -1,7 +1,4 @@
-"""What a tcmalloc has sampled: stack, blocks and bytes of each call are those of its own GetHeapSample, live and on a core.
-
-Files: tcmalloc/profile.py.
-"""
+"""What a tcmalloc has sampled: stack, blocks and bytes of each call are those of its own GetHeapSample, live and on a core."""
 
 import re
 from pathlib import Path

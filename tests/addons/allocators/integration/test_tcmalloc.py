@@ -1,7 +1,4 @@
-"""gperftools' tcmalloc, read by its structure: every block and every figure against what the program itself recorded, live and on a core.
-
-Files: tcmalloc/allocator.py, tcmalloc/survey.py.
-"""
+"""gperftools' tcmalloc, read by its structure: every block and every figure against what the program itself recorded, live and on a core."""
 
 import json
 import sys
@@ -10,8 +7,8 @@ from typing import Tuple
 
 import pytest
 
+from gdbheapx.addons.allocators.tcmalloc.codes import LISTS_CHANGING
 from gdbheapx.problems import ALLOCATOR_UNREAD
-from gdbheapx.tcmalloc.codes import LISTS_CHANGING
 from tests.support.processes import Lasting, Process, Stage
 from tests.support.tcmallocs import libraries, library, recorded, recorder
 from tests.support.tool import acted, alone, answers, heapx, told

@@ -3,10 +3,16 @@
 import pytest
 
 from gdbheapx.kernel import load
-from gdbheapx.kernel.common.library import Kernel
+from gdbheapx.kernel.binding import CKernel
+
+
+@pytest.fixture(name="kernel")
+def load_kernel() -> CKernel:
+    """Load it."""
+    return load()
 
 
 @pytest.fixture
-def kernel() -> Kernel:
-    """Loaded."""
-    return load()
+def c_kernel(kernel: CKernel) -> CKernel:
+    """The same."""
+    return kernel

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gdbheapx.tcmalloc import classes
+from gdbheapx.addons.allocators.tcmalloc import classes
 
 pytestmark = pytest.mark.once  # arithmetic
 

@@ -1,7 +1,4 @@
-"""mimalloc's free lists: members, rings, strays, lists of all pages, encoded lists.
-
-Files: kernel/mimalloc/records.py, kernel/mimalloc/lists.py.
-"""
+"""mimalloc's free lists: members, rings, strays, lists of all pages, encoded lists."""
 
 import random
 from typing import Any, List, Sequence
@@ -9,10 +6,8 @@ from typing import Any, List, Sequence
 import pytest
 
 from gdbheapx import kernel as kernels
-from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BytesSource
-from gdbheapx.kernel.mimalloc.lists import follow
-from gdbheapx.kernel.mimalloc.records import (
+from gdbheapx.addons.allocators.mimalloc.lists import follow
+from gdbheapx.addons.allocators.mimalloc.native_records import (
     LIST_GOOD,
     LIST_LONG,
     LIST_STRAY,
@@ -24,6 +19,8 @@ from gdbheapx.kernel.mimalloc.records import (
     ListEnd,
     ListPage,
 )
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BytesSource
 
 BASE, SIZE, COUNT = 0x10000, 48, 200
 PAGES = [ListPage(BASE, SIZE, COUNT), ListPage(BASE + 0x10000, 16, 50)]

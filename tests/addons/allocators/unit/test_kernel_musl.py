@@ -1,7 +1,4 @@
-"""musl's groups and slots as both kernels walk them: every class and mask, nested and donated groups, offsets, and each kind of damage.
-
-Files: kernel/musl/records.py, kernel/musl/walkers.py.
-"""
+"""musl's groups and slots as both kernels walk them: every class and mask, nested and donated groups, offsets, and each kind of damage."""
 
 import random
 from array import array
@@ -9,12 +6,12 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 
+from gdbheapx.addons.allocators.musl import native_records as api
+from gdbheapx.addons.allocators.musl import walkers
+from gdbheapx.addons.allocators.musl.native_records import MUSL_CLASSES, UNIT_BYTES, Groups, most_bytes, slot_units
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.slots import SLOT_OWN, SlotTallies
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.musl import records as api
-from gdbheapx.kernel.musl import walkers
-from gdbheapx.kernel.musl.records import MUSL_CLASSES, UNIT_BYTES, Groups, most_bytes, slot_units
 from tests.support.builders.musl import MuslHeap, Request
 
 MACHINES = [(8, True), (8, False), (4, True)]

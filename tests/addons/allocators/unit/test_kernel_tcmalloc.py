@@ -7,13 +7,13 @@ from typing import Dict
 
 import pytest
 
+from gdbheapx.addons.allocators.tcmalloc import native_records as api
+from gdbheapx.addons.allocators.tcmalloc import walkers
+from gdbheapx.addons.allocators.tcmalloc.native_records import FreeList, PageLeaf, SpanLayout
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.slots import SlotRun
-from gdbheapx.kernel.tcmalloc import records as api
-from gdbheapx.kernel.tcmalloc import walkers
-from gdbheapx.kernel.tcmalloc.records import FreeList, PageLeaf, SpanLayout
 
 LEAF_BITS, SHIFT = 8, 13
 LAYOUT = SpanLayout(1, SHIFT, LEAF_BITS, 12)

@@ -7,11 +7,11 @@ from typing import Any, Dict, Optional, Sequence
 
 import pytest
 
-from gdbheapx import findings, verdict
+from gdbheapx import allocators, findings, verdict
+from gdbheapx.addons.allocators.mimalloc import detect, options
+from gdbheapx.addons.allocators.mimalloc.messages import arenas, judgement
+from gdbheapx.addons.allocators.mimalloc.records import THREAD, MimallocArena, MimallocFacts
 from gdbheapx.allocators.records import Surroundings
-from gdbheapx.mimalloc import detect, options
-from gdbheapx.mimalloc.messages import arenas, judgement
-from gdbheapx.mimalloc.records import THREAD, MimallocArena, MimallocFacts
 from gdbheapx.model import AllocatorInfo
 
 MB = 1 << 20
@@ -92,3 +92,9 @@ def test_a_copy_that_is_not_read_is_not_called_unused(monkeypatch: pytest.Monkey
     found = detect.find(target, [module])
     assert [len(rows) for rows in (found.located, found.unread, found.unused)] == ([0, 1, 0] if what else [0, 0, 1])
     assert what is None or found.unread[0].what.endswith(what)
+
+
+def test_a_large_block_of_mimallocs_is_whole_slices() -> None:
+    """As malloc_usable_size has it, up to 512 KiB."""
+    allocator = allocators.by_name()["mimalloc"]
+    assert [allocator.preload_bytes(size) for size in (131072, 131073, 196609)] == [131072, 196608, 262144]

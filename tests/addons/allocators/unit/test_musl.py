@@ -1,23 +1,20 @@
-"""musl's malloc of made-up memory: found by its secret, its sums, what is told of damage, its meter and its verdicts.
-
-Files: musl/allocator.py, musl/codes.py, musl/damage.py, musl/entry.py, musl/help.py, musl/messages/verdict.py, musl/records.py.
-"""
+"""musl's malloc of made-up memory: found by its secret, its sums, what is told of damage, its meter and its verdicts."""
 
 from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import pytest
 
 from gdbheapx import verdict
+from gdbheapx.addons.allocators.musl import codes, detect
+from gdbheapx.addons.allocators.musl import native_records as api
+from gdbheapx.addons.allocators.musl.allocator import MuslMalloc
+from gdbheapx.addons.allocators.musl.entry import ALLOCATOR
+from gdbheapx.addons.allocators.musl.messages.verdict import judge
+from gdbheapx.addons.allocators.musl.records import MuslArena, MuslFacts
 from gdbheapx.allocators.records import Surroundings, heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import Module, Thread
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.musl import records as api
-from gdbheapx.musl import codes, detect
-from gdbheapx.musl.allocator import MuslMalloc
-from gdbheapx.musl.entry import ALLOCATOR
-from gdbheapx.musl.messages.verdict import judge
-from gdbheapx.musl.records import MuslArena, MuslFacts
 from gdbheapx.problems import Code
 from tests.support.builders.musl import CONTEXT, PROGRAM, MuslHeap, MuslTarget, Request
 

@@ -1,17 +1,14 @@
-"""Segments and page maps as bytes, of each line of releases: what is found in them, and what damage does.
-
-Files: mimalloc/codes.py, mimalloc/help.py, mimalloc/records.py, mimalloc/layouts.py.
-"""
+"""Segments and page maps as bytes, of each line of releases: what is found in them, and what damage does."""
 
 from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.kernel.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
-from gdbheapx.mimalloc import detect, page_map, pages, segments
-from gdbheapx.mimalloc.layouts import PLAIN, SLICE_BYTES, Form, Place, encoded, first_block, forms
-from gdbheapx.mimalloc.messages import arenas
-from gdbheapx.mimalloc.records import MimallocArena
+from gdbheapx.addons.allocators.mimalloc import detect, page_map, pages, segments
+from gdbheapx.addons.allocators.mimalloc.layouts import PLAIN, SLICE_BYTES, Form, Place, encoded, first_block, forms
+from gdbheapx.addons.allocators.mimalloc.messages import arenas
+from gdbheapx.addons.allocators.mimalloc.native_records import MI_METADATA, MI_RETURNED, MI_SPAN
+from gdbheapx.addons.allocators.mimalloc.records import MimallocArena
 
 KEY = 0x1234567890ABCDEF
 SEGMENT = 0x20000000000

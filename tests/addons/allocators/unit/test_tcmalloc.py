@@ -1,22 +1,17 @@
-"""tcmalloc of made-up memory: found by its structure, its sums, what is told of damage, its meter, its verdicts.
-
-Files: tcmalloc/allocator.py, tcmalloc/caches.py, tcmalloc/check.py, tcmalloc/counts.py, tcmalloc/detect.py, tcmalloc/entry.py, tcmalloc/help.py,
-tcmalloc/messages.py, tcmalloc/meter.py, tcmalloc/plan.py, tcmalloc/records.py, tcmalloc/structure.py, tcmalloc/sums.py, tcmalloc/survey.py, kernel/tcmalloc/records.py,
-kernel/tcmalloc/walkers.py.
-"""
+"""tcmalloc of made-up memory: found by its structure, its sums, what is told of damage, its meter, its verdicts."""
 
 import struct
 from typing import Any, List, NamedTuple
 
 import pytest
 
+from gdbheapx.addons.allocators.tcmalloc import codes
+from gdbheapx.addons.allocators.tcmalloc.allocator import SHAPE, TcmallocHeap
+from gdbheapx.addons.allocators.tcmalloc.entry import ALLOCATOR
 from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.problems import Code
-from gdbheapx.tcmalloc import codes
-from gdbheapx.tcmalloc.allocator import SHAPE, TcmallocHeap
-from gdbheapx.tcmalloc.entry import ALLOCATOR
 from tests.support.builders.tcmalloc import CENTRAL, DATA, LEAF, ROOT, STATS, STRIDE, STRUCTS, Span, TcTarget
 
 CLASS_48, CLASS_96 = 4, 7

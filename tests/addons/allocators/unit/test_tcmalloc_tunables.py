@@ -1,7 +1,4 @@
-"""tcmalloc's settings by flag and by environment, and advice that is not in force already.
-
-Files: tcmalloc/tunables.py.
-"""
+"""tcmalloc's settings by flag and by environment, and advice that is not in force already."""
 
 import struct
 from types import SimpleNamespace
@@ -10,11 +7,11 @@ from typing import Any, Dict, Optional
 import pytest
 
 from gdbheapx import verdict
+from gdbheapx.addons.allocators.tcmalloc import messages, tunables
+from gdbheapx.addons.allocators.tcmalloc.records import TcArena, TcFacts
 from gdbheapx.allocators.records import Surroundings
 from gdbheapx.hints import ask
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.tcmalloc import messages, tunables
-from gdbheapx.tcmalloc.records import TcArena, TcFacts
 
 MB = 1 << 20
 

@@ -2,9 +2,9 @@
 
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
+from gdbheapx.addons.allocators.mimalloc.records import MimallocArena
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import Table, columns_of
-from gdbheapx.mimalloc.records import MimallocArena
 from gdbheapx.units import Said, Size, cells
 
 

@@ -3,11 +3,11 @@
 from typing import Iterator, List, Sequence
 
 from gdbheapx import findings, verdict
+from gdbheapx.addons.allocators.mimalloc.records import ABANDONED, MimallocArena, MimallocFacts
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.columns import add
 from gdbheapx.hints import ask
-from gdbheapx.mimalloc.records import ABANDONED, MimallocArena, MimallocFacts
 from gdbheapx.model import Finding, Step
 from gdbheapx.units import Size, join_sentences, plural, say, share
 

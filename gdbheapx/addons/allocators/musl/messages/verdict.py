@@ -3,10 +3,10 @@
 from typing import List, Optional
 
 from gdbheapx import findings, verdict
+from gdbheapx.addons.allocators.musl.records import MuslArena, MuslFacts
 from gdbheapx.allocators.records import Judged, Surroundings
 from gdbheapx.hints import ask
 from gdbheapx.model import Finding, Step
-from gdbheapx.musl.records import MuslArena, MuslFacts
 from gdbheapx.units import Size, say, share
 from gdbheapx.verdict import SMALL_BYTES, Verdict, of_lines
 

@@ -1,7 +1,4 @@
-"""What is known of an allocator before anything of it is imported.
-
-Files: allocators/gates.py.
-"""
+"""What is known of an allocator before anything of it is imported."""
 
 import importlib
 from types import SimpleNamespace
@@ -10,7 +7,7 @@ from typing import Any, Sequence
 import pytest
 
 from gdbheapx import allocators
-from gdbheapx.allocators.gates import GATES
+from gdbheapx.addons.allocators.gates import GATES
 from gdbheapx.inferior.base import Module
 
 PROGRAM, LIBC = Module("/bin/made", 0x1000, True, None, None), Module("/lib/x86_64-linux-gnu/libc.so.6", 0x2000, False, None, None)
@@ -48,7 +45,7 @@ def test_a_target_without_it_imports_nothing(name: str, monkeypatch: pytest.Monk
 
 def test_what_opens_a_gate() -> None:
     """A file of its name, a function that it exports, its texts in a program that has malloc itself; and a static program, whatever it is."""
-    tcmalloc, musl = GATES["gdbheapx.tcmalloc.entry"], GATES["gdbheapx.musl.entry"]
+    tcmalloc, musl = GATES["gdbheapx.addons.allocators.tcmalloc.entry"], GATES["gdbheapx.addons.allocators.musl.entry"]
     texts = b"TCMALLOC_RELEASE_RATE MALLOC: + "
     assert [one.may_be_in(target("/lib/ld-musl-x86_64.so.1")) for one in (tcmalloc, musl)] == [False, True]
     assert [one.may_be_in(target("/usr/lib/libtcmalloc.so.4")) for one in (tcmalloc, musl)] == [True, False]
@@ -60,7 +57,7 @@ def test_what_opens_a_gate() -> None:
 
 def test_what_hides_is_looked_for_everywhere() -> None:
     """Objects whose texts are those, and whose data could hold its main heap; on any machine, so that one that is not read is named."""
-    mimalloc, texts = GATES["gdbheapx.mimalloc.entry"], b"mimalloc: error: mimalloc: warning: "
+    mimalloc, texts = GATES["gdbheapx.addons.allocators.mimalloc.entry"], b"mimalloc: error: mimalloc: warning: "
     found = mimalloc.hidden_in(target("/opt/wheel.so", texts=texts))
     assert [module.file_name for module in found] == ["wheel.so"] and mimalloc.may_be_in(target("/opt/wheel.so", texts=texts))
     other = target("/opt/wheel.so", texts=texts)

@@ -1,0 +1,10 @@
+"""Add-on for allocators beside glibc's and jemalloc's: mimalloc, gperftools' tcmalloc, musl's mallocng."""
+
+CAPABILITIES = {"allocators": "gates"}
+"""Which module has what the core asks for (addon_loader.py)."""
+DOCS = (
+    "how-to/mimalloc.md",
+    "how-to/musl.md",
+    "how-to/tcmalloc.md",
+)
+"""Its pages in docs/."""
