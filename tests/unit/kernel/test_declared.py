@@ -142,7 +142,7 @@ def test_functions(room: str) -> None:
 
 def test_each_c_file_stands_by_itself() -> None:
     """Editors, clangd and `gcc -fsyntax-only` read each C file with one -I."""
-    check_syntax(path for path in (path for root in build.roots() for path in build.files(root)) if path.endswith(".c"))
+    check_syntax(path for root in build.roots() for path in build.files(root) if path.endswith(".c"))
 
 
 def check_syntax(paths: Iterable[str]) -> None:
