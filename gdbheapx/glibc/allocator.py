@@ -438,7 +438,7 @@ class GlibcMalloc(Heap):
         arenas, _ = find_arenas(self.context)
         lists = FreeLists(self.context)
         caches = tcache.read_caches(lists, arenas)
-        followed = lists.follow(arenas)
+        followed = lists.follow()
         tcache.check(self.context, caches, followed)
         index = {arena.address: arena.index for arena in arenas}
         return [self._cache(cache, caches, followed, index) for cache in caches.caches]

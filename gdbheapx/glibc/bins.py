@@ -10,14 +10,14 @@ from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, S
 
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, Glibc
-from gdbheapx.glibc.context import ArenaWalk, Context, Moments, anonymous_ranges, below_stacks
+from gdbheapx.glibc.context import ArenaWalk, Context, Moments, anonymous_ranges
 from gdbheapx.glibc.layouts import NBINS, bin_range, fast_size
 from gdbheapx.glibc.records import BinRow
 from gdbheapx.hints import ask
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc.lists import BACK_LINK, BIN, CUT, FAST, UNREAD, UNREADABLE, Followed, Lists, Rules, wrong
 from gdbheapx.problems import Report
-from gdbheapx.ranges import Range, subtract
+from gdbheapx.ranges import Range
 from gdbheapx.units import plural
 
 KIND_BITS = 7
@@ -33,24 +33,18 @@ class FreeLists:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.lists = Lists()
-        self._largest_bytes = 0
 
-    def add(self, kind: int, heads: Sequence[int], limit: int, largest_bytes: int = 0) -> int:
-        """Adds lists of one kind, as in list_records.Lists; `largest_bytes`: of their chunks, where they are singly linked. Gives the first
-        one's number."""
+    def add(self, kind: int, heads: Sequence[int], limit: int) -> int:
+        """Add lists of one kind, as Lists.add does, and return the number of the first one."""
         first = len(self.lists)
         self.lists.add(kind, heads, limit)
-        self._largest_bytes = max(self._largest_bytes, largest_bytes)
         return first
 
-    def follow(self, arenas: Sequence[Arena], collect: bool = False) -> Followed:
-        """Follows them all. Where time ran out that is reported, and the lists count as far as they were followed."""
+    def follow(self, collect: bool = False) -> Followed:
+        """Follow them all. Where time ran out that is reported, and the lists count as far as they were followed."""
         context = self.context
-        rules = Rules(context.glibc.traits.safe_linking, self._largest_bytes, collect)
-        ranges = anonymous_ranges(context.target)
-        unused = sorted([*tops(context, arenas), *below_stacks(context.target, ranges, context.glibc.geometry.page_bytes)])
-        ranges = subtract(ranges, unused)
-        followed = context.walker.follow(self.lists, rules, ranges)
+        most = sum(end - start for start, end in anonymous_ranges(context.target)) // context.glibc.geometry.min_chunk_bytes
+        followed = context.walker.follow(self.lists, Rules(context.glibc.traits.safe_linking, collect, most))
         if followed.cut:
             context.report(
                 codes.LISTS_CUT,
@@ -71,19 +65,6 @@ def is_within(ranges: Sequence[Range], address: int) -> bool:
     """One of these sorted ranges has the address."""
     place = bisect_right(ranges, (address, ADDRESS_MASK)) - 1
     return place >= 0 and address < ranges[place][1]
-
-
-def tops(context: Context, arenas: Sequence[Arena]) -> List[Range]:
-    """The whole pages of the top chunks, sorted: no list has anything there, and much of it was often never touched."""
-    page, word = context.glibc.geometry.page_bytes, context.glibc.geometry.word_bytes
-    spans = []
-    for arena in arenas:
-        field = context.target.read_prefix(arena.top + word, word) if arena.top else b""
-        size = int.from_bytes(field, context.target.byte_order) & ~7
-        start, end = -(-(arena.top + 4 * word) // page) * page, (arena.top + size) // page * page
-        if start < end and size <= arena.state["system_mem"]:
-            spans.append((start, end))
-    return sorted(spans)
 
 
 class CachedChunks(NamedTuple):
@@ -159,8 +140,7 @@ class AskedFast(NamedTuple):
 def ask_fast(lists: FreeLists, arena: Arena) -> AskedFast:
     """Adds the arena's fastbins, empty ones too; none where this release has no fastbins (2.43)."""
     heads = arena.state.numbers("fastbinsY") if arena.state.has("fastbinsY") else array("Q")
-    largest = fast_size(len(heads) - 1, lists.context.glibc.geometry)
-    return AskedFast(arena, lists.add(FAST, heads, most_chunks(arena, lists.context.glibc), largest), heads)
+    return AskedFast(arena, lists.add(FAST, heads, most_chunks(arena, lists.context.glibc)), heads)
 
 
 def fast_lists(glibc: Glibc, asked: AskedFast, followed: Followed, report: Report) -> List[FastList]:
@@ -222,7 +202,7 @@ def walk_bins(context: Context, arenas: Sequence[Arena], report: Optional[Report
     """The bins of some arenas, by arena index."""
     lists = FreeLists(context)
     asked = [ask_bins(lists, arena) for arena in arenas]
-    followed = lists.follow(arenas)
+    followed = lists.follow()
     return {arena_bins.arena.index: bins(context, arena_bins, followed, report) for arena_bins in asked}
 
 
@@ -233,7 +213,7 @@ def each_arena(context: Context, arenas: Sequence[Arena], purpose: str, make: Ca
     made = {arena.index: moments.kept(arena) for arena in arenas}
     fresh = [arena for arena in arenas if made[arena.index] is None]
     asked = [(arena, ask_fast(lists, arena), ask_bins(lists, arena)) for arena in fresh]
-    followed = lists.follow(fresh)
+    followed = lists.follow()
     for arena, fast, others in asked:
         own = context._replace(report=moments.report(arena))
         fastbins = fast_lists(context.glibc, fast, followed, own.report)
@@ -247,7 +227,7 @@ def members(context: Context, walk: ArenaWalk) -> Sequence[int]:
     if walk.members is None:
         lists = FreeLists(context)
         ask_bins(lists, walk.arena)
-        walk.members = lists.follow([walk.arena], collect=True).members
+        walk.members = lists.follow(collect=True).members
     return walk.members
 
 

@@ -25,8 +25,6 @@ from gdbheapx.kernel.glibc.walkers import ChunkWalker, chunk_walker
 from gdbheapx.problems import Code, Diagnostic, Report
 from gdbheapx.ranges import Range, subtract, union
 
-HEAP_ALIGNMENT = 1 << 20
-"""Every thread arena's heap begins on a multiple of this (arena.c: HEAP_MAX_SIZE is 1 MiB where it is smallest)."""
 MOST_LEFT_OUT_BYTES = 1 << 30
 """A gap between mappings of a core that is no larger may be memory that was left out of it: gdb's gcore drops what cannot be read, and what
 the program asked to leave out (MADV_DONTDUMP)."""
@@ -162,34 +160,6 @@ def united(mappings: Iterable[Mapping]) -> List[Range]:
 def anonymous_ranges(target: Target) -> List[Range]:
     """Where an arena can have memory."""
     return united(anonymous_mappings(target))
-
-
-def below_stacks(target: Target, ranges: Sequence[Range], page_bytes: int) -> List[Range]:
-    """What threads have not yet used of their stacks, sorted: of each range from its start, or the next stack below, up to the stack
-    pointer.
-
-    A stack stands in a mapping of its own, or side by side with others where their guards are no mappings (glibc 2.42), each below its
-    thread pointer. One that a program took from the break, or that lies in a thread arena's heap, is left: there are chunks around it.
-    """
-    threads = [thread for thread in target.threads() if thread.stack_pointer is not None]
-    beyond = sorted(thread.thread_pointer for thread in threads if thread.thread_pointer)
-    starts, unused = [start for start, _ in ranges], []
-    heap = next((mapping for mapping in target.mappings() if mapping.name == "[heap]"), None)
-    for thread in threads:
-        pointer = thread.stack_pointer or 0
-        place = bisect_right(starts, pointer) - 1
-        if (
-            place < 0
-            or pointer >= ranges[place][1]
-            or starts[place] % HEAP_ALIGNMENT == 0
-            or (heap is not None and heap.start <= starts[place] <= heap.end)
-        ):
-            continue
-        lower = bisect_right(beyond, pointer) - 1
-        low = max(starts[place], (beyond[lower] // page_bytes + 2) * page_bytes if lower >= 0 else 0)
-        if low < pointer // page_bytes * page_bytes:
-            unused.append((low, pointer // page_bytes * page_bytes))
-    return sorted(unused)
 
 
 class Moments:

@@ -154,7 +154,7 @@ def _lists_of(context: Context, lists: Lists, arena: Arena, row: Tuple[int, ...]
 def _is_unsorted(context: Context, arena: Arena, chunk: int) -> bool:
     lists = FreeLists(context)
     lists.add(BIN, [bins.headers(arena, context.glibc)[0]], bins.most_chunks(arena, context.glibc))
-    members = lists.follow([arena], collect=True).members
+    members = lists.follow(collect=True).members
     place = bisect_right(members, chunk) - 1
     return place >= 0 and members[place] == chunk
 

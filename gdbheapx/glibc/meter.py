@@ -31,8 +31,6 @@ TOLERATED_PERCENT = 2
 """By so much of what is free two walks may differ."""
 TOLERATED_OF_SYSTEM = 1000
 """Or by one part in so many of what all arenas have: of little that is free a few chunks are more than 2 %, and matter to nobody."""
-PATIENT = 1 << 40
-"""Lists are followed link by link: no mapping is looked through, so that none needs to be known."""
 LIST_TRIES, MOST_BROKEN = 8, 4
 """How often a list is followed that changes meanwhile; and how many may never hold, which count as far as they were followed."""
 LONG, LONG_SECONDS = 20_000, 0.03
@@ -224,9 +222,8 @@ class GlibcMeter:
         if not free_lists or budget.expired():
             return None if free_lists else []
         walker = chunk_walker(self.around.kernel, self._source, self.glibc.geometry, budget)
-        rules = Rules(self.glibc.traits.safe_linking, max(free_list.chunk_bytes for free_list in free_lists), patience_reads=PATIENT)
         try:
-            followed = walker.follow(lists, rules, (), threads=1)
+            followed = walker.follow(lists, Rules(self.glibc.traits.safe_linking))
         except (HeapxError, MemoryError):
             return None
         if followed.cut:

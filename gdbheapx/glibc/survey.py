@@ -81,7 +81,7 @@ def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaW
     caches = tcache.read_caches(lists, arenas)
     fast = [(walk, bins.ask_fast(lists, walk.arena)) for walk in walks]
     lists.lists.also.extend(tcache.own_chunks(context, caches))
-    followed = lists.follow([walk.arena for walk in walks], collect=True)
+    followed = lists.follow(collect=True)
     is_broken = tcache.check(context, caches, followed)
     for walk, asked in fast:
         bins.fast_lists(context.glibc, asked, followed, walk.report)

@@ -43,8 +43,6 @@ SMALL_BINS = 64
 """TCACHE_SMALL_BINS; bins from here on (2.42) hold chunks of several sizes."""
 MAX_ENTRIES = 65535
 """counts[] is a uint16_t: no list can be longer."""
-LARGEST_BYTES = 4 << 20
-"""No chunk in a thread cache is larger (2.42: TCACHE_LARGE_BINS)."""
 
 
 class Cache(NamedTuple):
@@ -359,10 +357,9 @@ def _pointer(target: Target, address: Optional[int]) -> Optional[int]:
 def _ask(lists: FreeLists, record: View) -> int:
     """Adds one cache's lists, empty ones too; the number of the first."""
     heads = record.numbers("entries")
-    small = heads[:SMALL_BINS]
-    first = lists.add(TCACHE, small, MAX_ENTRIES, tcache_size(len(small) - 1, lists.context.glibc.geometry))
+    first = lists.add(TCACHE, heads[:SMALL_BINS], MAX_ENTRIES)
     if len(heads) > SMALL_BINS:
-        lists.add(TCACHE_SIZED, heads[SMALL_BINS:], MAX_ENTRIES, LARGEST_BYTES)
+        lists.add(TCACHE_SIZED, heads[SMALL_BINS:], MAX_ENTRIES)
     return first
 
 

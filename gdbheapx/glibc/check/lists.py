@@ -126,7 +126,7 @@ def follow_bins(context: Context, arenas: Sequence[Arena]) -> Doubles:
     """The bins of all arenas, with their members."""
     lists = FreeLists(context)
     asked = [bins.ask_bins(lists, arena) for arena in arenas]
-    return Doubles(asked, lists.follow(arenas, collect=True))
+    return Doubles(asked, lists.follow(collect=True))
 
 
 def binned(doubles: Doubles) -> Binned:
@@ -145,7 +145,7 @@ def add_unsorted(context: Context, arenas: Sequence[Arena], held: Binned) -> Non
         header = bins.headers(arena, context.glibc)[0]
         if arena.state.numbers("bins")[0] not in (0, header):
             lists.add(BIN, [header], bins.most_chunks(arena, context.glibc))
-    held.unsorted.update(lists.follow(arenas, collect=True).members if len(lists.lists) else ())
+    held.unsorted.update(lists.follow(collect=True).members if len(lists.lists) else ())
 
 
 # ---------------------------------------------------------------------------------------------------- links

@@ -117,7 +117,8 @@ uint64_t source_skip(const struct source *source, struct blanks *blanks, uint64_
 /* Maps a core, for many small reads all over it: those that ascend are faster by source_read. */
 void source_map(const struct source *source);
 
-/* The `size` bytes at `address` of a core that is mapped, where one segment of the file holds them all; else NULL. */
+/* The `size` bytes at `address` of a core that is mapped, where one segment of the file holds them all, or of the copy of a process; else
+   NULL. */
 const uint8_t *source_at(const struct source *source, uint64_t address, uint64_t size);
 
 /* As pread(2), as often as it takes. */
@@ -191,12 +192,6 @@ struct pages {
 
 void pages_open(struct pages *pages, const struct source *source, unsigned direct_reads);
 void pages_close(struct pages *pages);
-
-/* The bytes of the page around `address` if they are there: those of [begin, end). NULL if the source would have to be read. */
-const uint8_t *pages_peek(const struct pages *pages, uint64_t address, uint64_t *begin, uint64_t *end);
-
-/* The next pages_read of this will not read the source. */
-int pages_has(const struct pages *pages, uint64_t address, uint64_t size);
 
 /* 1 if all `size` bytes (at most a page) were read; else 0, with pages->interrupted if the reading call was interrupted. */
 int pages_read(struct pages *pages, uint64_t address, uint8_t *to, uint64_t size);

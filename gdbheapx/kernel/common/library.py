@@ -144,8 +144,8 @@ def at(numbers: Any) -> Optional[int]:
 
 
 def as_array(numbers: Sequence[int]) -> Any:
-    """The numbers as array('Q'), or as they are where the C kernel has made them."""
-    return numbers if isinstance(numbers, Numbers) or (isinstance(numbers, array) and numbers.typecode == "Q") else array("Q", numbers)
+    """Return the numbers as array('Q')."""
+    return numbers if isinstance(numbers, array) and numbers.typecode == "Q" else array("Q", numbers)
 
 
 def flat(record: Any) -> "array[int]":
@@ -184,33 +184,6 @@ def _record_in(annotation: Any) -> Any:
     """The record that a member is, which may be None; None: it is a number."""
     kinds = [kind for kind in getattr(annotation, "__args__", (annotation,)) if hasattr(kind, "_fields")]
     return kinds[0] if kinds else None
-
-
-class Numbers(Sequence[int]):
-    """Numbers in memory of the C kernel, which is given back with this: there may be many millions, and nobody looks at all of them."""
-
-    def __init__(self, address: int, count: int, free: Callable[[], None]) -> None:
-        self._address, self._free = address, free
-        self._view = memoryview((ctypes.c_uint64 * count).from_address(address)).cast("B").cast("Q")
-
-    def __del__(self) -> None:
-        self._view.release()
-        self._free()
-
-    def buffer_info(self) -> Tuple[int, int]:
-        """As of an array."""
-        return self._address, len(self._view)
-
-    def __len__(self) -> int:
-        return len(self._view)
-
-    def __getitem__(self, place: Any) -> Any:
-        return array("Q", self._view[place].tobytes()) if isinstance(place, slice) else self._view[place]
-
-    def __eq__(self, other: object) -> bool:
-        return self._view == (other._view if isinstance(other, Numbers) else memoryview(other) if isinstance(other, array) else other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 class OpenSource:

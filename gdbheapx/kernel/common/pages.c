@@ -79,24 +79,6 @@ static const uint8_t *page_bytes(struct pages *pages, uint64_t page, uint32_t *l
     return pages->bytes + (size_t) slot * CACHE_PAGE;
 }
 
-const uint8_t *pages_peek(const struct pages *pages, uint64_t address, uint64_t *begin, uint64_t *end)
-{
-    const uint64_t page = address & ~(uint64_t) (CACHE_PAGE - 1);
-    const unsigned slot = (unsigned) (page / CACHE_PAGE) % CACHE_PAGES;
-    if (pages->direct_reads || pages->tags[slot] != (page | 1))
-        return NULL;
-    *begin = page;
-    *end = page + pages->lengths[slot];
-    return pages->bytes + (size_t) slot * CACHE_PAGE;
-}
-
-int pages_has(const struct pages *pages, uint64_t address, uint64_t size)
-{
-    uint64_t page = address & ~(uint64_t) (CACHE_PAGE - 1);
-    unsigned slot = (unsigned) (page / CACHE_PAGE) % CACHE_PAGES;
-    return !pages->direct_reads && pages->tags[slot] == (page | 1) && pages->lengths[slot] >= address - page + size;
-}
-
 int pages_read(struct pages *pages, uint64_t address, uint8_t *to, uint64_t size)
 {
     uint64_t page = address & ~(uint64_t) (CACHE_PAGE - 1), offset = address - page;

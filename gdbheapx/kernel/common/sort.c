@@ -1,118 +1,69 @@
-/* Numbers sorted in slices, so that whoever waits is heard. What is in order already, either way round, is found so first. */
+/* Numbers in order: least significant digit first; digits that all numbers share are passed over, and so is what is in order already. */
 #include "heapx.h"
-#include "sort.h"
 
-#define AT_ONCE 65536u
+#define SORT_BITS 11u
+#define SORT_DIGITS (1u << SORT_BITS)
 
-enum { STEP_LOOK, STEP_COUNT, STEP_PLACE, STEP_DONE };
-
-void sort_open(struct sort *sort, uint64_t *values, uint64_t *spare, size_t count)
+static void reverse(uint64_t *values, uint64_t count)
 {
-    memset(sort, 0, sizeof *sort);
-    sort->values = values;
-    sort->spare = spare;
-    sort->count = count;
-    sort->step = STEP_LOOK;
-}
-
-static void reverse(uint64_t *values, size_t count)
-{
-    for (size_t i = 0; i < count / 2; i++) {
+    for (uint64_t i = 0; i < count / 2; i++) {
         uint64_t value = values[i];
         values[i] = values[count - 1 - i];
         values[count - 1 - i] = value;
     }
 }
 
-/* Which bits differ; nothing is to be done if the order is there. */
-static void look(struct sort *sort)
+/* The bits in which numbers differ; 0 if they are in order now, either way round before. */
+static uint64_t bits_to_sort(uint64_t *values, uint64_t count)
 {
-    size_t rises = 0, falls = 0;
-    sort->step = STEP_COUNT;
-    sort->shift = 0;
-    for (size_t i = 1; i < sort->count; i++) {
-        sort->common |= sort->values[i] ^ sort->values[0];
-        rises += sort->values[i] > sort->values[i - 1];
-        falls += sort->values[i] < sort->values[i - 1];
+    uint64_t bits = 0, rises = 0, falls = 0;
+    for (uint64_t i = 1; i < count; i++) {
+        bits |= values[i] ^ values[0];
+        rises += values[i] > values[i - 1];
+        falls += values[i] < values[i - 1];
     }
-    if (!rises)
-        reverse(sort->values, sort->count);
-    if (!rises || !falls)
-        sort->step = STEP_DONE;
-    while (sort->common && !(sort->common >> sort->shift & 1))
-        sort->shift++;      /* addresses are multiples of something */
+    if (falls && !rises)
+        reverse(values, count);
+    return rises && falls ? bits : 0;
 }
 
-static void next_digit(struct sort *sort)
+static void sort_digit(const uint64_t *values, uint64_t *to, uint64_t count, unsigned shift)
 {
-    while (sort->shift < 64 && !(sort->common >> sort->shift & (SORT_DIGITS - 1)))
-        sort->shift += SORT_BITS;
-    if (sort->shift >= 64)
-        sort->step = STEP_DONE;
-}
-
-static void count_digits(struct sort *sort, size_t until)
-{
-    for (size_t i = sort->place; i < until; i++)
-        sort->starts[sort->values[i] >> sort->shift & (SORT_DIGITS - 1)]++;
-    if (until < sort->count)
-        return;
-    size_t sum = 0;
+    uint64_t starts[SORT_DIGITS] = {0}, sum = 0;
+    for (uint64_t i = 0; i < count; i++)
+        starts[values[i] >> shift & (SORT_DIGITS - 1)]++;
     for (unsigned digit = 0; digit < SORT_DIGITS; digit++) {
-        size_t here = sort->starts[digit];
-        sort->starts[digit] = sum;
+        const uint64_t here = starts[digit];
+        starts[digit] = sum;
         sum += here;
     }
-}
-
-static void place_digits(struct sort *sort, size_t until)
-{
-    for (size_t i = sort->place; i < until; i++)
-        sort->spare[sort->starts[sort->values[i] >> sort->shift & (SORT_DIGITS - 1)]++] = sort->values[i];
-    if (until < sort->count)
-        return;
-    uint64_t *values = sort->values;
-    sort->values = sort->spare;
-    sort->spare = values;
-    memset(sort->starts, 0, sizeof sort->starts);
-    sort->shift += SORT_BITS;
-}
-
-int sort_slice(struct sort *sort, double deadline)
-{
-    if (sort->step == STEP_LOOK)
-        look(sort);
-    while (sort->step != STEP_DONE) {
-        if (!sort->place && sort->step == STEP_COUNT)
-            next_digit(sort);
-        if (sort->step == STEP_DONE)
-            break;
-        size_t until = sort->place + AT_ONCE < sort->count ? sort->place + AT_ONCE : sort->count;
-        (sort->step == STEP_COUNT ? count_digits : place_digits)(sort, until);
-        sort->place = until;
-        if (until == sort->count) {
-            sort->place = 0;
-            sort->step = sort->step == STEP_COUNT ? STEP_PLACE : STEP_COUNT;
-        }
-        if (clock_now() > deadline)
-            return 1;
-    }
-    return 0;
+    for (uint64_t i = 0; i < count; i++)
+        to[starts[values[i] >> shift & (SORT_DIGITS - 1)]++] = values[i];
 }
 
 /* Sorts the caller's numbers where they are, all at once: ten million take 0.1 s. 0: there is no memory for that. */
 int heapx_sort(uint64_t *values, uint64_t count)
 {
-    struct sort sort;
-    uint64_t *spare = big_alloc((size_t) count * sizeof *values + 1);
-
+    const uint64_t bits = bits_to_sort(values, count);
+    const size_t bytes = (size_t) count * sizeof *values;
+    uint64_t *spare = bits ? big_alloc(bytes) : NULL, *from = values, *to = spare;
+    unsigned shift = 0;
+    if (!bits)
+        return 1;
     if (!spare)
         return 0;
-    sort_open(&sort, values, spare, (size_t) count);
-    while (sort_slice(&sort, clock_now() + 1))
-        ;
-    if (sort.values != values)
-        memcpy(values, sort.values, (size_t) count * sizeof *values);
-    big_free(spare, (size_t) count * sizeof *values + 1);
+    while (!(bits >> shift & 1))
+        shift++;    /* addresses are multiples of something */
+    for (; shift < 64; shift += SORT_BITS) {
+        if (!(bits >> shift & (SORT_DIGITS - 1)))
+            continue;
+        sort_digit(from, to, count, shift);
+        uint64_t *sorted = to;
+        to = from;
+        from = sorted;
+    }
+    if (from != values)
+        memcpy(values, from, bytes);
+    big_free(spare, bytes);
     return 1;
 }

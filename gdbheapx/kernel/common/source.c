@@ -527,6 +527,11 @@ void source_map(const struct source *source)
 
 const uint8_t *source_at(const struct source *source, uint64_t address, uint64_t size)
 {
+    if (source->copy) {
+        const uint8_t *held = NULL;
+        uint64_t run = size;
+        return copy_run(source->copy, address, &run, &held, 1) == COPIED_HERE && run >= size ? held : NULL;
+    }
     if (!source->map)
         return NULL;
     const size_t found = segment_of(source, address);

@@ -38,9 +38,10 @@ struct broken {
 enum { TCACHE = 0, FAST = 1, BIN = 2 };
 enum { UNALIGNED = 1, UNREADABLE = 2, TOO_LONG = 3, BACK_LINK = 4, CYCLE = 5, CUT = 6 };
 enum { TCACHE_SIZED = 3 };
+enum { LISTS_MEMBERS = 0, LISTS_TWICE = 1, LISTS_MAPPED = 2 };
 
 struct rules {
-    uint64_t mangled, largest_bytes, collect, patience_reads;
+    uint64_t mangled, collect, most_entries;
 };
 
 /* ---- records.py ---- */
@@ -98,10 +99,12 @@ uint64_t heapx_members_result(const struct members *members, uint64_t room, uint
 
 /* ---- lists.py ---- */
 
+void heapx_lists_free(struct lists *lists);
+struct lists *heapx_lists_new(const struct source *source, const struct geometry *geometry, const uint64_t *columns, uint64_t count,
+    const uint64_t *also, uint64_t also_count, const struct rules *rules);
+int64_t heapx_lists_slice(struct lists *lists, double seconds);
 void heapx_lists_result(const struct lists *lists, uint64_t *out);
-uint64_t heapx_lists_take(struct lists *lists, uint64_t **values, uint64_t *bytes);
-void heapx_numbers_free(uint64_t *values, uint64_t bytes);
-uint64_t heapx_lists_apart(const struct lists *lists, int mapped, const uint64_t **values);
+uint64_t heapx_lists_numbers(const struct lists *lists, int which, const uint64_t **values);
 
 /* ---- walkers.py ---- */
 
@@ -112,11 +115,6 @@ struct chain *heapx_chain_new(const struct source *source, const struct geometry
     const uint64_t *anchors, uint64_t anchor_count, int strict, int fences, uint64_t step);
 int64_t heapx_chain_slice(struct chain *chain, double seconds);
 int heapx_chain_found(const struct chain *chain, uint64_t *start);
-void heapx_lists_free(struct lists *lists);
-struct lists *heapx_lists_new(const struct source *source, const struct geometry *geometry, const uint64_t *columns, uint64_t count,
-    const uint64_t *ranges, uint64_t range_count, const struct rules *rules, unsigned threads);
-int64_t heapx_lists_slice(struct lists *lists, double seconds);
-void heapx_lists_also(struct lists *lists, const uint64_t *values, uint64_t count);
 void heapx_mmapped_free(struct mmapped *scan);
 struct mmapped *heapx_mmapped_new(const struct source *source, const struct geometry *geometry, const uint64_t *ranges,
     uint64_t range_count, const uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count, int has_trailer,

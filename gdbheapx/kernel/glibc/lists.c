@@ -1,239 +1,422 @@
-/* Lists followed together, in slices: fastbins, thread caches, bins. follow.c says what a list is; the rest is for those that jump about
-   in memory. */
-#include "links.h"
+/* Free lists: fastbins, thread caches (singly linked) and bins (doubly linked), each followed link by link to its end.
+
+   No list can hold the walk up: none has more entries than its limit, all together no more than rules.most_entries, and a single list that
+   comes back to itself is found by Brent's trap, an entry that stays behind after 1, 2, 4, ... steps. Bins need no trap: each bk is
+   compared with the chunk before, and only one chunk has that. */
+#include "chunk.h"
 
 #include <stdlib.h>
 
-#define RANGE_BYTES (UINT64_C(64) << 20)
-/* Short lists are read link by link, long ones through pages, since neighbours in a list are often neighbours in memory. */
-#define DIRECT_READS 32u
+#define STEPS_BETWEEN_CLOCKS 256u
+#define DIRECT_READS 32u    /* short lists are read link by link; of long ones neighbours are often neighbours in memory, and pages are kept */
 #define COLUMNS 8u
 
-enum phase { PHASE_FOLLOW, PHASE_SCAN, PHASE_JOIN, PHASE_SEGMENTS, PHASE_MARKS, PHASE_COLLECT, PHASE_DONE };
+struct numbers {
+    uint64_t *values;
+    size_t count, room;
+};
+
+struct list {
+    uint64_t head;              /* the first entry; of a bin the address of its header */
+    uint64_t limit, count, last;
+    uint64_t bytes, raw_bytes, raw_min, raw_max;
+    uint64_t at;                /* the address that caused `problem` */
+    uint8_t kind, problem, ended;
+};
+
+struct lists {
+    struct chunk_geometry geometry;
+    const struct source *source;
+    struct pages pages;
+    struct list *items;
+    size_t count, place;
+    uint64_t left;              /* entries that all lists may still have */
+    int mangled, collect, is_done, no_memory;
+    double deadline;
+    uint64_t reads;             /* of `pages` when the clock was looked at */
+
+    /* The list at `place`: */
+    int is_open;
+    uint64_t entry;             /* the next one */
+    uint64_t steps, trap, lap, laps;
+    struct numbers path;        /* of a single list the entries up to limit + 1, in order */
+    struct numbers fields;      /* of a sized list their size fields */
+
+    struct numbers members;     /* chunk | SPECIAL_x, of bins chunks */
+    struct numbers twice;       /* chunks on more than one place */
+    struct numbers mapped;      /* chunks with a mapping of their own */
+};
+
+struct link {
+    uint64_t next, back, field;
+};
+
+enum { LINK_READ, LINK_UNREADABLE, LINK_PAUSED };
+
+static int numbers_add(struct lists *lists, struct numbers *numbers, uint64_t value)
+{
+    if (numbers->count == numbers->room) {
+        const size_t room = numbers->room ? numbers->room + numbers->room / 2 : 1024;
+        uint64_t *values = realloc(numbers->values, room * sizeof *values);
+        if (!values) {
+            lists->no_memory = 1;
+            return 0;
+        }
+        numbers->values = values;
+        numbers->room = room;
+    }
+    numbers->values[numbers->count++] = value;
+    return 1;
+}
+
+static uint64_t word_mask(const struct lists *lists)
+{
+    return lists->geometry.word == 8 ? UINT64_MAX : UINT32_MAX;
+}
+
+/* From an entry to where its link stands: entries of thread caches are what malloc returned, all others are chunks. */
+static uint64_t link_place(const struct lists *lists, const struct list *list, uint64_t entry)
+{
+    const uint64_t offset = list->kind == FAST || list->kind == BIN ? 2 * lists->geometry.word : 0;
+    return (entry + offset) & word_mask(lists);
+}
+
+static int read_words(struct lists *lists, uint64_t address, unsigned count, uint64_t *words)
+{
+    const unsigned word = lists->geometry.word;
+    uint8_t bytes[4 * 8];
+    const uint8_t *from = source_at(lists->source, address, count * word);
+    if (!from) {
+        if (!pages_read(&lists->pages, address, bytes, count * word))
+            return lists->pages.interrupted ? LINK_PAUSED : LINK_UNREADABLE;
+        from = bytes;
+    }
+    for (unsigned i = 0; i < count; i++)
+        words[i] = load_word(from + i * word, word, lists->geometry.swap);
+    return LINK_READ;
+}
+
+/* Of a chunk in a bin 4 words are read, of a sized list's entry the size field and the link, else the link alone. */
+static int read_link(struct lists *lists, const struct list *list, struct link *link)
+{
+    const uint64_t place = link_place(lists, list, lists->entry), mask = word_mask(lists);
+    uint64_t words[4];
+    int got;
+    memset(link, 0, sizeof *link);
+    if (list->kind == BIN) {
+        got = read_words(lists, lists->entry, 4, words);
+        *link = (struct link) {words[2], words[3], words[1]};
+        return got;
+    }
+    if (list->kind == TCACHE_SIZED) {
+        got = read_words(lists, (place - lists->geometry.word) & mask, 2, words);
+        link->field = words[0];
+        link->next = words[1];
+    } else {
+        got = read_words(lists, place, 1, &link->next);
+    }
+    if (lists->mangled)     /* PROTECT_PTR, REVEAL_PTR (malloc.c): always by 12 bits */
+        link->next = (link->next ^ place >> 12) & mask;
+    return got;
+}
+
+static void end_list(struct list *list, int problem, uint64_t at)
+{
+    list->problem = (uint8_t) problem;
+    list->at = at;
+    list->ended = 1;
+}
+
+static void count_field(struct list *list, uint64_t field)
+{
+    list->bytes += field & ~(uint64_t) FLAGS;
+    list->raw_bytes += field;
+    if (!list->count || field < list->raw_min)
+        list->raw_min = field;
+    if (field > list->raw_max)
+        list->raw_max = field;
+}
+
+/* ---- bins ---- */
+
+static int open_bin(struct lists *lists, struct list *list)
+{
+    uint64_t words[2];
+    const int got = read_words(lists, list->head + 2 * lists->geometry.word, 2, words);
+    if (got == LINK_UNREADABLE)
+        end_list(list, UNREADABLE, list->head);
+    else if (got == LINK_READ)
+        lists->entry = words[0];
+    return got;
+}
+
+/* The bin is back at its header, whose bk must be the last chunk. */
+static int close_bin(struct lists *lists, struct list *list)
+{
+    uint64_t words[2];
+    const int got = read_words(lists, list->head + 2 * lists->geometry.word, 2, words);
+    if (got == LINK_PAUSED)
+        return got;
+    if (got == LINK_READ && words[1] == (list->count ? list->last : list->head))
+        end_list(list, 0, 0);
+    else
+        end_list(list, BACK_LINK, list->head);
+    return LINK_READ;
+}
+
+static int step_bin(struct lists *lists, struct list *list)
+{
+    const uint64_t chunk = lists->entry;
+    struct link link;
+    if (chunk == list->head)
+        return close_bin(lists, list);
+    if (link_place(lists, list, chunk) & (lists->geometry.alignment - 1)) {
+        end_list(list, UNALIGNED, chunk);
+        return LINK_READ;
+    }
+    if (list->count >= list->limit || !lists->left) {
+        end_list(list, TOO_LONG, chunk);
+        return LINK_READ;
+    }
+    const int got = read_link(lists, list, &link);
+    if (got == LINK_PAUSED)
+        return got;
+    if (got == LINK_UNREADABLE || link.back != (list->count ? list->last : list->head)) {
+        end_list(list, got == LINK_UNREADABLE ? UNREADABLE : BACK_LINK, chunk);
+        return LINK_READ;
+    }
+    if (lists->collect && !numbers_add(lists, &lists->members, chunk))
+        return LINK_PAUSED;
+    count_field(list, link.field);
+    list->count++;
+    list->last = chunk;
+    lists->left--;
+    lists->entry = link.next;
+    return LINK_READ;
+}
+
+/* ---- single lists ---- */
+
+/* An entry that is aligned and can be read stands behind the path: where does the list come back to? `period`: entries in the cycle. */
+static void find_cycle(struct lists *lists, struct list *list, uint64_t period)
+{
+    const uint64_t *path = lists->path.values;
+    const size_t count = lists->path.count;
+    for (size_t start = 0; period < count && start < count - (size_t) period; start++) {
+        if (path[start] == path[start + period]) {
+            list->count = start + period;
+            end_list(list, CYCLE, path[start]);
+            return;
+        }
+    }
+    end_list(list, TOO_LONG, path[list->limit]);
+}
+
+/* Beyond the limit the list is followed only to learn whether it came back before. */
+static int is_beyond(const struct lists *lists, const struct list *list)
+{
+    return lists->steps > list->limit;
+}
+
+static void end_single(struct lists *lists, struct list *list, int problem, uint64_t at)
+{
+    if (is_beyond(lists, list))
+        end_list(list, TOO_LONG, lists->path.values[list->limit]);
+    else
+        end_list(list, problem, at);
+}
+
+/* The entry behind the last one that counts, as the next of the path; 0 if the list ends here. */
+static int enter_single(struct lists *lists, struct list *list)
+{
+    const uint64_t entry = lists->entry;
+    if (!entry) {
+        end_single(lists, list, 0, 0);
+    } else if (lists->steps && entry == lists->trap) {
+        if (!is_beyond(lists, list) && !numbers_add(lists, &lists->path, entry))
+            return 0;
+        find_cycle(lists, list, lists->lap);
+    } else if (link_place(lists, list, entry) & (lists->geometry.alignment - 1)) {
+        end_single(lists, list, UNALIGNED, entry);
+    } else if (!lists->left || lists->steps > 4 * list->limit) {
+        if (!is_beyond(lists, list) && !numbers_add(lists, &lists->path, entry))
+            return 0;
+        end_list(list, TOO_LONG, lists->path.values[list->count < list->limit ? list->count : list->limit]);
+    }
+    return !list->ended;
+}
+
+/* The trap is set to this entry after 1, 2, 4, ... steps. */
+static void set_trap(struct lists *lists)
+{
+    if (!lists->steps || lists->lap == lists->laps) {
+        lists->trap = lists->entry;
+        lists->laps = lists->steps ? 2 * lists->laps : 1;
+        lists->lap = 0;
+    }
+    lists->lap++;
+    lists->steps++;
+}
+
+static int step_single(struct lists *lists, struct list *list)
+{
+    struct link link;
+    if (!enter_single(lists, list))
+        return lists->no_memory ? LINK_PAUSED : LINK_READ;
+    const int got = read_link(lists, list, &link);
+    if (got == LINK_PAUSED)
+        return got;
+    if (got == LINK_UNREADABLE && lists->steps == list->limit) {
+        end_list(list, TOO_LONG, lists->entry);
+        return LINK_READ;
+    }
+    if (got == LINK_UNREADABLE) {
+        end_single(lists, list, UNREADABLE, lists->entry);
+        return LINK_READ;
+    }
+    if (!is_beyond(lists, list)) {
+        if (!numbers_add(lists, &lists->path, lists->entry))
+            return LINK_PAUSED;
+        if (list->kind == TCACHE_SIZED && !numbers_add(lists, &lists->fields, link.field))
+            return LINK_PAUSED;
+        if (list->count < list->limit) {
+            if (list->kind == TCACHE_SIZED)
+                count_field(list, link.field);
+            list->count++;
+            list->last = lists->entry;
+            lists->left--;
+        }
+    }
+    set_trap(lists);
+    lists->entry = link.next;
+    return LINK_READ;
+}
+
+/* Keeps the members of a single list that has ended; of one that comes back to itself fewer count than were met. */
+static int keep_path(struct lists *lists, struct list *list)
+{
+    const uint64_t header = 2 * lists->geometry.word, count = list->count;
+    list->count = list->bytes = list->raw_bytes = list->raw_max = 0;
+    list->last = count ? lists->path.values[count - 1] : 0;
+    for (; list->count < count; list->count++) {
+        const uint64_t entry = lists->path.values[list->count];
+        uint64_t field = 0;
+        if (list->kind == TCACHE_SIZED) {
+            field = lists->fields.values[list->count];
+            count_field(list, field);
+        }
+        if (!lists->collect)
+            continue;
+        const int is_mapped = (field & FLAG_MMAPPED) != 0;
+        const uint64_t chunk = list->kind == FAST ? entry | SPECIAL_FAST : entry - header;
+        if (!numbers_add(lists, is_mapped ? &lists->mapped : &lists->members, is_mapped || list->kind == FAST ? chunk : chunk | SPECIAL_TCACHE))
+            return 0;
+    }
+    return 1;
+}
+
+/* ---- all lists ---- */
+
+static int open_list(struct lists *lists, struct list *list)
+{
+    lists->entry = list->head;
+    lists->steps = lists->lap = lists->laps = 0;
+    lists->path.count = lists->fields.count = 0;
+    return list->kind == BIN ? open_bin(lists, list) : LINK_READ;
+}
+
+/* One step along the list at `place`, and on to the next where it ends. 0: the same step must be tried again. */
+static int step(struct lists *lists)
+{
+    struct list *list = &lists->items[lists->place];
+    int got = LINK_READ;
+    if (!lists->is_open)
+        got = open_list(lists, list);
+    else
+        got = list->kind == BIN ? step_bin(lists, list) : step_single(lists, list);
+    if (got == LINK_PAUSED)
+        return 0;
+    lists->is_open = !list->ended;
+    if (list->ended) {
+        if (list->kind != BIN && !keep_path(lists, list))
+            return 0;
+        lists->place++;
+    }
+    return 1;
+}
+
+/* 1: all lists have ended. */
+static int follow_all(struct lists *lists)
+{
+    for (unsigned steps = 1; lists->place < lists->count; steps++) {
+        if (steps % STEPS_BETWEEN_CLOCKS == 0 || lists->pages.reads != lists->reads) {
+            lists->reads = lists->pages.reads;
+            if (clock_now() > lists->deadline)
+                return 0;
+        }
+        if (!step(lists))
+            return 0;
+    }
+    return 1;
+}
+
+/* The members in order, each chunk once; those on more than one place are told. */
+static void sort_members(struct lists *lists)
+{
+    uint64_t *values = lists->members.values;
+    size_t kept = 0;
+    lists->no_memory |= lists->members.count && !heapx_sort(values, lists->members.count);
+    for (size_t i = 0; i < lists->members.count && !lists->no_memory; i++) {
+        const uint64_t chunk = values[i] & ~(uint64_t) FLAGS;
+        if (!kept || (values[kept - 1] & ~(uint64_t) FLAGS) != chunk)
+            values[kept++] = values[i];
+        else if (!lists->twice.count || lists->twice.values[lists->twice.count - 1] != chunk)
+            numbers_add(lists, &lists->twice, chunk);
+    }
+    lists->members.count = kept;
+    lists->is_done = 1;
+}
 
 void heapx_lists_free(struct lists *lists)
 {
     if (!lists)
         return;
-    scan_close(lists);
-    join_close(lists);
-    collect_close(lists);
-    store_close(&lists->store);
     pages_close(&lists->pages);
-    for (int way = 0; way < WAYS; way++)
-        free(lists->segments[way].of_group);
-    free(lists->entries.values);
+    free(lists->path.values);
+    free(lists->fields.values);
+    free(lists->members.values);
+    free(lists->twice.values);
     free(lists->mapped.values);
-    free(lists->ranges);
     free(lists->items);
     free(lists);
 }
 
-/* The caller's ranges by pages, those that touch joined, cut at multiples of 64 MiB. With `ranges` NULL they are counted. */
-static size_t cut_ranges(const uint64_t *given, size_t count, struct range *ranges)
-{
-    size_t made = 0;
-    for (size_t i = 0; i < count;) {
-        uint64_t begin = given[2 * i] & ~(uint64_t) (CACHE_PAGE - 1), end = given[2 * i + 1];
-        for (i++; i < count && given[2 * i] <= end + CACHE_PAGE; i++)
-            end = given[2 * i + 1] > end ? given[2 * i + 1] : end;
-        end = end > ADDRESS_MASK ? ADDRESS_MASK & ~(uint64_t) (CACHE_PAGE - 1) : (end + CACHE_PAGE - 1) & ~(uint64_t) (CACHE_PAGE - 1);
-        while (begin < end) {
-            uint64_t beyond = (begin | (RANGE_BYTES - 1)) + 1;
-            if (beyond > end)
-                beyond = end;
-            if (ranges)
-                ranges[made] = (struct range) {begin, beyond, 0, 0, 0};
-            made++;
-            begin = beyond;
-        }
-    }
-    return made;
-}
-
-static int set_ranges(struct lists *lists, const uint64_t *given, size_t count)
-{
-    lists->range_count = cut_ranges(given, count, NULL);
-    lists->ranges = malloc(lists->range_count * sizeof *lists->ranges + 1);
-    if (!lists->ranges)
-        return 0;
-    cut_ranges(given, count, lists->ranges);
-    lists->may_scan = lists->range_count > 0;
-    return 1;
-}
-
-static int set_lists(struct lists *lists, const uint64_t *heads, const uint64_t *kinds, const uint64_t *limits)
-{
-    lists->items = calloc(lists->count + 1, sizeof *lists->items);
-    if (!lists->items)
-        return 0;
-    for (size_t i = 0; i < lists->count; i++) {
-        struct list *list = &lists->items[i];
-        list->head = list->first = list->entry = list->trap = heads[i];
-        list->kind = (uint8_t) kinds[i];
-        list->limit = limits[i];
-        list->laps = 1;
-        list->begun = list->kind != BIN;
-        lists->has_bins |= list->kind == BIN;
-    }
-    return 1;
-}
-
-/* `columns`: the heads of all lists, then their kinds, then their limits. `ranges`: begin and end of memory where members may lie,
-   sorted. */
+/* `columns`: the heads of all lists, then their kinds, then their limits. `also`: what shall stand among the members. */
 struct lists *heapx_lists_new(const struct source *source, const struct geometry *geometry, const uint64_t *columns, uint64_t count,
-                              const uint64_t *ranges, uint64_t range_count, const struct rules *rules, unsigned threads)
+                              const uint64_t *also, uint64_t also_count, const struct rules *rules)
 {
     struct lists *lists = calloc(1, sizeof *lists);
     if (!lists)
         return NULL;
     geometry_set(&lists->geometry, geometry);
     lists->source = source;
+    source_map(source);
     pages_open(&lists->pages, source, DIRECT_READS);
     lists->count = (size_t) count;
     lists->mangled = rules->mangled != 0;
     lists->collect = rules->collect != 0;
-    const uint64_t smallest = lists->geometry.min_chunk, most = (UINT64_C(1) << NODE_RAW_BITS) - lists->geometry.alignment;
-    lists->largest = rules->largest_bytes < smallest ? smallest : rules->largest_bytes > most ? most : rules->largest_bytes;
-    lists->patience = rules->patience_reads;
-    lists->threads = threads > MAX_THREADS ? MAX_THREADS : threads ? threads : 1;
-    if (!source_is_parallel(source))
-        lists->threads = 1;
-    if (!set_lists(lists, columns, columns + count, columns + 2 * count) || !set_ranges(lists, ranges, (size_t) range_count)) {
+    lists->left = rules->most_entries;
+    lists->items = calloc(lists->count + 1, sizeof *lists->items);
+    lists->no_memory = !lists->items;
+    for (size_t i = 0; i < lists->count && lists->items; i++)
+        lists->items[i] = (struct list) {.head = columns[i], .kind = (uint8_t) columns[count + i], .limit = columns[2 * count + i]};
+    for (uint64_t i = 0; i < also_count && !lists->no_memory; i++)
+        numbers_add(lists, &lists->members, also[i]);
+    if (lists->no_memory) {
         heapx_lists_free(lists);
         return NULL;
     }
     return lists;
-}
-
-static size_t waiting(const struct lists *lists, int state, int way)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < lists->count; i++)
-        count += lists->items[i].state == state && (way < 0 || way_of(lists->items[i].kind) == way);
-    return count;
-}
-
-static void wake(struct lists *lists, int state)
-{
-    for (size_t i = 0; i < lists->count; i++)
-        if (lists->items[i].state == state)
-            lists->items[i].state = LIST_RUNNING;
-}
-
-/* No memory for a store: the lists are read. */
-static void do_without(struct lists *lists)
-{
-    scan_close(lists);
-    join_close(lists);
-    lists->may_scan = 0;
-    wake(lists, LIST_WAITS_FOR_SCAN);
-    wake(lists, LIST_WAITS_FOR_SEGMENTS);
-    lists->phase = PHASE_FOLLOW;
-}
-
-/* Every list has ended or waits: what they wait for is next. */
-static void after_follow(struct lists *lists)
-{
-    lists->at = 0;
-    if (waiting(lists, LIST_WAITS_FOR_SCAN, -1)) {
-        if (!lists->has_store)
-            lists->has_store = store_open(&lists->store, &lists->geometry, lists->ranges, lists->range_count);
-        lists->phase = PHASE_SCAN;
-        if (!lists->has_store || !scan_open(lists))
-            do_without(lists);
-        return;
-    }
-    for (int way = 0; way < WAYS; way++) {
-        if (!waiting(lists, LIST_WAITS_FOR_SEGMENTS, way))
-            continue;
-        lists->phase = PHASE_SEGMENTS;
-        if (!join_open(lists, JOIN_SEGMENTS, way))
-            do_without(lists);
-        return;
-    }
-    lists->way = 0;
-    lists->phase = !lists->collect ? PHASE_DONE : lists->has_bins ? PHASE_MARKS : PHASE_COLLECT;
-}
-
-static void collect(struct lists *lists)
-{
-    if (!lists->collection && !collect_open(lists)) {
-        lists->no_memory = 1;
-        return;
-    }
-    int found = collect_slice(lists);
-    if (found == COLLECT_DONE)
-        lists->phase = PHASE_DONE;
-    else if (found == COLLECT_WANTS_MARKS)
-        lists->phase = PHASE_MARKS;
-}
-
-static void follow_all(struct lists *lists)
-{
-    while (lists->at < lists->count) {
-        struct list *list = &lists->items[lists->at];
-        if (list->state == LIST_RUNNING && follow(lists, list) != FOLLOW_DONE)
-            return;
-        lists->at++;
-    }
-    after_follow(lists);
-}
-
-/* What is done for one way after the other, so that only one kind of members is marked at a time. 1: all are done. */
-static int way_by_way(struct lists *lists, int what)
-{
-    while (lists->way < WAYS) {
-        int any = what == JOIN_LISTS ? waiting(lists, LIST_WAITS_FOR_SCAN, lists->way) > 0 : lists->segments[lists->way].groups > 0;
-        if (!lists->join && any && !join_open(lists, what, lists->way)) {
-            lists->no_memory = what == JOIN_MARKS;  /* without the other the lists are followed one by one */
-            return !lists->no_memory;
-        }
-        if (lists->join && join_slice(lists))
-            return 0;
-        join_close(lists);
-        lists->way++;
-    }
-    return 1;
-}
-
-static void work_on(struct lists *lists)
-{
-    switch (lists->phase) {
-    case PHASE_FOLLOW:
-        follow_all(lists);
-        break;
-    case PHASE_SCAN:
-        if (!scan_slice(lists)) {
-            scan_close(lists);
-            lists->way = 0;
-            lists->phase = PHASE_JOIN;
-        }
-        break;
-    case PHASE_JOIN:
-        if (way_by_way(lists, JOIN_LISTS)) {
-            wake(lists, LIST_WAITS_FOR_SCAN);
-            lists->phase = PHASE_FOLLOW;
-        }
-        break;
-    case PHASE_SEGMENTS:
-        if (!join_slice(lists)) {
-            join_close(lists);
-            wake(lists, LIST_WAITS_FOR_SEGMENTS);
-            lists->phase = PHASE_FOLLOW;
-        }
-        break;
-    case PHASE_MARKS:
-        if (way_by_way(lists, JOIN_MARKS)) {
-            lists->has_marks = 1;
-            lists->phase = PHASE_COLLECT;
-            if (lists->collection)
-                collect_again(lists);
-        }
-        break;
-    default:
-        collect(lists);
-    }
 }
 
 /* Works for about `seconds`: 1 if there is more to do, 0 if not, INTERRUPTED, or NO_MEMORY. */
@@ -241,16 +424,11 @@ int64_t heapx_lists_slice(struct lists *lists, double seconds)
 {
     lists->deadline = clock_now() + seconds;
     lists->pages.interrupted = 0;
-    while (lists->phase != PHASE_DONE) {
-        work_on(lists);
-        if (lists->no_memory)
-            return NO_MEMORY;
-        if (lists->pages.interrupted)
-            return INTERRUPTED;
-        if (lists->phase != PHASE_DONE && clock_now() > lists->deadline)
-            return 1;
-    }
-    return 0;
+    if (!lists->is_done && follow_all(lists))
+        sort_members(lists);
+    if (lists->no_memory)
+        return NO_MEMORY;
+    return lists->pages.interrupted ? INTERRUPTED : !lists->is_done;
 }
 
 /* `out`: for each list, one column after the other: count, problem, at, last, bytes, raw_bytes, raw_min, raw_max. The last four only
@@ -260,41 +438,17 @@ void heapx_lists_result(const struct lists *lists, uint64_t *out)
     const size_t n = lists->count;
     for (size_t i = 0; i < n; i++) {
         const struct list *list = &lists->items[i];
-        const int sized = list->kind == BIN || list->kind == TCACHE_SIZED;
-        const uint64_t row[COLUMNS] = {
-            list->tally.count, list->state == LIST_ENDED ? list->problem : CUT, list->at, list->tally.last,
-            sized ? list->tally.bytes : 0, sized ? list->tally.raw_bytes : 0, sized ? list->tally.raw_min : 0, sized
-            ? list->tally.raw_max : 0,
-        };
+        const uint64_t row[COLUMNS] = {list->count, list->ended ? list->problem : CUT, list->at, list->last, list->bytes, list->raw_bytes,
+            list->raw_min, list->raw_max};
         for (unsigned column = 0; column < COLUMNS; column++)
             out[column * n + i] = row[column];
     }
 }
 
-/* What shall stand among the members; the numbers stay the caller's. */
-void heapx_lists_also(struct lists *lists, const uint64_t *values, uint64_t count)
+/* How many numbers there are; they are at `values` as long as the job is. LISTS_MEMBERS: sorted, none before all lists have ended. */
+uint64_t heapx_lists_numbers(const struct lists *lists, int which, const uint64_t **values)
 {
-    lists->also = values;
-    lists->also_count = (size_t) count;
-}
-
-/* The members of all lists, sorted, as collect_take() gives them. None where `collect` was not asked for or it did not come so far. */
-uint64_t heapx_lists_take(struct lists *lists, uint64_t **values, uint64_t *bytes)
-{
-    return collect_take(lists, values, bytes);
-}
-
-void heapx_numbers_free(uint64_t *values, uint64_t bytes)
-{
-    big_free(values, (size_t) bytes);
-}
-
-/* How many numbers there are; they themselves are at `values` as long as the job is. With `mapped` chunks that have a mapping of their
-   own, else those that stand on more than one place. */
-uint64_t heapx_lists_apart(const struct lists *lists, int mapped, const uint64_t **values)
-{
-    if (!mapped)
-        return collect_twice(lists, values);
-    *values = lists->mapped.values;
-    return lists->mapped.count;
+    const struct numbers *numbers = which == LISTS_MEMBERS ? &lists->members : which == LISTS_TWICE ? &lists->twice : &lists->mapped;
+    *values = numbers->values;
+    return which == LISTS_MEMBERS && !lists->is_done ? 0 : numbers->count;
 }

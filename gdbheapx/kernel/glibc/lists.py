@@ -4,7 +4,8 @@ import ctypes
 from array import array
 from typing import Any, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.kernel.common.library import Numbers, at, declared
+from gdbheapx.kernel.common.library import at
+from gdbheapx.kernel.common.records import ADDRESS_MASK
 
 TCACHE = 0
 """A thread cache's list: entries are what malloc returned, the link is the first word there."""
@@ -17,6 +18,9 @@ TCACHE_SIZED = 3
 
 UNALIGNED, UNREADABLE, TOO_LONG, BACK_LINK, CYCLE, CUT, UNREAD = range(1, 8)
 """What can be wrong with a list; 0 is nothing. UNREAD: memory is there and was not read, which is no damage; kernels say UNREADABLE."""
+
+LISTS_MEMBERS, LISTS_TWICE, LISTS_MAPPED = range(3)
+"""Numbers that heapx_lists_numbers gives: Followed.members, twice and mapped."""
 
 PROBLEMS = (
     "",
@@ -58,12 +62,10 @@ class Rules(NamedTuple):
 
     mangled: bool
     """Links of fastbins and thread caches are protected (malloc.c: PROTECT_PTR)."""
-    largest_bytes: int
-    """Largest chunk on a single list: a hint that keeps what is noted small."""
     collect: bool = False
-    """The members are wanted, not only what they add up to. Bins then stand alone."""
-    patience_reads: int = 256
-    """So many pages of a range are read, and 16 for each MiB of it, before it is looked through; 0: at the first."""
+    """The members are wanted, not only what they add up to."""
+    most_entries: int = ADDRESS_MASK
+    """All lists together have no more: as many chunks as memory can hold. What comes beyond is on several lists, and its list too long."""
 
 
 class Followed(NamedTuple):
@@ -112,34 +114,29 @@ def wrong(found: Followed, index: int) -> Optional[str]:
 
 
 PROTOTYPES = """
+void heapx_lists_free(struct lists *lists);
+struct lists *heapx_lists_new(const struct source *source, const struct geometry *geometry, const uint64_t *columns, uint64_t count,
+    const uint64_t *also, uint64_t also_count, const struct rules *rules);
+int64_t heapx_lists_slice(struct lists *lists, double seconds);
 void heapx_lists_result(const struct lists *lists, uint64_t *out);
-uint64_t heapx_lists_take(struct lists *lists, uint64_t **values, uint64_t *bytes);
-void heapx_numbers_free(uint64_t *values, uint64_t bytes);
-uint64_t heapx_lists_apart(const struct lists *lists, int mapped, const uint64_t **values);
+uint64_t heapx_lists_numbers(const struct lists *lists, int which, const uint64_t **values);
 """
 
 COLUMNS = 8
 
 
-def followed(library: Any, job: int, count: int) -> Followed:
-    """The answer for so many lists; its members stay in the C kernel's memory."""
-    declared(library, PROTOTYPES)
+def read_followed(library: Any, job: int, count: int) -> Followed:
+    """Return what a job found for so many lists."""
     out = array("Q", bytes(8 * COLUMNS * count))
     library.heapx_lists_result(job, at(out))
     columns: List[Any] = [out[column * count : (column + 1) * count] for column in range(COLUMNS)]
-    return Followed._make([*columns, _members(library, job), _apart(library, job, 0), array("Q", sorted(set(_apart(library, job, 1))))])
+    members, twice, mapped = (_read_numbers(library, job, which) for which in (LISTS_MEMBERS, LISTS_TWICE, LISTS_MAPPED))
+    return Followed._make([*columns, members, twice, array("Q", sorted(set(mapped)))])
 
 
-def _members(library: Any, job: int) -> Sequence[int]:
-    values, size = ctypes.c_void_p(), ctypes.c_uint64()
-    count, free = library.heapx_lists_take(job, ctypes.byref(values), ctypes.byref(size)), library.heapx_numbers_free
-    address, size_bytes = values.value, size.value
-    return Numbers(address, count, lambda: free(address, size_bytes)) if address else array("Q")
-
-
-def _apart(library: Any, job: int, mapped: int) -> Any:
+def _read_numbers(library: Any, job: int, which: int) -> "array[int]":
     values, out = ctypes.c_void_p(), array("Q")
-    count = library.heapx_lists_apart(job, mapped, ctypes.byref(values))
+    count = library.heapx_lists_numbers(job, which, ctypes.byref(values))
     if count:
         out.frombytes((ctypes.c_char * (8 * count)).from_address(values.value or 0))
     return out

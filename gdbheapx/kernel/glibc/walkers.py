@@ -10,7 +10,8 @@ from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream, apart_from
 from gdbheapx.kernel.common.library import Kernel, OpenPages, as_array, at, declared, run
 from gdbheapx.kernel.common.records import ADDRESS_MASK
-from gdbheapx.kernel.glibc.lists import Followed, Lists, Rules, followed
+from gdbheapx.kernel.glibc.lists import PROTOTYPES as LIST_PROTOTYPES
+from gdbheapx.kernel.glibc.lists import Followed, Lists, Rules, read_followed
 from gdbheapx.kernel.glibc.records import (
     PAGE_COUNTERS,
     Geometry,
@@ -34,11 +35,6 @@ struct chain *heapx_chain_new(const struct source *source, const struct geometry
     const uint64_t *anchors, uint64_t anchor_count, int strict, int fences, uint64_t step);
 int64_t heapx_chain_slice(struct chain *chain, double seconds);
 int heapx_chain_found(const struct chain *chain, uint64_t *start);
-void heapx_lists_free(struct lists *lists);
-struct lists *heapx_lists_new(const struct source *source, const struct geometry *geometry, const uint64_t *columns, uint64_t count,
-    const uint64_t *ranges, uint64_t range_count, const struct rules *rules, unsigned threads);
-int64_t heapx_lists_slice(struct lists *lists, double seconds);
-void heapx_lists_also(struct lists *lists, const uint64_t *values, uint64_t count);
 void heapx_mmapped_free(struct mmapped *scan);
 struct mmapped *heapx_mmapped_new(const struct source *source, const struct geometry *geometry, const uint64_t *ranges,
     uint64_t range_count, const uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count, int has_trailer,
@@ -65,7 +61,7 @@ class ChunkWalker:
 
     def __init__(self, kernel: Kernel, source: BulkSource, geometry: Geometry, budget: Budget) -> None:
         check_geometry(geometry)
-        self._kernel, self._library, self._opened = kernel, declared(kernel.library, PROTOTYPES), kernel.open(source)
+        self._kernel, self._library, self._opened = kernel, declared(kernel.library, PROTOTYPES + LIST_PROTOTYPES), kernel.open(source)
         self._geometry, self._budget = geometry, budget
         self._numbers = array("Q", map(int, geometry))
 
@@ -122,25 +118,18 @@ class ChunkWalker:
         handle = self._library.heapx_chunk_blocks(self._opened.handle, at(self._numbers), *numbers, at(kept[3]))
         return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
 
-    def follow(self, lists: Lists, rules: Rules, ranges: Sequence[Tuple[int, int]], threads: Optional[int] = None) -> Followed:
-        """Follows lists, each from its first entry to a null link, or a bin until it comes back to its header.
+    def follow(self, lists: Lists, rules: Rules) -> Followed:
+        """Follow lists, each from its first entry to a null link, or a bin until it comes back to its header.
 
-        `ranges`: (begin, end) of memory where members may lie, sorted: where lists jump about in it, it is looked through once instead of
-        being read link by link. Answers do not depend on it, nor on `threads`. An entry with a problem is not counted. When the budget
-        expires, or at Ctrl-C, lists that have not ended have the problem CUT.
+        An entry with a problem is not counted. When the budget expires, or at Ctrl-C, lists that have not ended have the problem CUT.
         """
-        library, count = self._library, len(lists)
-        columns = lists.heads + lists.kinds + lists.limits
-        flat = array("Q", [number for pair in ranges for number in pair])
-        numbers = array("Q", map(int, rules))
-        places = (at(columns), count, at(flat), len(ranges), at(numbers), threads or os.cpu_count() or 1)
-        job = library.heapx_lists_new(self._opened.handle, at(self._numbers), *places)
+        library, columns, also, numbers = self._library, lists.heads + lists.kinds + lists.limits, lists.also, array("Q", map(int, rules))
+        job = library.heapx_lists_new(self._opened.handle, at(self._numbers), at(columns), len(lists), at(also), len(also), at(numbers))
         if not job:
             raise MemoryError()
-        library.heapx_lists_also(job, at(lists.also), len(lists.also))
         try:
             run(lambda seconds: library.heapx_lists_slice(job, seconds), self._opened, self._budget)
-            return followed(library, job, count)
+            return read_followed(library, job, len(lists))
         finally:
             library.heapx_lists_free(job)
 

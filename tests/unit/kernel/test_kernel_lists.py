@@ -37,7 +37,6 @@ from tests.support.searches import search
 
 FAST_RUNS = search(150)
 BASE = 0x40000
-EVERYWHERE = [(0, 1 << 40)]
 
 
 def memory(geometry: Geometry, words: Dict[int, int], size: int = 0x10000) -> BytesSource:
@@ -82,8 +81,7 @@ def chunks_of(geometry: Geometry, kind: int, entries: Sequence[int]) -> List[int
     return sorted(entry | SPECIAL_FAST if kind == FAST else entry - header | SPECIAL_TCACHE for entry in entries)
 
 
-WAYS = [Rules(False, 128, True), Rules(False, 128, True, patience_reads=0)]
-"""Links are read, or the memory around is looked through at the first read: answers are the same."""
+PLAIN = Rules(mangled=False, collect=True)
 
 
 @FAST_RUNS
@@ -92,17 +90,16 @@ WAYS = [Rules(False, 128, True), Rules(False, 128, True, patience_reads=0)]
     slots=st.lists(st.integers(1, 500), unique=True, max_size=300),
     mangled=st.booleans(),
     kind=st.sampled_from((TCACHE, FAST, TCACHE_SIZED)),
-    patience=st.sampled_from((0, 256)),
 )
-def test_a_list_is_followed_to_its_null_link(kernel: Kernel, geometry: Geometry, slots: List[int], mangled: bool, kind: int, patience: int) -> None:
+def test_a_list_is_followed_to_its_null_link(kernel: Kernel, geometry: Geometry, slots: List[int], mangled: bool, kind: int) -> None:
     """tcache entries are mem pointers whose link is their first word; fastbin entries are chunks whose link is fd. Protected links are revealed."""
     header = 2 * geometry.word_bytes
     offset = header if kind == FAST else 0
     entries = [BASE + 64 * slot - offset for slot in slots]
     source = memory(geometry, linked(geometry, entries, offset, mangled))
     head = entries[0] if entries else 0
-    rules = Rules(mangled, 128, True, patience)
-    found = chunk_walker(kernel, source, geometry, Budget()).follow(asked(kind, [head], 1000), rules, EVERYWHERE)
+    rules = Rules(mangled, True)
+    found = chunk_walker(kernel, source, geometry, Budget()).follow(asked(kind, [head], 1000), rules)
     assert ones(found) == [(len(entries), 0, 0, entries[-1] if entries else 0)]
     assert list(found.members) == chunks_of(geometry, kind, entries) and not len(found.twice) and not len(found.mapped)
     assert list(found.bytes) == [32 * len(entries) if kind == TCACHE_SIZED else 0]
@@ -115,10 +112,10 @@ def shuffled(count: int, order: str) -> List[int]:
 
 @pytest.mark.parametrize("order, mangled", [("up", False), ("down", True), ("random", False), ("random", True)])
 def test_a_long_list_in_any_order(kernel: Kernel, order: str, mangled: bool) -> None:
-    """100,000 entries, far more than the pages that are kept, and enough to be looked through and cut into segments."""
+    """100,000 entries, far more than the pages that are kept."""
     entries = [BASE + 32 * place for place in shuffled(100000, order)]
     source = memory(heap.LP64, linked(heap.LP64, entries, 0, mangled), size=32 * 100004)
-    found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), Rules(mangled, 128, True), EVERYWHERE)
+    found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), Rules(mangled, True))
     assert ones(found) == [(100000, 0, 0, entries[-1])]
     assert found.members == array("Q", chunks_of(heap.LP64, TCACHE, entries))
 
@@ -135,31 +132,15 @@ def counted(source: BytesSource) -> Tuple[CallSource, List[int]]:
     return CallSource(read), reads
 
 
-@pytest.mark.parametrize("order", ["up", "down", "random"])
+@pytest.mark.parametrize("order", ["up", "down"])
 def test_no_read_for_each_member(c_kernel: Kernel, order: str) -> None:
-    """A list of 200,000 in any order costs fewer reads than one for 50 members, and reads its memory at most twice."""
+    """A list of 200,000 neighbours costs fewer reads than one for 50 members, and reads its memory at most twice."""
     size = 32 * 200004
     entries = [BASE + 32 * place for place in shuffled(200000, order)]
     source, reads = counted(memory(heap.LP64, linked(heap.LP64, entries, 0, True), size=size))
-    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), Rules(True, 128, True), [(BASE, BASE + size)])
+    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), Rules(True, True))
     assert found.counts[0] == 200000
     assert len(reads) < 4000 and sum(reads) < 2 * size + 4096 * 1000
-
-
-def test_no_read_for_each_member_of_many_lists_in_lockstep(c_kernel: Kernel) -> None:
-    """100 lists that ascend and descend through the same memory, and a bin besides: neither a read per member nor one per page and list."""
-    count, lists_there = 1000, 100
-    words: Dict[int, int] = {}
-    heads = []
-    for number in range(lists_there):
-        entries = [BASE + 32 * (1 + number + lists_there * place) for place in range(count)][:: 1 - 2 * (number % 2)]
-        words.update(linked(heap.LP64, entries, 0, True))
-        heads.append(entries[0])
-    size = 32 * (lists_there * count + 4)
-    source, reads = counted(memory(heap.LP64, words, size=size))
-    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, heads, 1 << 16), Rules(True, 128, True), [(BASE, BASE + size)])
-    assert set(found.counts) == {count} and len(found.members) == count * lists_there
-    assert len(reads) < 1000
 
 
 def bin_words(geometry: Geometry, header: int, chunks: List[int], fields: List[int]) -> Dict[int, int]:
@@ -181,7 +162,7 @@ def test_a_long_bin_in_any_order(kernel: Kernel, order: str) -> None:
     header, chunks = BASE + 16, [BASE + 64 * place for place in shuffled(50000, order)]
     fields = [49 + place % 2 * 16 for place in range(50000)]
     source = memory(heap.LP64, bin_words(heap.LP64, header, chunks, fields), size=64 * 50004)
-    found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(asked(BIN, [header], 1 << 20), Rules(True, 0, True), EVERYWHERE)
+    found = chunk_walker(kernel, source, heap.LP64, Budget()).follow(asked(BIN, [header], 1 << 20), Rules(True, True))
     assert ones(found) == [(50000, 0, 0, chunks[-1])]
     assert (found.bytes[0], found.raw_bytes[0]) == (56 * 50000, 57 * 50000) and list(found.members) == sorted(chunks)
 
@@ -234,7 +215,6 @@ def naive(words: Dict[int, int], geometry: Geometry, kind: int, head: int, limit
 
 PLACES = 192
 
-# A list that comes back to itself has every member taken anew, those of a list as well whose memory nobody looked through.
 ONE_COMES_BACK = {
     "values": [0, 0, 3] + [0] * (PLACES - 3),
     "shapes": [0] * 8,
@@ -242,7 +222,6 @@ ONE_COMES_BACK = {
     "kinds": [TCACHE_SIZED, TCACHE_SIZED] + [TCACHE] * 10,
     "limit": 60,
     "mangled": True,
-    "patience": 3,
     "geometry": heap.LP64,
 }
 
@@ -255,7 +234,6 @@ ONE_COMES_BACK = {
     kinds=st.lists(st.sampled_from((TCACHE, FAST, TCACHE_SIZED, BIN)), min_size=12, max_size=12),
     limit=st.integers(0, 70),
     mangled=st.booleans(),
-    patience=st.sampled_from((0, 3, 256)),
     geometry=st.sampled_from(heap.GEOMETRIES),
 )
 @example(**ONE_COMES_BACK)
@@ -267,10 +245,9 @@ def test_garbage_is_followed_as_defined(
     kinds: List[int],
     limit: int,
     mangled: bool,
-    patience: int,
     geometry: Geometry,
 ) -> None:
-    """Words that point anywhere near, with what may be size fields between them: found is what the definition gives, noted links or not."""
+    """Words that point anywhere near, with what may be size fields between them: found is what the definition gives."""
     word, step, header = geometry.word_bytes, geometry.alignment_bytes, 2 * geometry.word_bytes
     size = PLACES * step
     words: Dict[int, int] = {}
@@ -286,8 +263,8 @@ def test_garbage_is_followed_as_defined(
     for head, kind in zip(heads, every):
         lists.add(kind, [BASE + head * step - (header if kind in (FAST, BIN) else 0)], limit)
     collect = BIN not in lists.kinds
-    rules = Rules(mangled, 1 << 20, collect, patience)
-    found = chunk_walker(c_kernel, source, geometry, Budget()).follow(lists, rules, [(BASE, BASE + size)], threads=1 + limit % 2)
+    rules = Rules(mangled, collect)
+    found = chunk_walker(c_kernel, source, geometry, Budget()).follow(lists, rules)
     assert found == reference_walk.follow(source, geometry, lists, rules)
     for index, (head, kind) in enumerate(zip(lists.heads, lists.kinds)):
         count, problem, at, entries = naive(words, geometry, kind, head, limit, mangled, size)
@@ -326,16 +303,14 @@ def test_long_lists_with_stale_links_and_damage(c_kernel: Kernel, seed: int, kin
         victim = chunks[data.randrange(count)]
         words[victim + data.choice((8, 16, 16, 24))] = data.choice((0, 0x1234, 8, chunks[0], chunks[data.randrange(len(chunks))], 1 << 47))
     source = memory(heap.LP64, words, size=64 * (2 * count + 4))
-    wanted = reference_walk.follow(source, heap.LP64, asked(kind, heads, 1 << 14), Rules(True, 128, True))
-    for rules in (Rules(True, 128, True), Rules(True, 128, True, patience_reads=0)):
-        found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(kind, heads, 1 << 14), rules, EVERYWHERE)
-        assert found == wanted
+    wanted = reference_walk.follow(source, heap.LP64, asked(kind, heads, 1 << 14), Rules(True, True))
+    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(kind, heads, 1 << 14), Rules(True, True))
+    assert found == wanted
 
 
-@pytest.mark.parametrize("rules", WAYS)
-def test_time_that_is_up_is_told_as_such(kernel: Kernel, rules: Rules) -> None:
+def test_time_that_is_up_is_told_as_such(kernel: Kernel) -> None:
     """Lists that were not reached have no damage: they are cut."""
     entries = [BASE + 32 * place for place in shuffled(2000, "random")]
     source = memory(heap.LP64, linked(heap.LP64, entries, 0, False))
-    found = chunk_walker(kernel, source, heap.LP64, Budget(0.0)).follow(asked(TCACHE, entries[:1], 1 << 20), rules, EVERYWHERE)
+    found = chunk_walker(kernel, source, heap.LP64, Budget(0.0)).follow(asked(TCACHE, entries[:1], 1 << 20), PLAIN)
     assert found.cut and wrong(found, 0) is None and not len(found.members)
