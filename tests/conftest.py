@@ -7,7 +7,7 @@ import signal
 import sys
 import zlib
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Set
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Set
 
 import matrix
 import pytest
@@ -20,8 +20,6 @@ from tests.support.processes import Builder, Lasting, Stage
 with contextlib.suppress(ImportError):  # tests that read the sources alone run without hypothesis
     from tests.support import searches  # noqa: F401  (registers the profile of hypothesis)
 
-WILD = pytest.StashKey[int]()
-"""How many tests were left out because `make wild` alone runs them."""
 HERE = Path(__file__).parent
 IMAGE = os.environ.get("GDBHEAPX_TEST_IMAGE", "")
 """The release whose image of the matrix this is, or of this machine, where the matrix runs, too (.ci/run); else empty."""
@@ -40,6 +38,11 @@ def pytest_configure() -> None:
     for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> Optional[bool]:
+    """Each process of a run would import the modules of `make wild` for nothing."""
+    return True if collection_path.name == "wild" and "not wild" in config.option.markexpr else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -125,32 +128,6 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     if HIDDEN:
         asked = (*getattr(item, "fixturenames", ()), getattr(getattr(item, "callspec", None), "params", {}).get("kind"))
         item.user_properties.append(("of", " and ".join(kind for kind in ("live", "core") if kind in asked)))
-
-
-def pytest_deselected(items: List[pytest.Item]) -> None:
-    """Counted, so that the summary can say it."""
-    for item in items:
-        if item.get_closest_marker("wild"):
-            item.config.stash[WILD] = item.config.stash.get(WILD, 0) + 1
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of pytest-xdist tells its count; all have the same."""
-    told = getattr(session.config, "workeroutput", None)
-    if told is not None:
-        told["wild"] = session.config.stash.get(WILD, 0)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """The count of a worker that has ended."""
-    node.config.stash[WILD] = getattr(node, "workeroutput", {}).get("wild", 0)
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Says how many tests are not among these."""
-    if config.stash.get(WILD, 0) and "not wild" in config.option.markexpr:
-        terminalreporter.write_line("%d tests of big or foreign programs were left out: make wild" % config.stash[WILD])
 
 
 @pytest.fixture(scope="session")

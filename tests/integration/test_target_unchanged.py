@@ -10,13 +10,13 @@ from gdbheapx import catalogue, command
 from tests.support import jemallocs
 from tests.support.processes import Stage
 from tests.support.tool import alone, heapx
-from tests.support.unchanged import EVERY, JEMALLOC, unchanged
+from tests.support.unchanged import EVERY, JEMALLOC, WALKERS, unchanged
 
 pytestmark = pytest.mark.once  # the kernel's, which all images share
 
 PATIENT = ("--max-stop", "60")
 """Where ten other programs run a look may take longer than the two seconds that people wait."""
-CASES = [("glibc", words) for words in EVERY] + [("jemalloc", words) for words in EVERY + JEMALLOC]
+CASES = [("glibc", words) for words in EVERY] + [("jemalloc", words) for words in WALKERS + JEMALLOC]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_one_page_would_be_seen(stage: Stage) -> None:
         os.close(memory)
 
 
-@pytest.mark.parametrize("words", EVERY)
+@pytest.mark.parametrize("words", WALKERS)
 def test_what_lies_behind_heaps_and_stacks_is_left_alone(stage: Stage, live: str, words: str) -> None:
     """Nine threads with arenas and stacks, whose ends without permissions nobody has touched: /proc/PID/mem would read these all the same."""
     process = stage.start("recorder", "9", "2000", "3")

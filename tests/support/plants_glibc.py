@@ -162,6 +162,9 @@ def plus(number: int) -> Value:
     return lambda there, place: there.core.get(place) + number
 
 
+ARENAS = (0, 1)
+"""The main arena and one of a thread: others are as that one."""
+
 SIZES: Tuple[Tuple[str, int, str], ...] = (
     ("zero", 0, "chunk-size-zero"),
     ("one", 1, "chunk-size-zero"),
@@ -182,16 +185,15 @@ UNSORTED_NAMES = ("unsorted-size", "unsorted-next-size")
 def _sizes() -> List[Plant]:
     """Size fields of used chunks, and of chunks behind free ones."""
     plants = []
-    for name, value, rule in SIZES:
-        for arena in range(3):
-            for kind in ("used", "behind-free"):
-                plants.append(Plant("size of %s: %s, arena %d" % (kind, name, arena), kind, arena, 3 * arena, 8, value, (rule, *UNSORTED_NAMES)))
+    for number, (name, value, rule) in enumerate(SIZES):
+        for arena, kind in ((number % 2, "used"), (1 - number % 2, "behind-free")):
+            plants.append(Plant("size of %s: %s, arena %d" % (kind, name, arena), kind, arena, 3 * arena, 8, value, (rule, *UNSORTED_NAMES)))
     return plants
 
 
 def _chunks() -> List[Plant]:
     plants = []
-    for arena in range(3):
+    for arena in ARENAS:
         wrong = NON_MAIN
         plants += [
             Plant("NON_MAIN of a used chunk, arena %d" % arena, "used", arena, 5, 8, flipped(wrong), ("arena-bit",)),
@@ -209,7 +211,7 @@ def _chunks() -> List[Plant]:
 
 def _links() -> List[Plant]:
     plants = []
-    for arena in range(3):
+    for arena in ARENAS:
         for name, value in (("wild", 0x4242424242424240), ("unaligned", 0x4141414141414141), ("zero", 0), ("itself", lambda there, place: place - 16)):
             plants.append(Plant("fd of a large chunk: %s, arena %d" % (name, arena), "large", arena, 1, 16, value, ("largebin-links",)))
         for name, value in (("wild", 0x4242424242424240), ("zero", 0), ("plus 16", plus(16))):
@@ -231,7 +233,7 @@ def _links() -> List[Plant]:
 
 def _arenas() -> List[Plant]:
     plants = []
-    for arena in range(3):
+    for arena in ARENAS:
         plants += [
             Plant("top's size huge, arena %d" % arena, "top", arena, 0, 8, 0x4444444444444441, ("top-size",)),
             Plant("top's size doubled, arena %d" % arena, "top", arena, 0, 8, lambda there, place: 1 << 32 | 1, ("top-size",)),
