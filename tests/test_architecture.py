@@ -103,7 +103,10 @@ def imports(path: Path) -> Iterator[Import]:
                 yield Import(label(path), node.lineno, "%s.%s" % (node.module, alias.name), id(node) in typing_only)
 
 
-ALL = [one for path in files() for one in imports(path)]
+@functools.cache
+def every_import() -> List[Import]:
+    """Return all imports of the sources, which no other run than that of these tests has to parse."""
+    return [one for path in files() for one in imports(path)]
 
 
 def imported(module: str) -> str:
@@ -114,7 +117,7 @@ def imported(module: str) -> str:
 
 def test_gdb_is_imported_in_three_files() -> None:
     """Only gdbinit.py, target.py and inferior.py of inferior/gdb import gdb."""
-    assert {one.file for one in ALL if one.module.split(".")[0] == "gdb"} <= GDB
+    assert {one.file for one in every_import() if one.module.split(".")[0] == "gdb"} <= GDB
 
 
 HANDS = ("inferior", "hold", "frames", "call")
@@ -123,7 +126,7 @@ HANDS = ("inferior", "hold", "frames", "call")
 
 def test_only_actions_hold_and_call() -> None:
     """Nobody but actions/ imports what holds, writes and calls."""
-    found = {one.file for one in ALL if one.module.startswith(tuple("gdbheapx.inferior.gdb.%s." % name for name in HANDS))}
+    found = {one.file for one in every_import() if one.module.startswith(tuple("gdbheapx.inferior.gdb.%s." % name for name in HANDS))}
     assert not [file for file in found if folder(file) != "actions" and file not in {"inferior/gdb/%s.py" % name for name in HANDS}]
 
 
@@ -153,25 +156,25 @@ LIBRARIES = {name: places for name, places in LIBRARIES.items() if all((ROOT / "
 @pytest.mark.parametrize("library", sorted(LIBRARIES))
 def test_libraries_have_one_place(library: str) -> None:
     """Each third-party library is imported in one file."""
-    assert {one.file for one in ALL if one.module.split(".")[0] == library} == LIBRARIES[library]
+    assert {one.file for one in every_import() if one.module.split(".")[0] == library} == LIBRARIES[library]
 
 
 def test_sql_is_answered_outside_gdb() -> None:
     """Only the shell's and Python's way to ask import the engine: what runs inside gdb never does."""
-    by_engine = {one.file for one in ALL if "gdbheapx.addons.views.query.engine" in one.module}
+    by_engine = {one.file for one in every_import() if "gdbheapx.addons.views.query.engine" in one.module}
     assert by_engine == {"addons/views/query/command.py", "addons/views/query/ask.py"}
 
 
 def test_one_file_of_the_core_loads_addons() -> None:
     """No other file names a module of an add-on, not even for its types, so that any folder of addons/ can be deleted."""
-    assert not [one for one in ALL if one.module.startswith("gdbheapx." + ADDONS) and not one.file.startswith(ADDONS + "/")]
+    assert not [one for one in every_import() if one.module.startswith("gdbheapx." + ADDONS) and not one.file.startswith(ADDONS + "/")]
     named = {label(path) for path in files() if re.search(r"gdbheapx\.%s\b" % ADDONS, path.read_text()) and not label(path).startswith(ADDONS + "/")}
     assert named == {"addon_loader.py"}
 
 
 def test_addons_do_not_know_each_other() -> None:
     """What one asks of another comes from the loader, which says so where it is not there."""
-    pairs = [(one, folder(one.file), imported(one.module)) for one in ALL if one.file.startswith(ADDONS) and one.module.startswith("gdbheapx." + ADDONS)]
+    pairs = [(one, folder(one.file), imported(one.module)) for one in every_import() if one.file.startswith(ADDONS) and one.module.startswith("gdbheapx." + ADDONS)]
     assert not [one for one, of, to in pairs if of != to]
 
 
@@ -196,7 +199,7 @@ def test_nothing_else_from_outside() -> None:
     known = getattr(sys, "stdlib_module_names", None)
     if known is None:
         pytest.skip("Python before 3.10 does not list its standard library")
-    outside = {one.module.split(".")[0] for one in ALL} - set(known) - {"gdbheapx", "gdb", *LIBRARIES}
+    outside = {one.module.split(".")[0] for one in every_import()} - set(known) - {"gdbheapx", "gdb", *LIBRARIES}
     assert not outside
 
 
@@ -209,7 +212,7 @@ def test_each_folder_has_a_row() -> None:
 def test_left_does_not_know_right(name: str) -> None:
     """A folder imports only what its row allows."""
     wrong = []
-    for one in ALL:
+    for one in every_import():
         parts = one.module.split(".")
         if folder(one.file) != name or parts[0] != "gdbheapx" or len(parts) < 2:
             continue
@@ -222,14 +225,14 @@ def test_left_does_not_know_right(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(ALLOWED))
 def test_nothing_is_allowed_that_nobody_does(name: str) -> None:
     """A row of ALLOWED says what is there."""
-    done = {imported(one.module) for one in ALL if folder(one.file) == name and one.module.startswith("gdbheapx.")}
+    done = {imported(one.module) for one in every_import() if folder(one.file) == name and one.module.startswith("gdbheapx.")}
     assert ALLOWED[name] - {name} <= done
 
 
 def test_entry_points_know_no_allocator() -> None:
     """An entry point serves any: it imports none."""
     homes = tuple("gdbheapx." + home.replace("/", ".") for home in HOMES.values())
-    assert not [one for one in ALL if folder(one.file) in ENTRY and one.module.startswith(homes)]
+    assert not [one for one in every_import() if folder(one.file) in ENTRY and one.module.startswith(homes)]
 
 
 NAMED_BY = {"decay": "decay", "purge": "purge", "tickers": "tickers", "trim": "trim"}
@@ -287,7 +290,7 @@ def test_the_seam_is_all_that_is_known_of_targets() -> None:
     """Above inferior/ only inferior.base and the records of inferior.standing are imported; the entry points alone open targets."""
     wrong = [
         one
-        for one in ALL
+        for one in every_import()
         if one.module.startswith("gdbheapx.inferior.")
         and not one.module.startswith(("gdbheapx.inferior.base", "gdbheapx.inferior.standing"))
         and folder(one.file) not in ENTRY | {"inferior", "actions"}
@@ -298,7 +301,7 @@ def test_the_seam_is_all_that_is_known_of_targets() -> None:
 def test_allocators_do_not_know_each_other() -> None:
     """None imports another."""
     wrong = []
-    for one in ALL:
+    for one in every_import():
         path = one.module.replace(".", "/").replace("gdbheapx/", "", 1) + "/"
         homes = [home for home in HOMES.values() if one.file.startswith(home)]
         wrong += [one for home in HOMES.values() if homes and home not in homes and path.startswith(home)]

@@ -146,8 +146,7 @@ def _arenas(value: Callable[[Patient], int]) -> Callable[[Patient], None]:
 
 EXTENTS: Tuple[Plant, ...] = tuple(
     Plant("%s of %s %d" % (name, kind, number), make(lambda there, choose=choose, number=number: choose(there, number)), rules)  # type: ignore[misc]
-    for kind, choose in (("slab", slab), ("large", large))
-    for number in (0, 1, 2)
+    for kind, choose, number in (("slab", slab, 1), ("large", large, 2))
     for name, make, rules in (
         ("arena index", lambda of: _field(of, "arena", lambda there: there.geometry.narenas), ("extent-arena",)),
         ("arena index 4094", lambda of: _field(of, "arena", lambda there: 4094), ("extent-arena",)),
@@ -203,20 +202,16 @@ ARENAS: Tuple[Plant, ...] = (
     Plant("bin slabcur wild", _bin("slabcur", lambda before: 0x123456789000), ("bin-slab-wrong",)),
     Plant("bin slabcur of another", _bin("slabcur", lambda before: before + 128), ("bin-slab-wrong",)),
 )
-CACHES: Tuple[Plant, ...] = tuple(
-    plant
-    for number in (0, 1)
-    for plant in (
-        Plant("cached: nowhere, bin %d" % number, _cached(lambda there, before: 0x1230, number), ("cached-outside",)),
-        Plant("cached: null, bin %d" % number, _cached(lambda there, before: 0, number), ("cached-outside",)),
-        Plant("cached: text, bin %d" % number, _cached(lambda there, before: 0x4141414141414141, number), ("cached-outside",)),
-        Plant("cached: unused pages, bin %d" % number, _cached(_of_status("dirty"), number), ("cached-outside",)),
-        Plant("cached: inside a region, bin %d" % number, _cached(lambda there, before: before + 8, number), ("cached-not-start",)),
-        Plant("cached: inside a large one, bin %d" % number, _cached(lambda there, before: large(there).begin + PAGE, number), ("cached-not-start",)),
-        Plant("cached: a free region, bin %d" % number, _cached(_of_status("free"), number), ("cached-free",)),
-        Plant("cached: twice, bin %d" % number, _cached(lambda there, before: there.get(stack_of(there)[1].start + 8), 0, 2 * number), ("cached-twice",)),
-        Plant("cached: of another class, bin %d" % number, _cached(_of_other_class, number), ("cached-wrong-class",)),
-    )
+CACHES: Tuple[Plant, ...] = (
+    Plant("cached: nowhere", _cached(lambda there, before: 0x1230, 1), ("cached-outside",)),
+    Plant("cached: null", _cached(lambda there, before: 0, 1), ("cached-outside",)),
+    Plant("cached: text", _cached(lambda there, before: 0x4141414141414141, 1), ("cached-outside",)),
+    Plant("cached: unused pages", _cached(_of_status("dirty"), 1), ("cached-outside",)),
+    Plant("cached: inside a region", _cached(lambda there, before: before + 8, 1), ("cached-not-start",)),
+    Plant("cached: inside a large one", _cached(lambda there, before: large(there).begin + PAGE, 1), ("cached-not-start",)),
+    Plant("cached: a free region", _cached(_of_status("free"), 1), ("cached-free",)),
+    Plant("cached: twice", _cached(lambda there, before: there.get(stack_of(there)[1].start + 8), 0, 2), ("cached-twice",)),
+    Plant("cached: of another class", _cached(_of_other_class, 1), ("cached-wrong-class",)),
 )
 COUNTS: Tuple[Plant, ...] = (Plant("cache count", _limit, ("thread-cache-bin-wrong",)),)
 

@@ -30,10 +30,9 @@ def test_a_code_is_used_once() -> None:
     assert KNOWN["walk-incomplete"] is glibc_codes.WALK_CUT
 
 
-@pytest.mark.parametrize("code", sorted(KNOWN))
-def test_codes_read_alike(code: str) -> None:
+def test_codes_read_alike() -> None:
     """Words with hyphens."""
-    assert re.fullmatch(r"[a-z]+(-[a-z]+)*", code)
+    assert [code for code in sorted(KNOWN) if not re.fullmatch(r"[a-z]+(-[a-z]+)*", code)] == []
 
 
 def test_every_code_is_used() -> None:

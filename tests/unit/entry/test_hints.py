@@ -4,8 +4,6 @@ import ast
 import shlex
 from typing import Iterator, Tuple
 
-import pytest
-
 from gdbheapx import command, hints
 from tests.support.paths import ROOT
 
@@ -31,11 +29,10 @@ def written() -> Iterator[Tuple[str, bool]]:
                 yield words.replace("refs %s", "refs 0x10").replace("whatis %s", "whatis 0x10").replace("%s", "x"), name == "run"
 
 
-@pytest.mark.parametrize("words, is_alone", sorted(set(written())))
-def test_each_command_is_understood(words: str, is_alone: bool) -> None:
+def test_each_command_is_understood() -> None:
     """By the parser that will read it: no hint ends with exit code 2."""
-    if words != "x --dry-run" and words != "bill PID":
+    for words, is_alone in sorted(set(written()) - {("x --dry-run", False), ("bill PID", True), ("bill PID", False)}):
         typed = shlex.split(words)
         command.load_commands(command.name_in(typed))
         assert command.parse(typed, "gdbheapx").help is None, words
-        assert is_alone or command.COMMANDS[command.name_in(typed)] is not None
+        assert is_alone or command.COMMANDS[command.name_in(typed)] is not None, words

@@ -6,6 +6,7 @@ Files: report/fitting.py, columns.py.
 import importlib
 import os
 import pkgutil
+from functools import cache
 from typing import Any, Dict, List, Optional, Sequence
 
 import pytest
@@ -25,6 +26,7 @@ WIDTHS = 80, 120, 200
 WIDE = Style(False, False)
 
 
+@cache
 def declared() -> List[Sequence[Column]]:
     """The columns of every record that declares some, and every table whose columns stand by themselves."""
     found: List[Sequence[Column]] = []
@@ -43,7 +45,6 @@ def declared() -> List[Sequence[Column]]:
     return found
 
 
-TABLES = declared()
 NUMBERS = st.one_of(st.none(), st.integers(-(1 << 62), 1 << 62))
 TEXTS = st.text("abc.:_0", max_size=150)
 
@@ -57,7 +58,7 @@ def shown(columns: Sequence[Column]) -> List[Column]:
 @given(data=st.data())
 def test_no_line_is_longer_than_the_terminal(width: int, data: Any) -> None:
     """Every table of every command, with any texts and numbers: all lines fit, the first column stays, and nothing goes unsaid."""
-    columns = shown(data.draw(st.sampled_from([columns for columns in TABLES if shown(columns)])))
+    columns = shown(data.draw(st.sampled_from([columns for columns in declared() if shown(columns)])))
     rows = [
         {column.field: data.draw(TEXTS if column.unit == TEXT else NUMBERS) for column in columns}
         for _ in range(data.draw(st.integers(1, 3)))
@@ -74,8 +75,8 @@ def test_no_line_is_longer_than_the_terminal(width: int, data: Any) -> None:
 
 def test_wide_tables_are_declared() -> None:
     """Every table with more than seven columns says which of them go first."""
-    assert len(TABLES) > 20
-    for columns in TABLES:
+    assert len(declared()) > 20
+    for columns in declared():
         assert len(shown(columns)) < 8 or any(column.goes for column in columns), [column.heading for column in columns]
 
 
