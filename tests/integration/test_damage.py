@@ -32,21 +32,6 @@ KINDS = (
     "unmap-page",
 )
 HANG_SECONDS = 60
-COMMANDS = (
-    ("arenas",),
-    ("report",),
-    ("chunks",),
-    ("chunks", "--histogram"),
-    ("bins",),
-    ("tcache",),
-    ("malloc-info",),
-    ("malloc-stats",),
-    ("tunables",),
-    ("doctor",),
-    ("trim", "--dry-run"),
-    ("leaks",),
-    ("owners",),
-)
 
 
 def ask(process: Process, kind: str, *command: str, code: int = 4) -> Dict[str, Any]:
@@ -102,18 +87,6 @@ def test_damage_is_named_and_the_rest_counted(stage: Stage, kind: str, damage: s
         hurt = [arena for arena in arenas if arena["unparsed_bytes"]]
         assert len(hurt) == 1
         assert hurt[0]["unparsed_bytes"] < hurt[0]["system_bytes"] / 100, "most of the arena lies outside the damage and can be counted"
-
-
-@pytest.mark.parametrize("turn, damage", enumerate(["size", "bin-cycle", "unmap-subheap", "tcache-cycle"]))
-def test_no_command_crashes_or_hangs(stage: Stage, core: str, turn: int, damage: str) -> None:
-    """Every command answers on a damaged heap, as JSON and on every second damage as text, with 0 or 4 and without a traceback."""
-    target = stage.start("damage", damage).target(core)
-    for number, command in enumerate(COMMANDS):
-        outcome = heapx(target, *command, "--json", seconds=HANG_SECONDS)
-        assert outcome.code in (0, 4), (command, outcome.code, outcome.stderr[-1000:])
-        assert outcome.envelope["partial"] is (outcome.code == 4), command
-        if (number + turn) % 2:
-            assert heapx(target, *command, seconds=HANG_SECONDS).code == outcome.code, command
 
 
 def test_undamaged_twin_is_whole(stage: Stage, kind: str) -> None:

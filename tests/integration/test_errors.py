@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.processes import Stage
-from tests.support.tool import Outcome, heapx, run, tool_command
+from tests.support.tool import Outcome, heapx, run
 
 pytestmark = pytest.mark.image  # what its gdb does with wrong targets
 
@@ -28,24 +28,6 @@ def test_executable_that_does_not_match(stage: Stage, core: str) -> None:
     said = outcome.stderr + " ".join(problem["what"] for problem in outcome.envelope["problems"])
     assert outcome.code in (1, 4)
     assert "match" in said or "build-id" in said, said
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--pid", "1", "--core", "x", "arenas"],
-        ["--pid", "1", "no-such-command"],
-        ["--pid", "1", "arenas", "--no-such-option"],
-        ["arenas"],
-        ["--pid", "word", "arenas"],
-    ],
-    ids=" ".join,
-)
-def test_wrong_usage_is_two(arguments: list) -> None:
-    """Wrong usage ends with 2 and prints nothing on standard output."""
-    outcome = run([*tool_command(), *arguments])
-    assert outcome.code == 2, outcome.stderr
-    assert outcome.stdout == b""
 
 
 def test_not_permitted(stage: Stage) -> None:

@@ -229,15 +229,6 @@ def test_pointer_in_a_cache_that_cannot_be(patient: Patient, value: Any, reason:
     check_damage(patient, CACHED_DAMAGE[reason][0], now, blocks=with_status(patient.blocks, before, "used"))
 
 
-def test_cached_blocks_of_a_damaged_slab(patient: Patient) -> None:
-    """Blocks of a slab that is not believed are named where a cache holds them, and counted nowhere."""
-    _, stack = stack_of(patient)
-    pointer = patient.get(stack.start)
-    hurt = next(one for one in patient.extents if one.begin <= pointer < one.end)
-    patient.put_field(hurt, "nfree", 1023)
-    check_damage(patient, CACHED_DAMAGE[kernel_api.CACHED_UNKNOWN][0], pointer, [hurt.range])
-
-
 def test_count_of_a_cache_bin_too_large(patient: Patient) -> None:
     """More blocks than a bin may hold: its blocks count as used, cached sums are not known, all other bins are read."""
     cache, stack = stack_of(patient)
@@ -273,36 +264,6 @@ def test_stack_of_a_cache_unreadable(patient: Patient) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- threads
-
-
-def record_of(patient: Patient) -> Any:
-    return next(record for record in patient.malloc.tsds().records if record.arena_index == OTHER_ARENA)
-
-
-def test_tsd_of_one_thread_unreadable(patient: Patient) -> None:
-    """That thread's state is null and named, the others are read; its blocks count as used, cached sums are not known."""
-    record = record_of(patient)
-    others = {one.lwp for one in patient.malloc.tsds().records} - {record.lwp}
-    size = patient.types.size_bytes("tsd_s")
-    start_, end = record.address & -PAGE, (record.address + size + PAGE - 1) & -PAGE
-    state = record.address + patient.place("tsd_s", "state")
-    patient.cut(state & ~7, (state & ~7) + 8)
-    assert start_ < state < end
-    asked = patient.ask("arenas")
-    assert asked.code == 4
-    assert asked.problem("tsd-unreadable")["where"] == "0x%x" % (state & ~7)
-    ticking = patient.ask("tickers")
-    assert ticking.code == 4
-    threads = {row["lwp"]: row for row in ticking.envelope["data"]["threads"]}
-    assert set(threads) == others | {record.lwp}
-    assert threads[record.lwp]["state"] is None and all(threads[lwp]["state"] == "nominal" for lwp in others)
-    rows = arenas_of(asked)
-    for index, row in patient.rows.items():
-        assert rows[index]["allocated_bytes"] == row["allocated_bytes"] and rows[index]["unparsed_bytes"] == 0
-        assert rows[index]["blind_threads"] is None
-    cached = {row["lwp"]: row for row in patient.ask("tcache").envelope["data"]["threads"]}
-    assert cached[record.lwp]["chunks"] is None and all(cached[lwp]["chunks"] for lwp in others)
-    check_all_commands(patient)
 
 
 # ---------------------------------------------------------------------------------------------------- arenas

@@ -266,18 +266,6 @@ def test_a_list_of_a_million(stage: Stage, core: str) -> None:
 # ---------------------------------------------------------------------------------------------------- forms
 
 
-def test_limits(stage: Stage, core: str) -> None:
-    """--limit cuts lists, never sums; a suspect is told though its row is not."""
-    process = owning(stage)
-    target = process.target(core)
-    whole, one = (heapx(target, "owners", *words, "--json").data for words in ((), ("--limit", "1")))
-    assert len(one["owners"]) == 1 and one["suspects"] == whole["suspects"] and len(whole["suspects"]) == 2
-    every, few = (heapx(target, "leaks", "--list", *words, "--json").data for words in ((), ("--limit", "7")))
-    assert (len(few["blocks"]), few["classes"]) == (7, every["classes"]) and len(every["blocks"]) >= 60
-    lines = heapx(target, "leaks", "--list", "--limit", "7").stdout.decode()
-    assert "{:,} more blocks: gdbheapx -".format(len(every["blocks"]) - 7) in lines and "leaks --list --limit %d" % len(every["blocks"]) in lines
-
-
 def test_fail_on_leak(stage: Stage, core: str) -> None:
     """Exit code 3 from so many leaked bytes on, with the same answer."""
     process = owning(stage)

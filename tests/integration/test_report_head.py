@@ -111,18 +111,6 @@ def test_a_process(stage: Stage, start: Callable[[Stage], Process]) -> None:
         assert facts["Allocator"].startswith("jemalloc 5")
 
 
-def test_facts_in_json(stage: Stage) -> None:
-    """Program, words, host, time, uptime and pause; the old names stay beside the new ones. --brief has the head's members."""
-    process = leaking(stage)
-    answer = heapx(["--pid", str(process.pid)], "report", "--brief", "--json")
-    target = answer.envelope["target"]
-    assert (target["program"], target["host"], target["pauses"], target["pause_ms"]) == ("leaker", os.uname().nodename, target["stops"], target["stopped_ms"])
-    assert target["command_line"].startswith(str(process.popen.args[0])) and target["uptime_s"] >= 0 and target["time"].endswith("Z")  # type: ignore[index]
-    assert set(answer.data) == {"allocators", "memory", "largest", "verdict", "was_looked", "suspect", "next"}
-    secret = heapx(["--pid", str(process.pid)], "report", "--brief", "--no-names", "--json").envelope["target"]
-    assert (secret["host"], secret["command_line"]) == (None, None)
-
-
 def test_a_small_process_is_looked_at_by_itself(stage: Stage) -> None:
     """In a copy, so that it does not pause longer; --no-deep does not, and says how to find out."""
     process = leaking(stage)

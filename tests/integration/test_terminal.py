@@ -78,13 +78,6 @@ def test_sentences_fit(lasting: Lasting, kind: str) -> None:
         assert any(len(line) > 80 and "  " not in line.strip() for line in text.splitlines()), text
 
 
-@pytest.mark.parametrize("words", [["--help"], ["watch", "--help"], ["help", "watch"], ["watch", "--help-all"]], ids=" ".join)
-def test_helps_fit(words: List[str]) -> None:
-    """In 80 columns, on a terminal and in a pipe; of what --help-all explains, sentences are filled anew on a terminal."""
-    piped = heapx([], *words).stdout.decode().splitlines()
-    assert 60 < max(map(len, on_terminal(80, words).splitlines())) <= 80 and (max(map(len, piped)) <= 80 or "--help-all" in words)
-
-
 def test_colors(lasting: Lasting, core: str, tmp_path: Path) -> None:
     """Headings are bold on a terminal; not with NO_COLOR, --color never, in a pipe, a file or JSON. --color always colours a pipe."""
     words = [*lasting.of(core, Stage.start, *RECORDER).target(core), "arenas"]

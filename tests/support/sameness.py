@@ -33,7 +33,7 @@ MORE_PROGRAMS: Sequence[Tuple[str, Tuple[str, ...]]] = (
     ("kinds", ()),
     ("leaker", ()),
     ("left", ("2", "40")),
-    ("lists", ("fast-random", "1000")),
+    ("lists", ("random", "1000")),
     ("mapper", ()),
     ("pinned", ("waves",)),
     ("recorder", ("4", "400", "3")),

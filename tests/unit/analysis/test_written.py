@@ -5,7 +5,7 @@ Files: kernel/common/written.c.
 
 from typing import List, NamedTuple, Sequence, Tuple
 
-from gdbheapx.analysis.memory.attribute import WrittenPages, tell
+from gdbheapx.analysis.memory.attribute import tell
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, Mapping, MappingUse, MemoryUse
 from gdbheapx.kernel import load
@@ -54,18 +54,7 @@ def test_a_core_by_the_kernel() -> None:
     assert [one.mapping.readable for one in told.use.mappings] == [True] * 4
 
 
-def test_without_time_all_counts() -> None:
-    """What was not looked at is not known to be zeros."""
-    told = tell(Core(bytes(MEMORY)), load(), MemoryUse("dumped", MAPPINGS, None, False), Budget(-1.0))  # type: ignore[arg-type]
-    assert [one.resident_bytes // PAGE for one in told.use.mappings] == [4, 8, 2, 2] and told.zero_bytes == 0 and told.until == BASE
-
-
 def test_a_process_is_left_as_it_is() -> None:
     """Its page table tells."""
     live = MemoryUse("resident", MAPPINGS, 0)
     assert tell(Core(b""), load(), live, Budget()) == (live, None, None, None)  # type: ignore[arg-type]
-
-
-def test_no_pages() -> None:
-    """Nothing is in nothing."""
-    assert WrittenPages([]).bytes_in([(BASE, BASE + PAGE)]) == 0

@@ -230,13 +230,6 @@ def test_a_closed_pipe_ends_quietly(declare: Any) -> None:
     assert runner.run(["probe"], runner.Host("heapx", write, write, lambda: None, runner.Settings())) == runner.Ended(0)
 
 
-def test_help_is_shown_not_run(declare: Any) -> None:
-    """--help shows the help it was declared with, the command's own options and the common ones, and opens nothing."""
-    declare(lambda session, options: 1 // 0)
-    ended, shown = ask("probe", "--help", refuse=HeapxError("opened"))
-    assert ended.code == 0 and "A probe." in shown and "--number" in shown and "--max-seconds" in shown
-
-
 def test_output_file_is_private(declare: Any, tmp_path: Path) -> None:
     """-o gives a file of mode 0600, also where a more open one was before; nothing is printed."""
     declare(lambda session, options: Answer(lambda: 0, lambda style: ["x"]))

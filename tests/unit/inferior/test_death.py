@@ -68,11 +68,6 @@ def test_gone_without_a_trace(child: "subprocess.Popen[bytes]") -> None:
     assert deaths.cause().code == problems.PROCESS_ENDED
 
 
-def test_it_runs_still() -> None:
-    """The process is there, and what was read of it is not: it runs another program."""
-    assert Deaths(os.getpid()).cause().code == problems.PROCESS_EXECUTED
-
-
 @pytest.mark.parametrize("status, is_for_memory", [(None, True), (signal.SIGKILL, True), (signal.SIGSEGV, False)])
 @pytest.mark.parametrize("where", ["a", "a/b"])
 def test_killed_for_memory(tmp_path: Path, status: Optional[int], is_for_memory: bool, where: str) -> None:

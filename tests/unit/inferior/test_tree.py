@@ -13,7 +13,6 @@ import pytest
 from gdbheapx import apart, files
 from gdbheapx.glibc.detect import PACKAGES as LIBC
 from gdbheapx.inferior import source
-from gdbheapx.jemalloc.detection.unread import PACKAGES as JEMALLOC
 
 
 @pytest.mark.parametrize(
@@ -70,15 +69,6 @@ def test_without_a_tree_paths_resolve_as_they_do_here() -> None:
     """An empty root is this machine's own tree; a relative name is one of the working folder."""
     assert files.in_tree("", "/etc").root == "/" and files.in_tree("", "x/y").root == "."
     os.close(files.open_of_target(files.in_tree("", "/etc"), is_folder=True))
-
-
-@pytest.mark.parametrize("name, words", [("debian", "debian-debug"), ("ubuntu\nID_LIKE=debian", "ddebs"), ("fedora", "dnf"), ("void", None)])
-def test_the_package_of_jemallocs_debug_file(tmp_path: Path, name: str, words: str) -> None:
-    """Debian and Ubuntu keep it in archives of their own, which the command says."""
-    (tmp_path / "etc").mkdir()
-    (tmp_path / "etc" / "os-release").write_text("ID=%s\n" % name)
-    found = source.debug_package(str(tmp_path), JEMALLOC)
-    assert (found is None) if words is None else words in (found or "")
 
 
 @pytest.mark.parametrize(

@@ -236,18 +236,6 @@ def test_who_holds_from_a_stack_comes_before_users(c_kernel: CKernel, shape: str
     assert tree.retained_blocks[end - 1] == len(made.elements) + made.kept
 
 
-def test_nothing_without_blocks(c_kernel: CKernel) -> None:
-    """And none where no links are."""
-    for count in (0, 1, 40):
-        memory = Memory(1)
-        memory.roots += [memory.add(48) for _ in range(count)]
-        world, _ = memory.world()
-        graph = build(c_kernel, world)
-        first, end = split(graph, world)
-        tree = owners(graph, first, end)
-        assert len(tree.containers) == 0 and tree.container_of(0) is None and not graph.members(tree, 0)
-
-
 def objects(memory: Memory, count: int, is_heap: bool) -> Made:
     """A heap whose links back lead to the parent or the elder sibling, or a tree whose objects all know their parent; a variable has the root."""
     elements = [memory.add(104) for _ in range(count)]

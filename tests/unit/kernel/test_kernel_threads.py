@@ -3,7 +3,6 @@
 Files: kernel/blocks/graph.py.
 """
 
-import copy
 import random
 from array import array
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -16,7 +15,7 @@ from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import graph as graph_module
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
-from gdbheapx.kernel.blocks.signatures import ALL, AT_MOST, STRING, UNKNOWN, Condition, Referring, SignatureRow, Signer
+from gdbheapx.kernel.blocks.signatures import ALL, AT_MOST, UNKNOWN, Condition, Referring, SignatureRow, Signer
 from gdbheapx.kernel.glibc.records import STATUS_USED, Listed
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from gdbheapx.kernel.jemalloc.records import BLOCK_USED
@@ -174,27 +173,6 @@ def test_nor_do_signatures(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, m
         first = first or found
         assert found == first, threads
         assert signer.rest().blocks and {one.row for one in signer.found()} > {0, 1, 2}
-
-
-def test_nor_where_all_parts_have_one_string(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, made: Made) -> None:
-    """What the root has of them, far more than blocks have, finds room behind that one."""
-    bare = copy.copy(made)
-    bare.words, bare.far = array("Q", made.words), array("Q", bytes(1 << 20))
-    for address, usable in made.used:
-        first = (address - made.region.begin) // 8
-        bare.words[first : first + usable // 8] = array("Q", bytes(usable // 8 * 8))
-    owner = (made.used[0][0] - made.region.begin) // 8
-    told_of = [(address, usable - 9, usable - 8) for address, usable in made.used[1:] if usable > 40]
-    bare.words[owner : owner + 3] = array("Q", told_of[0])
-    bare.root = array("Q", [word for some in told_of for word in some] * 8)
-    source, found = BytesSource(tuple(bare.pieces())), []
-    for threads in THREADS:
-        monkeypatch.setattr(graph_module, "usable_cpus", lambda threads=threads: threads)
-        signer = c_kernel.signer(source, (8, True), [], [], Budget())
-        graph = bare.graph(c_kernel, source, True, signer=signer)
-        signer.refer(graph, [UNKNOWN] * signer.label_count(), Referring(2, graph.numbers().blocks, False, 0))
-        found.append([(one.row, one.blocks) for one in signer.found()])
-    assert found[0] == found[1] == found[2] and max(blocks for row, blocks in found[0] if row == STRING) == len(told_of), found
 
 
 def test_nor_where_memory_cannot_be_read(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, made: Made) -> None:

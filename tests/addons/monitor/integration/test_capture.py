@@ -19,7 +19,7 @@ import pytest
 from tests.support import crashes
 from tests.support.busy import stretch
 from tests.support.processes import Stage
-from tests.support.tool import Outcome, heapx
+from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # it sets core_pattern, which is the machine's: no image may
 RATE = "200000000"
@@ -222,17 +222,3 @@ def test_a_container_is_seen_from_outside(stage: Stage) -> None:
     assert line["outcome"] in ("taken", "partial") and line["pid"] == int(pid), line
     found = heapx(["--snapshot", line["path"]], "arenas", "--json").envelope
     assert found["target"]["pid"] == int(pid) and found["allocators"][0]["id"] == "glibc"
-
-
-def test_it_is_not_for_people(tmp_path: Path) -> None:
-    """Without a process, or in gdb, one line says what starts it."""
-
-    def line(*more: str) -> Outcome:
-        return heapx([], "capture", *more)
-
-    assert line().code == 2 and "--show-pattern" in line().stderr
-    shown = line("--show-pattern")
-    assert shown.code == 0 and "core_pattern=|" in shown.stdout.decode()
-    gone = line("4194303", "--to", str(tmp_path / "to"), "--log", str(tmp_path / "log"))
-    assert gone.code == 1 and crashes.decided(tmp_path)[0]["outcome"] == "failed" and not (tmp_path / "to").exists()
-

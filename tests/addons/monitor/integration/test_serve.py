@@ -128,10 +128,3 @@ def test_what_it_refuses(words: List[str], code: int) -> None:
     """In one line."""
     outcome = heapx([], *words)
     assert outcome.code == code and outcome.stdout == b"" and len(outcome.stderr.splitlines()) == 1
-
-
-def test_without_the_library(tmp_path: Path) -> None:
-    """One line, which names the extra and what there is without it."""
-    (tmp_path / "prometheus_client.py").write_text("raise ImportError('hidden')")
-    outcome = heapx([], "serve", "--pids", "ALL", "--json", env={"PYTHONPATH": str(tmp_path)})
-    assert outcome.code == 1 and "gdbheapx[serve]" in outcome.stderr and len(outcome.stderr.splitlines()) == 1

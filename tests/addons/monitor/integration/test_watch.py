@@ -22,7 +22,7 @@ from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.session import Session
 from tests.support import jemallocs, programs
 from tests.support.processes import Process, Stage
-from tests.support.tool import alone, heapx, in_gdb, tool_command, tool_environment
+from tests.support.tool import alone, heapx, tool_command, tool_environment
 
 pytestmark = pytest.mark.once  # reading the process and its allocators is proved in the images by the other modules
 
@@ -342,27 +342,6 @@ def test_its_own_memory_stays_flat(stage: Stage, live: str, watches: List[Watch]
         watch.line()
     after = own_rss(watch.popen.pid)
     assert after - before < MB, (before, after)
-
-
-def test_what_it_refuses(stage: Stage, live: str, tmp_path: Path) -> None:
-    """A core, gdb, no period; each in one line."""
-    process = stage.start("recorder", "1", "100", "3")
-    for words in (["--every", "0"], ["--times", "0"]):
-        outcome = heapx(process.target(live), "watch", *words)
-        assert (outcome.code, len(outcome.stderr.splitlines())) == (2, 1)
-    outcome = in_gdb(process.target(live), ["heapx watch"])
-    assert "watch runs from a shell" in outcome.stderr
-    for option in ("--csv", "--html"):
-        outcome = heapx(process.target(live), "watch", "--times", "1", option, str(tmp_path / "none" / "file"))
-        assert outcome.code == 1 and ("cannot write to" in outcome.stderr or "Jinja2" in outcome.stderr) and outcome.stderr.count("\n") == 1
-    for words in (["--from", "x", "--exact"], ["--from", "x", "--csv", "y"]):
-        outcome = heapx([], "watch", *words)
-        assert (outcome.code, outcome.stderr.count("\n")) == (2, 1) and "--from reads a file" in outcome.stderr
-    assert "does not go with it" in heapx(process.target(live), "watch", "--from", "x").stderr
-    outcome = heapx([], "watch")
-    assert outcome.code == 2 and "requires a process" in outcome.stderr
-    outcome = heapx([], "watch", "--from", str(tmp_path))
-    assert outcome.code == 1 and outcome.stderr.count("\n") == 1 and "cannot read" in outcome.stderr
 
 
 def test_a_program_without_malloc(stage: Stage, live: str) -> None:

@@ -120,14 +120,6 @@ def test_a_snapshot_has_the_same_stacks(stage: Stage, core: str, tmp_path: Path)
     assert parts[0] == parts[1] and {row["size_bytes"] + row["arena"] for row in rows[0]} == {""}
 
 
-def test_what_cannot_be_is_refused(stage: Stage, core: str) -> None:
-    """A binary file to a terminal, and a profile of a process that samples nothing: one line each."""
-    target = contents(stage, "glibc").target(core)
-    for words, code in ((["pprof"], 2), (["pprof", "--of", "profile", "-o", "/dev/null"], 1), (["folded", "--of", "profile"], 2), (["csv", "--of", "owners"], 2)):
-        outcome = heapx(target, "export", "--format", *words)
-        assert outcome.code == code and len(outcome.stderr.strip().splitlines()) == 1 and not outcome.stdout, outcome
-
-
 def rows_of(file: Path) -> List[Dict[str, str]]:
     """The rows as Python's csv reads them."""
     with open(file, newline="") as text:
@@ -171,13 +163,3 @@ def test_csv_of_the_census_adds_up(stage: Stage, kind: str, way: str, tmp_path: 
         sums[1] += one["bytes"]
     named = {name: sums for name, sums in wanted.items() if name}
     assert len(named) >= 5 and {name: sums for name, sums in found.items() if name} == named
-
-
-def test_duckdb_reads_it(stage: Stage, core: str, tmp_path: Path) -> None:
-    """Its own types for the columns, and the sum of `arenas`."""
-    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
-    target, file = contents(stage, "glibc").target(core), tmp_path / "made.csv"
-    assert heapx(target, "export", "--format", "csv", "-o", str(file)).code == 0
-    used = sum(one["used_bytes"] for one in heapx(target, "arenas", "--json").data["arenas"])
-    query = "select sum(size_bytes)::bigint, typeof(any_value(size_bytes)) from read_csv('%s') where status = 'used'" % file
-    assert duckdb.sql(query).fetchall() == [(used, "BIGINT")]

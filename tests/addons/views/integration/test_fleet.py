@@ -162,19 +162,6 @@ def test_the_job_looks_at_each_core_once(cores: List[str], tmp_path: Path) -> No
     assert [nothing.code, other.code] == [0, 0] and sorted(len(one.data["rows"]) for one in (nothing, other)) == [0, 1]
 
 
-def test_the_jobs_are_safe() -> None:
-    """Both: no root, no writing but to volumes, no capability, a limit of memory; as many shares as indexes."""
-    for name in ("fleet-job.yaml", "fleet-table-job.yaml"):
-        job = manifest(name)
-        own = job["container"]["securityContext"]
-        assert job["pod"]["securityContext"]["runAsNonRoot"] is True and own["readOnlyRootFilesystem"] is True
-        assert own["capabilities"] == {"drop": ["ALL"]} and own["allowPrivilegeEscalation"] is False
-        assert job["container"]["resources"]["limits"]["memory"]
-    job = manifest("fleet-job.yaml")
-    shares = next(one["value"] for one in job["container"]["env"] if one["name"] == "SHARES")
-    assert job["completionMode"] == "Indexed" and str(job["completions"]) == shares and job["pod"]["restartPolicy"] == "Never"
-
-
 @pytest.fixture
 def core_file(stage: Stage, tmp_path: Path) -> Path:
     """One whole core."""

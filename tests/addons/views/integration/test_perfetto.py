@@ -138,12 +138,3 @@ def test_a_snapshot_has_the_same_objects(lasting: Lasting, core: str, tmp_path: 
         told.append((sorted(map(str, rows)), sorted(trace.roots.values())))
     for one, other in zip(*told):
         assert one == other
-
-
-def test_what_cannot_be_is_refused(lasting: Lasting, core: str, tmp_path: Path) -> None:
-    """A trace to a terminal, of the census, as JSON: one line each."""
-    target = lasting.of(core, contents, "glibc").target(core)
-    to_file = ("-o", str(tmp_path / "made"))
-    for of, words, code in ((target, (), 2), (target, (*to_file, "--of", "census"), 2), (target, (*to_file, "--json"), 1)):
-        outcome = heapx(of, "export", "--format", "perfetto", *words)
-        assert outcome.code == code and len(outcome.stderr.strip().splitlines()) == 1, outcome

@@ -133,33 +133,6 @@ def test_sql_touches_nothing_else(lasting: Lasting, core: str, tmp_path: Path, s
     assert not list(private.iterdir()) and "root:" not in outcome.stderr
 
 
-def test_no_target_and_no_sql(core: str) -> None:
-    """--tables and SQL without tables need no target; a table needs one, and SQL is needed."""
-    assert [one["name"] for one in heapx([], "query", "--tables", "--json").data["tables"]][:2] == ["blocks", "held_blocks"]
-    assert b"signature" in heapx([], "query", "--tables").stdout
-    assert heapx([], "query", "select 6 * 7 as n", "--json").data["rows"] == [{"n": 42}]
-    refused(heapx([], "query", "select count(*) from blocks"), 2)
-    refused(heapx([], "query"), 2)
-    refused(heapx(["--core", "/nowhere"], "query", "select count(*) from blocks"), 1)
-
-
-def test_text_csv_and_file(lasting: Lasting, core: str, tmp_path: Path) -> None:
-    """Text says how many rows more there are; CSV has all of them; -o has mode 0600."""
-    target, file = lasting.of(core, contents, "glibc").target(core), tmp_path / "made.csv"
-    total = rows(target, "select count(*) from blocks")[0][0]
-    lines = heapx(target, "query", "select address, status from blocks").stdout.decode().splitlines()
-    assert len(lines) == 103 and lines[-1].startswith("%s rows more" % format(total - 100, ","))
-    assert heapx(target, "query", "select address, status from blocks", "--csv", "-o", str(file)).code == 0
-    with open(file, newline="") as text:
-        found = list(csv.DictReader(text, strict=True))
-    assert len(found) == total and all(re.fullmatch("0x[0-9a-f]+", one["address"]) for one in found)
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    none = tmp_path / "none"
-    for words in ((), ("-o", str(none)), ("--csv", "-o", str(none))):
-        refused(heapx(target, "query", "select status::int from blocks", *words), 1)
-    assert not none.exists()
-
-
 @pytest.mark.parametrize("way", ["glibc", "jemalloc"])
 def test_parquet_has_the_same_sums(lasting: Lasting, kind: str, way: str, tmp_path: Path) -> None:
     """Read by pyarrow, or by DuckDB where that is not installed: every block, with the sums of `chunks`; of the census those in use."""

@@ -9,7 +9,6 @@ import pytest
 
 from gdbheapx.addons.views.export import perfetto
 from gdbheapx.addons.views.export.perfetto import UNNAMED, VARIABLE, Object, Type, gathered
-from gdbheapx.addons.views.export.pprof import varint
 from gdbheapx.analysis.census.owned import Frame, Stack
 from gdbheapx.analysis.reachability import regions
 from tests.support.profiles import fields
@@ -89,12 +88,6 @@ def test_packets_go_on_until_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.get(6, [0]) for one in found] == [[number] for number in range(len(found))] and len(found) > 10
     assert [one.get(5, [0]) for one in found] == [[1]] * (len(found) - 1) + [[0]]
     assert max(map(len, made)) < 1100
-
-
-@pytest.mark.parametrize("number", [0, 127, 1 << 41, (1 << 42) - 1, 1 << 42, 0x7FFFFFFFFFFF, UNNAMED, (1 << 64) - 1])
-def test_long_numbers(number: int) -> None:
-    """The faster way gives the same bytes."""
-    assert perfetto.long_varint(number) == varint(number)
 
 
 def test_owners_are_gathered() -> None:

@@ -3,7 +3,6 @@
 Files: addons/views/fleet/child.py, invocation.py.
 """
 
-import os
 import subprocess
 import sys
 import types
@@ -14,7 +13,6 @@ import pytest
 
 from gdbheapx import __version__, child_python
 from gdbheapx.addons.views.fleet import child, cluster
-from gdbheapx.invocation import GlobalOptions, split
 
 KEY = "key"
 
@@ -28,11 +26,6 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Any:
     module.get_worker = lambda: made  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "distributed", module)
     return made
-
-
-def asked(*words: str) -> GlobalOptions:
-    """Global options."""
-    return split(words)[0]
 
 
 def test_a_path_that_the_worker_does_not_see(worker: Any, tmp_path: Path) -> None:
@@ -83,19 +76,3 @@ def test_closed_addresses(address: str) -> None:
 def test_open_addresses(address: str) -> None:
     """Others can read what goes there."""
     assert cluster.is_open(address)
-
-
-def test_paths_are_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A worker has another working folder; a gdb that is a name stays one."""
-    monkeypatch.chdir(tmp_path)
-    here = os.getcwd()
-    words = cluster.seen_from_anywhere(asked("--exe", "a", "--sysroot", "b", "--symbols", "c", "--debug-dir", "/d", "--gdb", "none"))
-    assert words == ["--exe", here + "/a", "--gdb", "none", "--sysroot", here + "/b", "--debug-dir", "/d", "--symbols", here + "/c"]
-
-
-def test_reasons_are_one_line() -> None:
-    """Of whatever a cluster raises."""
-    killed = type("KilledWorker", (Exception,), {})
-    assert "killed or crashed (KilledWorker)" in cluster.reason(killed("x"))
-    assert "cannot import gdbheapx %s" % __version__ in cluster.reason(ModuleNotFoundError("No module named 'gdbheapx'"))
-    assert cluster.reason(OSError("a\nb")) == "its task failed on the cluster (OSError: a b)"
