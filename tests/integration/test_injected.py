@@ -243,9 +243,11 @@ PYTHON = """
 import ctypes, os, threading, time
 libc = ctypes.CDLL(None)
 FILES, CHILD, RING, CLONE = 0x400, 17, 425, 220 if os.uname().machine == "aarch64" else 56
+begun = threading.Event()
 def beside():
     if %(where)r == "thread":
         assert not libc.unshare(FILES)
+    begun.set()
     while True:
         time.sleep(60)
 if %(where)r == "process" and not libc.syscall(CLONE, FILES | CHILD, 0, 0, 0, 0):
@@ -255,7 +257,7 @@ if %(where)r == "ring":
     assert libc.syscall(RING, 8, ctypes.create_string_buffer(256)) >= 0
 if %(where)r == "thread":
     threading.Thread(target=beside, daemon=True).start()
-    time.sleep(0.1)
+    begun.wait()
 os.write(1, b"ready\\n")
 while True:
     libc.nanosleep((ctypes.c_long * 2)(60, 0), None) if %(where)r != "thread" else os.read(0, 1)

@@ -22,6 +22,7 @@ from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.kernel.common import copy, follow
 from gdbheapx.kernel.common.copy import TAKES_ALL, TAKES_OWN
 from gdbheapx.kernel.common.library import at, declared
+from tests.support import at_rest
 
 PAGE = mmap.PAGESIZE
 pytestmark = pytest.mark.usefixtures("the_c_kernel")
@@ -86,7 +87,7 @@ def contents(source: LiveSource, mappings: List[Mapping]) -> List[bytes]:
 def test_it_is_as_it_was(process: "subprocess.Popen[bytes]") -> None:
     """Byte for byte, through Python and through the kernel, after the process has changed all of it; and after it has ended."""
     assert process.stdin is not None and process.stdout is not None
-    time.sleep(0.1)
+    at_rest.wait(process.pid)
     plain = LiveSource(process.pid)
     mappings = [mapping for mapping in plain.mappings() if mapping.writable]
     before = contents(plain, mappings)
