@@ -13,7 +13,7 @@ import pytest
 from gdbheapx.analysis.reachability import ownership, refs, regions
 from gdbheapx.analysis.reachability.contained import Member
 from gdbheapx.analysis.reachability.dominance import Part, Tallied
-from gdbheapx.analysis.reachability.owners import CONTAINER, ELEMENTS, SHARED, Owned, each, named
+from gdbheapx.analysis.reachability.owners import CONTAINER, ELEMENTS, SHARED, Owned, named
 from gdbheapx.analysis.reachability.regions import Root
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import CERTAIN, HASH_TABLE, LIKELY, LIST, NO_NODE, NO_SLOT, Container, Edge, Referrer, Sum, Tree
@@ -134,22 +134,6 @@ def test_a_variable_that_keeps_one_container_is_its_row() -> None:
     assert "3 elements (300 bytes) are in use elsewhere: 1 stack, 40 words of g_work" in shown
 
 
-def test_every_name_is_found() -> None:
-    """Also elements that have no row, and lists that a block or an element holds."""
-    made = queue()
-    for row in each(ownership.find(made, 4, 20).owners):
-        if row.kind != ELEMENTS:
-            node = ownership.find_named(made, row.owner)
-            assert node is not None and made.name(node) == row.owner
-    assert ownership.find_named(made, "g_queue[17]") == 17 and ownership.find_named(made, "g_queue[20]") is None
-    inner = [Container(FIRST, LIST, 8, 16, 128, [(QUEUE, 0)], CERTAIN), Container(FIRST + 1, LIST, 4, 16, 64, [(2, 1)], CERTAIN)]
-    owners = {FIRST: QUEUE, FIRST + 1: 2, **dict.fromkeys(range(8), FIRST), **dict.fromkeys(range(8, 12), FIRST + 1)}
-    made = tallied(owners, [16] * 12 + [0] * 28, inner, {0: list(range(8)), 1: list(range(8, 12))})
-    assert made.name(FIRST + 1) == "g_queue[2] -> +0x8" and made.kind(FIRST + 1) == CONTAINER
-    for name, node in (("g_queue[2] -> +0x8", FIRST + 1), ("g_queue[2] -> +0x8[1]", 9), ("g_queue[2]", 2), ("g_queue", QUEUE)):
-        assert ownership.find_named(made, name) == node, name
-
-
 def test_suspects_are_containers() -> None:
     """One sentence: who, what, how much, how large an element is, who else uses some; two that hold the same are told side by side."""
     suspect = ownership.find(queue([(STACK, 1)], CERTAIN, HASH_TABLE), 1, 20).suspects[0]
@@ -205,14 +189,6 @@ def test_parts_that_are_containers_are_told_as_such() -> None:
     table = "the hash table g_queue+0x10 -> +0x10 -> +0x0 of 8 elements (34 %)"  # the graph here has one word for every edge
     assert reach_text.suspicion(suspect).endswith("; largest parts: %s, %s, the list g_queue+0x10 -> +0x20 of 8 elements (31 %%)" % (table, table))
     assert [part.container.kind for part in suspect.accumulation.parts if part.container] == [HASH_TABLE, HASH_TABLE, LIST]
-
-
-def test_where_it_piles_up_is_not_the_owner_once_more() -> None:
-    """A variable is called with its module, and what lies below it without."""
-    suspect = ownership.find(queue(more=50_000), 1, 20).suspects[0]
-    point = suspect.accumulation
-    assert point.container is None and "most of it is 48.8 KiB at g_queue[3] -> +0x10" in reach_text.suspicion(suspect)
-    assert "most of it" not in reach_text.suspicion(suspect._replace(accumulation=point._replace(name="g_queue")))
 
 
 def test_a_user_is_a_container_that_two_hold() -> None:

@@ -91,13 +91,6 @@ def test_a_metaspace_of_more_than_one_chunk() -> None:
     assert part(found, kinds.RUNTIME, "garbage collector").resident_bytes == 5 * MIB
 
 
-def test_zgc_counts_its_heap_several_times_in_rss() -> None:
-    """One memfd in several places: RSS has a page for each of them, PSS once."""
-    heap = part(divide(recorded("java-17-zgc-linux-6.18.smaps", modules=["/usr/bin/java", "/lib/libjvm.so"])), kinds.SHARED)
-    assert "Java heap" in heap.name and heap.program == "JVM" and heap.mappings == 2
-    assert 3 * (heap.pss_bytes or 0) < 2 * (heap.resident_bytes or 0) < 4 * (heap.shared_bytes or 0)
-
-
 def test_postgres() -> None:
     """shared_buffers are shared memory, not files: they count in every backend, and no pressure drops them."""
     found = divide(recorded("postgres-15-linux-6.18.smaps", {"00:1b": "tmpfs"}, modules=["/usr/lib/postgresql/15/bin/postgres"]))
@@ -155,22 +148,6 @@ def test_linux_3_10() -> None:
     assert part(found, kinds.ANONYMOUS).huge_bytes == 38912 * KIB
 
 
-def test_linux_4_19() -> None:
-    """hugetlb pages are a line beside RSS; what was given to MADV_FREE can be dropped; device memory is named."""
-    found = divide(recorded("linux-4.19.smaps"))
-    huge = part(found, kinds.HUGETLB)
-    assert (huge.resident_bytes, huge.hugetlb_bytes, found.memory.hugetlb_bytes) == (0, 4 * MIB, 4 * MIB)
-    assert part(found, kinds.ANONYMOUS).droppable_bytes == 2 * MIB
-    assert part(found, kinds.SHARED).huge_bytes == 64 * MIB
-    assert not [one for one in found.parts if one.kind == kinds.DEVICE], "nothing of it is in RAM"
-
-
-def test_hugetlb_pages_of_an_allocator() -> None:
-    """glibc.malloc.hugetlb=2: the line says whose they are."""
-    huge = part(divide(recorded("linux-4.19.smaps"), {"glibc": [(0x7F1C02400000, 0x7F1C02800000)]}), kinds.HUGETLB)
-    assert huge.allocator == "glibc" and huge.hugetlb_bytes == 4 * MIB
-
-
 def test_a_claimed_name_is_the_allocators() -> None:
     """What an allocator claims is its own, whatever the kernel calls it."""
     found = divide(recorded("linux-6.12-named.smaps"), {"glibc": [(0x7F2600000000, 0x7F2600021000)]})
@@ -195,19 +172,6 @@ def test_copies_of_file_pages_are_private() -> None:
     copied, cache = part(found, kinds.COPIED), part(found, kinds.CACHE)
     assert (copied.resident_bytes, copied.shared_bytes, copied.pss_bytes, copied.droppable_bytes) == (0x8000, 0, 0x8000, 0)
     assert (cache.resident_bytes, cache.shared_bytes, cache.pss_bytes, cache.droppable_bytes) == (0x4000, 0x4000, 0x400, 0x4000)
-
-
-def test_locked_files_cannot_be_dropped() -> None:
-    """mlock keeps them."""
-    found = divide(Recorded([use(0x10000, 0x20000, "r--p", "/usr/lib/x.so", 0x8000, anonymous_bytes=0, flags=frozenset({"lo"}))]))
-    assert [(one.kind, one.resident_bytes, one.droppable_bytes) for one in found.parts] == [(kinds.LOCKED, 0x8000, 0)]
-    assert found.memory.file_bytes == 0x8000
-
-
-def test_a_private_mapping_of_dev_zero_is_anonymous() -> None:
-    """As old programs ask for memory; a shared one is shared memory, which the kernel shows as deleted."""
-    found = divide(Recorded([use(0x10000, 0x20000, "rw-p", "/dev/zero", 0x8000), use(0x30000, 0x40000, "rw-s", "/dev/zero (deleted)", 0x4000)]))
-    assert part(found, kinds.ANONYMOUS).resident_bytes == 0x8000 and part(found, kinds.SHARED).resident_bytes == 0x4000
 
 
 def test_largest_names_files_and_mappings() -> None:

@@ -101,29 +101,3 @@ def test_bad_size_costs_its_own_bytes(value: int) -> None:
     assert all(sums(row) == row.system_bytes for row in rows)
     assert rows[1].unparsed_bytes and rows[1].unparsed_bytes < (rows[1].system_bytes or 0) // 4
     assert [row.unparsed_bytes for row in rows if row.index != 1] == [0, 0, 0]
-
-
-def test_lost_heap_is_unparsed() -> None:
-    """A heap that is gone: its bytes are unparsed, the other heap and the other arenas are counted."""
-    fake = damaged()
-    older = fake.arenas[3][0].region.begin & -(64 << 20)
-    size = len(fake.target.pieces[older])
-    session = look(fake)
-    arena = session.heaps.one().arenas()[3]
-    del fake.target.pieces[fake.arenas[3][1].region.begin & -(64 << 20)]
-    session = look(fake)
-    row = session.heaps.one().arenas()[3]
-    partial(session)
-    assert row.unparsed_bytes == (arena.system_bytes or 0) - size
-    assert sums(row) == row.system_bytes
-
-
-def test_broken_ring_still_finds_arenas() -> None:
-    """A ring that leads nowhere: the arenas behind it are found by their heaps."""
-    fake = damaged()
-    arena = fake.arenas[1][0].region.begin & -(64 << 20)
-    glibc = look(fake).heaps.one().glibc
-    fake.target.put_word(arena + glibc.heap_info.size_bytes + glibc.malloc_state.members["next"].offset, 0x123450)
-    session = look(fake)
-    assert len(session.heaps.one().arenas()) == 4
-    partial(session)

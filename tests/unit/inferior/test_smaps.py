@@ -67,13 +67,6 @@ def test_what_an_old_kernel_does_not_tell_is_unknown() -> None:
     assert next(use for use in uses if use.mapping.name == "/var/lib/service/table").private_dirty_bytes == 512 * KIB
 
 
-def test_names_of_anonymous_memory() -> None:
-    """With blanks and colons; a newline in the name of a file is the kernel's escape."""
-    names = [use.mapping.name for use in smaps.parse(text("linux-6.12-named.smaps"))]
-    assert "[anon: glibc: pthread stack: 4242]" in names and "[anon_shmem:frames]" in names
-    assert "/memfd:name with (odd) \nnewline (deleted)" in names
-
-
 def test_a_name_with_a_form_feed_is_one_line() -> None:
     """The kernel escapes a newline alone; what Python takes for the end of a line besides is part of a file's name."""
     line = "7f0000000000-7f0000001000 r--p 00000000 fd:01 7    /srv/a\x0cb\x85c\u2028d"
@@ -81,14 +74,6 @@ def test_a_name_with_a_form_feed_is_one_line() -> None:
     assert [mapping.name for mapping in mappings] == ["/srv/a\x0cb\x85c\u2028d", ""]
     data = line.encode() + b"\nRss:   4 kB\nSwap:  0 kB\n"
     assert [use.mapping.name for use in smaps.parse(data)] == ["/srv/a\x0cb\x85c\u2028d"]
-
-
-def test_offset_device_and_inode() -> None:
-    """Of the mapped file, as the line has them; the type of its file system by its device."""
-    use = next(use for use in smaps.parse(text("postgres-15-linux-6.18.smaps"), {"00:1b": "tmpfs"}) if use.mapping.name.startswith("/dev/shm/"))
-    assert (use.mapping.device, use.filesystem) == ("00:1b", "tmpfs") and use.mapping.inode
-    code = next(use for use in smaps.parse(text("postgres-15-linux-6.18.smaps")) if use.mapping.executable)
-    assert code.mapping.offset == 0xCE000 and code.filesystem is None
 
 
 @pytest.mark.parametrize("end", [b"Rss:                  12 kB\nPs", b"", b"7f00-7f"])

@@ -110,16 +110,3 @@ def test_memory_that_goes_away() -> None:
     assert set(meter.read(0.0).values) == {None}
     world.memory.pieces.clear()
     assert set(meter.read(0.0).values) == {None}
-
-
-def test_an_arena_that_comes_and_one_that_goes() -> None:
-    """arenas[] is read each time."""
-    world = make((5, 3, 0))
-    meter = JemallocMeter(world.context)
-    place = world.symbols.places["arenas"][0]
-    world.memory.write(place + 8, bytes(8))
-    assert told(world, meter)["arenas"] == 2
-    world.memory.write(place + 8, world.arenas[1].address.to_bytes(8, "little"))
-    assert told(world, meter)["arenas"] == 3
-    world.memory.write(place + 8, world.arenas[2].address.to_bytes(8, "little"))
-    assert told(world, meter)["arenas"] == 2

@@ -9,7 +9,6 @@ from gdbheapx.inferior.base import TypeSet
 from gdbheapx.jemalloc import context
 from gdbheapx.jemalloc.heap import mutexes
 from gdbheapx.jemalloc.messages import stats as jemalloc_stats
-from gdbheapx.jemalloc.messages import stats_tables as jemalloc_tables
 from gdbheapx.jemalloc.messages import tunables as tunables_page
 from gdbheapx.jemalloc.records import MallocStats, PrintForm
 from gdbheapx.jemalloc.stats import figures as stats
@@ -103,28 +102,6 @@ def test_sum_of_arenas(version, flushes):
 
 
 # ---------------------------------------------------------------------------------------------------- text
-
-
-@pytest.mark.parametrize("uptime, shown", [(None, None), (0, 0), (999_999_999, 50), (1_000_000_000, 50), (2_999_999_999, 25), (10**12, 0)])
-def test_rates(uptime, shown):
-    """Per whole second; below one second the count itself; unknown where the uptime is."""
-    assert jemalloc_tables.rate(50, uptime) == shown
-
-
-def test_without_statistics():
-    """A build that does not count shows how it was built and set, and no figures."""
-    figures = {"version": "5.3.0", "config": {"stats": False}, "opt": {"dirty_decay_ms": 10000}, "arenas": {"narenas": 4}}
-    found = MallocStats(figures, {"arenas.dirty_decay_ms": 7777}, False, FORM, (), None)
-    assert list(jemalloc_stats.NativeStats(found, None).lines()) == [
-        "___ Begin jemalloc statistics ___",
-        'Version: "5.3.0"',
-        "Build-time option settings",
-        "  config.stats: false",
-        "Run-time option settings",
-        "  opt.dirty_decay_ms: 10000 (arenas.dirty_decay_ms: 7777)",
-        "Arenas: 4",
-        "--- End jemalloc statistics ---",
-    ]
 
 
 # ---------------------------------------------------------------------------------------------------- tunables

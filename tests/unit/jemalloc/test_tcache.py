@@ -166,22 +166,6 @@ def test_stashed_blocks(version: Any) -> None:
     assert tcache.counted(world.context, found, world.arenas)[1] == Counted(size, 2 * size)
 
 
-def test_disabled_bins() -> None:
-    """From 5.3.1 on a bin that is turned off points to a common stand-in, whatever its other members say."""
-    world, cache = one_thread((5, 3, 1), {4: [0x6000]})
-    world.variable("disabled_bin", 0x7A7A7A7A7A7A7A7A)
-    stand_in = world.symbols.places["disabled_bin"][0]
-    bins = world.types.place("tcache_s", "bins")
-    assert bins is not None
-    for szind in (7, bins.count - 1):
-        world.put_path("tcache_s", cache, "bins[%d].stack_head" % szind, stand_in)
-        world.put_path("tcache_s", cache, "bins[%d].low_bits_empty" % szind, stand_in & 0xFFFF)
-        world.put_path("tcache_s", cache, "bins[%d].low_bits_full" % szind, stand_in & 0xFFFF)
-        world.put_path("tcache_s", cache, "bins[%d].bin_info.ncached_max" % szind, 20)
-    found = read(world)
-    assert list(found.pointers) == [0x6000] and found.complete
-
-
 # ---------------------------------------------------------------------------------------------------- damage
 
 
@@ -203,20 +187,3 @@ def test_a_stack_outside_memory(version: Any) -> None:
     found = read(world)
     assert list(found.pointers) == [0x5000] and not found.complete
     assert any(one.address == 0x665FF8 and "size class 3" in one.what for one in world.problems), world.problems
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("damage", ["cycle", "null", "unreadable"])
-def test_a_damaged_list(version: Any, damage: str) -> None:
-    """A list of caches that loops, ends or leads out of memory is reported; with the tsds nothing is missing."""
-    world = World(version)
-    held = {number: {1: [0x5000 + 16 * number]} for number in range(4)}
-    for number, cached in held.items():
-        world.own_cache(world.thread("t%d" % number, "nominal", 1), 1, cached)
-    members = world.on_list[1]
-    bad = {"cycle": members[1], "null": 0, "unreadable": 0x666000}[damage]
-    world.put("tcache_s" if version < (5, 1, 0) else "cache_bin_array_descriptor_s", members[2], link__qre_next=bad)
-    found = read(world)
-    assert list(found.pointers) == [0x5000, 0x5010, 0x5020, 0x5030]
-    assert found.complete and len(world.problems) == 1
-    assert "arena 1" in world.problems[0].what

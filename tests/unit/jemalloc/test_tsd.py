@@ -46,16 +46,6 @@ def test_one_unreadable_tsd(version: Any) -> None:
     assert [one.address for one in world.problems] == [0x666000]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_state_that_is_none(version: Any) -> None:
-    """A state byte beyond the enum makes the thread unknown."""
-    world = three(version)
-    world.put("tsd_s", world.memory.threads_known[1].thread_pointer or 0, state=99)
-    found = tsd.read_tsds(world.context, world.arenas)
-    assert found.records[1].state is None and not found.complete
-    assert "state 99" in world.problems[0].what
-
-
 # ---------------------------------------------------------------------------------------------------- jemalloc's own list
 
 
@@ -67,15 +57,6 @@ def test_a_tsd_that_is_no_threads(version: Any) -> None:
     world.link_nominal(stray)
     assert tsd.read_tsds(world.context, world.arenas).complete
     assert [one.address for one in world.problems] == [stray]
-
-
-@pytest.mark.parametrize("version", LISTED)
-def test_a_thread_that_is_not_listed(version: Any) -> None:
-    """A nominal thread that tsd_nominal_tsds lacks is reported."""
-    world = three(version)
-    world.put("tsd_s", world.memory.threads_known[2].thread_pointer or 0, state=world.states["nominal"])
-    tsd.read_tsds(world.context, world.arenas)
-    assert [one.address for one in world.problems] == [world.memory.threads_known[2].thread_pointer]
 
 
 @pytest.mark.parametrize("version", LISTED)

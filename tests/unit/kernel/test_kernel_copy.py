@@ -150,18 +150,6 @@ def test_a_process_that_is_gone(monkeypatch: pytest.MonkeyPatch, process: "subpr
     assert not told
 
 
-def test_rooms() -> None:
-    """Room around what is mapped, nowhere twice, and ranges that are cut where one room ends."""
-    around = copy.ROOM_BYTES
-    first = copy.lacking_rooms([], [(1 << 30, (1 << 30) + PAGE)])
-    assert first == [((1 << 30) - around, (1 << 30) + around + copy.HUGE_BYTES)]
-    grown = (1 << 30, (1 << 30) + 3 * around)
-    more = copy.lacking_rooms(first, [grown])
-    assert more == [(first[0][1], grown[1] + around)]
-    rooms = [*first, *more]
-    assert copy.split([(*grown, TAKES_ALL)], rooms) == [(grown[0], first[0][1], TAKES_ALL), (first[0][1], grown[1], TAKES_ALL)]
-
-
 def test_what_is_copied() -> None:
     """What is only read, what nobody may read, devices, and what the kernel maps is not."""
 

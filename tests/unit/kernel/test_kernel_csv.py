@@ -6,18 +6,40 @@ Files: kernel/blocks/csv.py.
 import csv
 import io
 from array import array
-from typing import Tuple
+from typing import Any, List, Tuple
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.csv import CsvWords
-from gdbheapx.kernel.blocks.records import make_blocks
+from gdbheapx.kernel.blocks.records import NO_ARENA, make_blocks
 from tests.support.hostile import HOSTILE
 
 pytestmark = pytest.mark.image  # what its compiler and Python make of it
 
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 WORDS = CsvWords([b"used", b"cached", b"free"], [b"used", b"mmapped"], [8, 16], b"malloc#2", [b"Session", b'"a,""b"', "\u00e9t\u00e9".encode(), b""])
+NUMBER = st.one_of(st.integers(0, (1 << 64) - 1 - 16), st.sampled_from([0, 9, 10, 0xFFFFFFFF, (1 << 63), (1 << 64) - 17]))
+ROW = st.tuples(NUMBER, NUMBER, st.integers(0, 2), st.integers(0, 1), st.one_of(st.integers(0, NO_ARENA), st.just(NO_ARENA)))
+
+
+@FEW
+@given(st.lists(st.tuples(ROW, st.integers(0, 4)), max_size=40), st.booleans())
+def test_each_cell_is_what_went_in(c_kernel: CKernel, given_rows: List[Tuple[Any, int]], has_labels: bool) -> None:
+    """Whatever the numbers, with labels and without."""
+    blocks = make_blocks([row for row, _ in given_rows], in_order=False)
+    labels = array("I", [label for _, label in given_rows]) if has_labels else None
+    found = c_kernel.csv(WORDS).rows(blocks, labels)
+    read = list(csv.reader(io.StringIO(found.decode("utf-8"), newline=""), strict=True))
+    names = ["", "Session", 'a,"b', "\u00e9t\u00e9", ""]
+    expected = []
+    for (address, usable, class_, kind, arena), label in given_rows:
+        row = [hex(address), str(usable + (8, 16)[kind]), str(usable), ("used", "cached", "free")[class_], ("used", "mmapped")[kind]]
+        row += ["" if arena == NO_ARENA else str(arena), "malloc#2"]
+        expected.append([*row, names[label]] if has_labels else row)
+    assert read == expected
 
 
 @pytest.mark.parametrize("row, label", [((1, 1, 3, 0, 0), 0), ((1, 1, 0, 2, 0), 0), ((1, 1, 0, 0, 0), 5)])

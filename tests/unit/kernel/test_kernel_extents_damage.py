@@ -1,9 +1,8 @@
 """A damaged rtree: what contradicts is named with its address, the rest is counted, and both kernels say the same."""
 
 from array import array
-from typing import Any, List, Tuple
+from typing import List, Tuple
 
-import pytest
 from hypothesis import given
 
 from gdbheapx.budget import Budget
@@ -13,7 +12,7 @@ from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.walkers import extent_walker
 from tests.support import reference_walk
 from tests.support.builders import rtree
-from tests.support.builders.extent_cases import PAGE, damaged, listed, rows_of, some_heap, walk
+from tests.support.builders.extent_cases import damaged, rows_of, some_heap, walk
 from tests.support.builders.rtree import Spec, Variant
 from tests.support.searches import search
 
@@ -25,50 +24,6 @@ def codes(result: api.ExtentsResult) -> List[int]:
         sum(problem.code == code for problem in result.problems) for code in range(api.EXTENT_CODES)
     ]
     return [problem.code for problem in result.problems]
-
-
-def set_bits(built: rtree.Built, number: int, field: Any, value: int) -> None:
-    place = built.struct_of(number)
-    bits = built.get(place, 8) & ~(((1 << field.width) - 1) << field.shift)
-    built.put(place, bits | value << field.shift, 8)
-
-
-@pytest.mark.parametrize("number", [2, 4])
-def test_an_extent_on_its_way_is_no_problem(kernel: Kernel, number: int) -> None:
-    """Active without a size class, be the slab bit left over or not: neither allocated nor damage, and none of its pages are blocks in use."""
-    built = some_heap()
-    set_bits(built, number, built.extent.szind, len(built.size_classes))
-    result = walk(kernel, built)
-    _, begin, end = built.placed[number]
-    assert (result.extents, result.problems, result.unparsed_bytes) == (6, (), 0)
-    assert result.arenas[0].other == api.StateTotals(1, end - begin, None)
-    assert [row for row in listed(kernel, built)[0] if begin <= row[0] < end] == [(begin, end - begin, api.BLOCK_OTHER, 0)]
-
-
-def test_a_first_page_that_names_nothing_is_said_once(kernel: Kernel) -> None:
-    """The other pages of a slab name it: one problem, and its bytes from there on are unparsed."""
-    built = some_heap()
-    _, begin, end = built.placed[2]
-    built.put(built.leaf[begin], 0, 8)
-    result = walk(kernel, built)
-    assert result.problems == (api.ExtentProblem(api.EXTENT_FIRST_PAGE, begin + PAGE, built.struct_of(2)),)
-    assert (result.extents, result.unparsed_bytes) == (5, end - begin - PAGE)
-
-
-def test_nodes_that_cannot_be(kernel: Kernel) -> None:
-    """A node twice, one at an odd address, one at the end of the address space, one that cannot be read: each is named, the rest is whole."""
-    built = some_heap()
-    whole = walk(kernel, built)
-    root = built.rtree.root
-    child = next(built.get(root + 8 * place, 8) for place in range(32) if built.get(root + 8 * place, 8))
-    for place, value in ((20, child), (21, child + 1), (22, (1 << 64) - 64), (23, 0x3F0000), (24, 0x3F0000)):
-        built.put(root + 8 * place, value, 8)
-    result = walk(kernel, built)
-    twice, odd = api.EXTENT_NODE_TWICE, api.EXTENT_NODE_MISALIGNED
-    assert codes(result) == [twice, odd, odd, api.EXTENT_NODE_UNREADABLE, twice]
-    assert [problem.page for problem in result.problems] == [child, child + 1, (1 << 64) - 64, 0x3F0000, 0x3F0000]
-    assert (result.arenas, result.leaf_nodes) == (whole.arenas, whole.leaf_nodes)
-    assert result.unreadable_bytes == 8 << 8
 
 
 def test_more_nodes_than_memory(kernel: Kernel) -> None:

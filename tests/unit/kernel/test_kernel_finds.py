@@ -5,7 +5,7 @@ Files: kernel/glibc/records.py, kernel/glibc/walkers.py.
 
 import time
 from array import array
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Tuple
 
 import pytest
 from hypothesis import given
@@ -171,32 +171,6 @@ def test_a_block_goes_on_behind_its_range(kernel: Kernel) -> None:
     assert scan(BASE + 12 * 4096, BASE + 12 * 4096) == (chunks, True, False)
     assert scan(BASE + 6 * 4096, BASE + 12 * 4096) == (chunks, True, False)
     assert scan(BASE + 5 * 4096, BASE + 12 * 4096) == scan() == (chunks[1:], False, False)
-
-
-def test_a_block_is_never_counted_twice(kernel: Kernel) -> None:
-    """Ranges that overlap, and figures that cannot be reached: each block once, and not complete."""
-    data = bytearray(16 * 4096)
-    chunks = [mapped(data, heap.LP64, BASE + place * 4096, 2, 16, False) for place in (1, 3, 9)]
-    ranges = [(BASE, BASE + len(data)), (BASE + 4096, BASE + len(data))]
-    got = chunk_walker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped(ranges, MmappedSearch(False, 4, 4 * 8192))
-    assert got == (chunks, False, False)
-
-
-def lonely(kernel: Kernel, known: Tuple[int, ...] = (), most: Optional[int] = None) -> Tuple[List[MmappedChunk], bool, bool]:
-    """A block in the middle of a range of 32 pages, behind memory of another kind, with a second one behind it."""
-    data = bytearray(b"\xee" * 32 * 4096)
-    for place in (20, 22):
-        mapped(data, heap.LP64, BASE + place * 4096, 2, 16, False)
-    search = MmappedSearch(False, 2, 4 * 4096, known=known, most_pages=most)
-    found, complete, cut = chunk_walker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped([(BASE, BASE + len(data))], search)
-    return [(chunk.chunk - BASE) // 4096 for chunk in found], complete, cut
-
-
-def test_the_number_of_pages_bounds_the_search(kernel: Kernel) -> None:
-    """What lies behind the last page that may be looked at is not found, and that is said; with one page more it is."""
-    assert lonely(kernel, most=20) == ([], False, True)
-    assert lonely(kernel, most=21) == ([20, 22], True, False)
-    assert lonely(kernel) == ([20, 22], True, False)
 
 
 def test_a_terabyte_of_holes_is_passed_over(kernel: Kernel) -> None:

@@ -59,20 +59,6 @@ def place(blocks: Sequence[Sequence[int]], number: int, word: int = WORD) -> int
     return HEAP + sum(-(-len(words) * word // 16) * 16 + 16 for words in blocks[:number])
 
 
-def test_second_bases(c_kernel: CKernel) -> None:
-    """A pointer to where a class has its second or third vtable holds; beside it, in a torn object, or without images it is one to the inside."""
-    words, vtables = made_class(IMAGE + 0x100, (16, 40))
-    image = bytes(0x100) + packed(words) + bytes(0x1000)
-    whole = [vtables[0], 1, vtables[16], 2, 3, vtables[40], 4, 5]
-    torn = [vtables[0], 1, vtables[40], 2, 3, vtables[40], 4, 5]
-    blocks = [whole, whole, whole, torn, [*whole, *[0] * 500]]
-    pointers = [place(blocks, 0) + 16, place(blocks, 1) + 40, place(blocks, 2) + 48, place(blocks, 3) + 16, place(blocks, 4) + 40]
-    found = [graph_of(c_kernel, blocks, pointers, image).evidence(node) for node in range(5)]
-    assert found == [RULE_BASE, RULE_BASE, RULE_INSIDE, RULE_INSIDE, RULE_BASE]
-    none = graph_of(c_kernel, blocks, pointers, image, images=())
-    assert [none.evidence(node) for node in range(5)] == [RULE_INSIDE] * 5
-
-
 def values(places: int, order: Sequence[int], prefix: Optional[int] = None) -> List[int]:
     """An instance's attributes as CPython 3.11 and 3.12 keep them, set in that order."""
     own = 8 * (1 + (len(order) + 1) // 8)
@@ -91,21 +77,6 @@ def test_attributes_of_instances(c_kernel: CKernel) -> None:
     assert found == [RULE_HABIT] * 3 + [RULE_TAG, RULE_HABIT, RULE_HABIT] + [RULE_INSIDE] * 5
     beside = graph_of(c_kernel, good, [place(good, i) + at for i, at in enumerate((16, 8, 16))], bytes(0x1000), images=())
     assert [beside.evidence(node) for node in range(3)] == [RULE_INSIDE] * 3
-
-
-def test_arrays_lengths_and_strings(c_kernel: CKernel) -> None:
-    """Behind the number of elements, behind a length, behind the head of an old string; nothing of it in a block of zeros."""
-    blocks = [
-        [7, *[0] * 35],
-        [99, 3, *[1] * 15],
-        [100, *[0] * 13],
-        [50, 100, 0, *[0x2020202020202020] * 13],
-        [0] * 6,
-        [1 << 40, 1 << 41, *[0] * 6],
-    ]
-    offsets = (8, 16, 8, 24, 24, 8)
-    graph = graph_of(c_kernel, blocks, [place(blocks, number) + offset for number, offset in enumerate(offsets)], b"")
-    assert [graph.evidence(node) for node in range(6)] == [*[RULE_HABIT] * 4, RULE_INSIDE, RULE_INSIDE]
 
 
 def bases(image: Sequence[int], value: int, word: int) -> Dict[int, int]:

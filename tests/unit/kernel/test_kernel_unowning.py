@@ -131,17 +131,6 @@ def test_behind_what_an_object_of_ruby_has(c_kernel: CKernel, kind: str) -> None
     assert rules == [RULE_START] * first + [UNOWNING] * (words + 1 - words % 2 - first)
 
 
-@pytest.mark.parametrize("length, capacity", [(47, 47), (40, 47), (10, 9), (10, 90), (10, 15)])
-def test_no_such_string(c_kernel: CKernel, length: int, capacity: int) -> None:
-    """A pointer before the length, a length beyond the capacity, and a block that was made for another one: nothing is stale."""
-    memory = Memory()
-    other = memory.block(4)
-    body = memory.block(6, *[0x6161616161616161] * 4, other, 0)
-    holder = memory.block(6, body, length, capacity, 0, 0, 0)
-    memory.root[:3] = [holder, 0, other]
-    assert rule(memory.graph(c_kernel), body, 4, other) == RULE_START
-
-
 def test_the_longest_of_two_owners(c_kernel: CKernel) -> None:
     """Two words say what the block has: as much as either says is live. What begins with a pointer is no text."""
     memory = Memory()
@@ -153,17 +142,6 @@ def test_the_longest_of_two_owners(c_kernel: CKernel) -> None:
     memory.root[:6] = [holder, 0, longer, other, node_, liar]
     graph = memory.graph(c_kernel)
     assert rule(graph, body, 4, other) == RULE_START and rule(graph, with_pointer, 3, other) == RULE_START
-
-
-def test_slack_of_a_vector(c_kernel: CKernel) -> None:
-    """Behind its end; what it holds stays."""
-    memory = Memory()
-    first, second = memory.block(4), memory.block(4)
-    body = memory.block(5, first, 0, second)
-    holder = memory.block(4, body, body + 16, body + 40)
-    memory.root[:5] = [holder, 0, first, 0, second]
-    graph = memory.graph(c_kernel)
-    assert rule(graph, body, 0, first) == RULE_START and rule(graph, body, 2, second) == UNOWNING
 
 
 ARRAY, HASH, FLAGS_OF_TABLE = 7, 8, 1 << 15
@@ -221,22 +199,6 @@ def test_a_large_table_of_ruby_that_is_all_holes(c_kernel: CKernel) -> None:
     assert time.process_time() - before_s < 10
 
 
-def test_an_inline_buffer(c_kernel: CKernel) -> None:
-    """Characters are no pointers, used or not; the words behind the string are."""
-    memory = Memory()
-    other = memory.block(4)
-    body = memory.block(6)
-    unused = memory.block(8, 0, body, 20, 47, other, other)
-    used = memory.block(8)
-    memory.put(used, 0, used + 16, 3, other, other, other)
-    c_struct = memory.block(8, body, 20, 500, other)
-    memory.root[:7] = [unused, 0, used, 0, c_struct, 0, other]
-    graph = memory.graph(c_kernel)
-    assert [rule(graph, unused, slot, other) for slot in (4, 5)] == [UNOWNING, RULE_START]
-    assert [rule(graph, used, slot, other) for slot in (2, 3, 4)] == [UNOWNING, UNOWNING, RULE_START]
-    assert rule(graph, c_struct, 3, other) == RULE_START
-
-
 def test_a_string_of_a_variable(c_kernel: CKernel) -> None:
     """The same in a root, whose own words are no block's."""
     memory = Memory()
@@ -244,16 +206,6 @@ def test_a_string_of_a_variable(c_kernel: CKernel) -> None:
     memory.root[:8] = [DATA + 16, 3, other, other, other, 0, 0, 0]
     graph = memory.graph(c_kernel)
     assert [rule(graph, None, slot, other) for slot in (2, 3, 4)] == [UNOWNING, UNOWNING, RULE_START]
-
-
-def test_without_slots(c_kernel: CKernel) -> None:
-    """Where words in blocks are not told apart nothing is noted, and all leads where it led."""
-    memory = Memory()
-    other = memory.block(4)
-    holder, body = string(memory, 10, 47, [other, 0])
-    memory.root[:3] = [holder, 0, other]
-    graph = memory.graph(c_kernel, slots=False)
-    assert [edge.rule for edge in graph.edges(node(graph, body))] == [RULE_START]
 
 
 def test_a_file_has_them(c_kernel: CKernel) -> None:

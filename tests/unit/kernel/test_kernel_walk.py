@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource
+from gdbheapx.inferior.base import BulkSource, BytesSource
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_USED, EVERYTHING, BlockFilter
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import (
@@ -159,21 +159,6 @@ def test_nor_where_chunks_are_large(c_kernel: Kernel, seed: int) -> None:
     assert seed % 3 or answers[0][0].stop == STOP_END
 
 
-@pytest.mark.parametrize("size", [64 << 10, 40_000, 20_000])
-def test_of_large_chunks_the_headers_are_read(c_kernel: Kernel, size: int) -> None:
-    """A page for each, whatever the size of a block of reads is a multiple of."""
-    asked: List[int] = []
-    built = heap.build([(STATUS_USED, size & ~15 | 16)] * 200)
-    ((begin, data),) = built.source.pieces
-
-    def read(address: int, size_bytes: int) -> bytes:
-        asked.append(size_bytes)
-        return data[address - begin : address - begin + size_bytes]
-
-    assert walk(c_kernel, CallSource(read), heap.LP64, built.region, built.cached_chunks) == built.expected
-    assert sum(asked) < 200 * 8192, asked
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_damage_in_a_cut_region_is_found_whatever_the_number_of_threads(c_kernel: Kernel, seed: int) -> None:
     """Flipped bits in several regions at once: pieces beyond the damage are thrown away."""
@@ -202,46 +187,6 @@ def test_a_chain_of_false_headers_inside_a_chunk_deceives_nobody(c_kernel: Kerne
     answers = all_threads(c_kernel, source, heap.LP64, [region], NONE)
     assert answers[0] == answers[1] == answers[2] == answers[3]
     assert answers[0][0].used_bytes + answers[0][0].free_bytes == len(data)
-
-
-@pytest.mark.parametrize("seed", range(9))
-def test_a_heap_of_which_every_second_chunk_is_free_is_cut_behind_a_free_one(c_kernel: Kernel, seed: int) -> None:
-    """No two chunks in use follow each other: no run, no contradiction and no listed chunk is lost or counted twice there."""
-    rng, listed_share, spec, total = random.Random(seed), (0.0, 0.5, 0.99)[seed % 3], [], 0  # type: ignore[var-annotated]
-    while total < 14 << 20:
-        kind = rng.choice((STATUS_FAST, STATUS_TCACHE)) if rng.random() < listed_share else STATUS_USED
-        spec += [(STATUS_FREE, rng.choice((32, 96, 4096, 6000))), (kind, 32 + 16 * rng.randrange(7))]
-        total += spec[-1][1] + spec[-2][1]
-    built = heap.build(spec + [(STATUS_USED, 48)], end="end")
-    answers = all_threads(c_kernel, built.source, heap.LP64, [built.region], built.cached_chunks)
-    assert answers[0] == answers[1] == answers[2] == answers[3] == [built.expected]
-    changed = bytearray(built.data)
-    for _ in range(3):
-        changed[rng.randrange(len(changed) // 16) * 16 + 8] ^= 1 << rng.randrange(6)
-    answers = all_threads(c_kernel, BytesSource(((built.region.begin, bytes(changed)),)), heap.LP64, [built.region], built.cached_chunks)
-    assert answers[0] == answers[1] == answers[2] == answers[3]
-
-
-@pytest.mark.slow
-@pytest.mark.once  # no Python changes where threads meet; seconds each
-@pytest.mark.parametrize(
-    "kinds, end",
-    [((STATUS_FAST,), "top"), ((STATUS_TCACHE,), "end"), ((STATUS_FAST, STATUS_TCACHE), "top"), ((STATUS_FAST, STATUS_FREE), "end"), ((STATUS_FAST, STATUS_USED), "end")],
-)
-def test_runs_of_listed_chunks_that_cross_the_cuts_between_pieces(c_kernel: Kernel, kinds: Tuple[int, ...], end: str) -> None:
-    """Heaps of little else than chunks of fastbins or thread caches: a run that spans several pieces is one run, also where it borders top."""
-    rng, spec = random.Random(len(kinds)), []  # type: ignore[var-annotated]
-    total = 0
-    while total < 24 << 20:
-        status = kinds[0] if rng.random() < 0.9995 else rng.choice(kinds)
-        size = 32 + 16 * rng.randrange(1, 6) if status in (STATUS_FAST, STATUS_TCACHE) else 16 * rng.randrange(70, 900)
-        if spec and spec[-1][0] == STATUS_FREE:
-            status, size = STATUS_USED, 32
-        spec.append((status, size))
-        total += size
-    built = heap.build(spec[:-1] + [(STATUS_USED, 48)] if end == "end" else spec + [(kinds[0], 64)], end=end)
-    answers = all_threads(c_kernel, built.source, heap.LP64, [built.region], built.cached_chunks)
-    assert answers[0] == answers[1] == answers[2] == answers[3] == [built.expected]
 
 
 def piece(spec: List[Tuple[int, int]], address: int, has_top: bool = False, geometry: Geometry = heap.LP64) -> Tuple[bytes, heap.Built]:

@@ -127,17 +127,6 @@ def test_smaps_tells_where_the_page_table_does_not(kernel: Kernel, table: PageTa
     assert in_ram(kernel, table, [(memory.start, memory.start + (8 << 20))]) == InRam(1 << 20, 1 << 20, 0)
 
 
-def test_zero_page_and_shared_pages_in_one_mapping(kernel: Kernel, table: PageTable, child: List[int]) -> None:
-    """Without PAGEMAP_SCAN and without root nothing tells them apart: then it is not known, and said."""
-    memory = area(8 << 20).write(0, 3 << 20).read(4 << 20, 5 << 20)
-    fork(child)
-    ram = Ram(target_with(table), kernel)
-    found = ram.of([(memory.start, memory.start + (8 << 20))])
-    told = table.scans or table.flags_fd >= 0
-    assert found is not None and found.resident_bytes == (3 << 20 if told else None)
-    assert ram.left_open is not told
-
-
 def test_huge_pages_are_told_by_a_scan(kernel: Kernel, table: PageTable) -> None:
     """Part of one counts in resident and not in exclusive; where the kernel cannot tell, exclusive and huge are unknown."""
     memory = area(8 << 20, MADV_HUGEPAGE).write(0, 6 << 20)

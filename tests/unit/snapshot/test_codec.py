@@ -16,7 +16,7 @@ from gdbheapx.analysis.reachability.owners import Owners
 from gdbheapx.model import Address, AllocatorInfo
 from gdbheapx.snapshot import codec
 from gdbheapx.snapshot.record import Head, Outcome
-from gdbheapx.units import Said, Size, say
+from gdbheapx.units import Size, say
 from tests.support.builders.records import glibc_arena, jemalloc_arena
 from tests.support.searches import search
 
@@ -57,12 +57,6 @@ def test_a_record_comes_back_as_it_was(tree: Tree) -> None:
     """By JSON; addresses are addresses again."""
     found = codec.decoded(Tree, json.loads(json.dumps(codec.encoded(tree))))
     assert found == tree and all(isinstance(one.address, Address) for one in found.leaves)
-
-
-def test_a_sentence_keeps_both_forms() -> None:
-    """With sizes for people, and with integers."""
-    found = codec.decoded(Optional[str], json.loads(json.dumps(codec.encoded(say("%s of it", Size(5 << 20))))))
-    assert isinstance(found, Said) and (found, found.plain) == ("5.0 MiB of it", "5242880 bytes of it")
 
 
 @pytest.mark.parametrize(

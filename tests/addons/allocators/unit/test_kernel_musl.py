@@ -199,17 +199,6 @@ def test_groups_that_cannot_lie_where_they_lie(kernel: Kernel) -> None:
     assert damaged(kernel, heap) == [(api.GROUP_OUTSIDE, inner)]
 
 
-def test_a_broken_group_hides_nothing_that_was_cut_from_it(kernel: Kernel) -> None:
-    """Where the outer group's masks cannot be, the groups in its slots are read, and marked as lost in it."""
-    heap = MuslHeap()
-    (outer, meta), (inner, _) = nested(heap, 1, 0)
-    heap.put(meta + 3 * heap.word, 0xFF00, 4)
-    groups = look(kernel, heap)
-    assert [(problem.code, problem.address) for problem in groups.problems] == [(api.GROUP_MASKS, outer)]
-    assert list(groups.column("place")) == [api.PLACE_MAPPED, api.PLACE_LOST]
-    assert set(blocks(kernel, heap, groups)[0]) == {address for address in heap.used if address >= inner and address < inner + groups.column("bytes")[1]}
-
-
 SPOILS = {
     "index": (api.HEADER_INDEX, lambda heap, at, end: heap.put(at - 3, 9 | 5 << 5, 1)),
     "offset": (api.HEADER_OFFSET, lambda heap, at, end: heap.put(at - 2, 77, 2)),

@@ -110,17 +110,6 @@ def test_openmetrics(tmp_path: Path, name: str) -> None:
     assert os.listdir(tmp_path) == ["out.prom"] and stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
 
-def test_every_metric_of_bytes_says_so() -> None:
-    """A UNIT line stands for each name that ends in a unit, and TYPE, UNIT, HELP come before the samples."""
-    lines = openmetrics.text(openmetrics.of_process(sampled("toy"), sample())).split("\n")
-    named = {line.split()[2] for line in lines if line.startswith("# UNIT")}
-    shown = [line.split("{")[0] for line in lines if line and line[0] != "#"]
-    assert named == {name for name in shown if name.endswith(("_bytes", "_seconds"))}
-    for name in shown:
-        first = next(number for number, line in enumerate(lines) if line.startswith(name + "{"))
-        assert [line.split()[1] for line in lines[:first] if line.split()[2:3] == [name]][0] == "TYPE"
-
-
 def test_a_file_passes_on_its_mode(tmp_path: Path) -> None:
     """Whoever lets another user's collector read the file does so once; it is a new file each time."""
     path = tmp_path / "out.prom"
@@ -182,9 +171,3 @@ def test_text(name: str) -> None:
     for line in lines(name, {"LANG": "C.UTF-8"}):
         assert re.fullmatch(r"[ -~%s]*" % BLOCKS, line), line
     assert all(line.isascii() for line in lines(name, {"LANG": "C"}))
-
-
-def test_an_estimate_of_before_stands_in_parentheses() -> None:
-    """It is not passed off as one of this sample."""
-    row = next(line for line in lines("toy", {}) if "(3.0 MiB)" in line)
-    assert "(9.0 MiB)" in row

@@ -78,32 +78,6 @@ def test_what_runtimes_have_is_kept(tmp_path: Path) -> None:
     assert "Growing: CPython" in page
 
 
-def test_figures_are_those_of_the_lines(tmp_path: Path) -> None:
-    """Each sample of a short watch is a row; the growth is that of the end; the step is that of its line."""
-    *_, page = read(written(tmp_path, lines()), tmp_path)
-    found, end, samples = pages.check(page), lines()[-1], [one for one in lines() if one["kind"] == "sample"]
-    order = [end["growth"][name] for name in ("rss", "held", "used", "kept")]
-    assert found.values["verdict"] == [value for one in order for value in (one["first"], one["last"], one["last"] - one["first"], one["lowest"], one["highest"])]
-    (step,) = end["last_steps"]
-    assert found.values["returned"] == [step[name] for name in ("rss_before_bytes", "rss_after_bytes", "returned_bytes", "back_bytes", "back_used_bytes")]
-    keys = ("held_bytes", "used_bytes", "kept_bytes", "arenas", "system_bytes", "top_bytes", "free_bytes")
-    rows = [[one["rss_bytes"], one["anonymous_bytes"], one["threads"], *(one["allocators"]["glibc"][key] for key in keys)] for one in samples]
-    assert found.values["samples"] == [value for row in rows for value in row if value is not None]
-    assert page.count('<span class="soft">not known</span>') >= sum(row.count(None) for row in rows) > 0
-
-
-def test_gaps_are_gaps(tmp_path: Path) -> None:
-    """A curve has a line for each run of samples in which its figure is known, and a dot for one that stands alone."""
-    kept, _, _, page = read(written(tmp_path, lines()), tmp_path)
-    known = [one["allocators"]["glibc"]["free_bytes"] is not None for one in lines() if one["kind"] == "sample"]
-    runs = "".join("x" if one else " " for one in known).split()
-    assert len(runs) > 3 and any(len(run) == 1 for run in runs)
-    group = page[page.index("<title>free ~</title>") :].split("</g>")[0]
-    assert group.count("<path") == sum(len(run) > 1 for run in runs) and group.count("<circle") == sum(len(run) == 1 for run in runs)
-    whole = page[page.index("<title>RSS</title>") :].split("</g>")[0]
-    assert whole.count("<path") == 1 and "<circle" not in whole and kept.source.pid
-
-
 def test_an_end_is_not_needed(tmp_path: Path) -> None:
     """Of a file to which the watch still writes: also where its last line is not whole."""
     found = lines()
@@ -111,15 +85,6 @@ def test_an_end_is_not_needed(tmp_path: Path) -> None:
     _, history, told, page = read(path, tmp_path)
     assert told.over.why == OPEN and told.left_out == 0 and told.over.summary is not None and told.over.summary.samples == 79 - sum(one["kind"] == "returned" for one in found[:80])
     assert "the watch goes on, or was killed" in page
-
-
-def test_the_last_watch_counts(tmp_path: Path) -> None:
-    """A file that was continued has several; the page says that it leaves the earlier ones out."""
-    found = lines()
-    other = [{**found[0], "pid": 77, "name": "other"}, *found[1:4]]
-    kept, _, told, page = read(written(tmp_path, [*found, *found, *other]), tmp_path)
-    assert (kept.source.pid, kept.source.earlier) == (77, 2) and told.over.summary is not None and told.over.summary.samples == 3
-    assert "2 earlier in the same file" in page and "other, process 77" in page
 
 
 def test_damaged_lines_are_left_out(tmp_path: Path) -> None:

@@ -190,21 +190,6 @@ def test_contexts_elsewhere(machine: str, fast_bytes: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("damage", ["count", "owner", "next"])
-def test_pools_that_are_not_the_contexts_own(damage: str) -> None:
-    """What they keep is not known then; the context is."""
-    memory, layout = Memory(), CONTEXTS["9.20"]
-    contexts(memory, layout)
-    second = POOLS_AT + 3 * 0x4000 + 128
-    if damage == "count":
-        memory.put(HEAP + 3 * 0x4000 + layout.poolcnt, 2, 4)
-    else:
-        memory.put(second + (8 if damage == "owner" else 24), HEAP)
-    told = books(memory)
-    assert told is not None
-    assert [row.pooled_bytes for row in told.contexts] == [None, 600, 300, 0] and told.contexts[0].inuse_bytes == 4000
-
-
 @pytest.mark.parametrize("damage", ["next", "prev", "tail", "magic", "references", "name", "one"])
 def test_a_list_that_does_not_close_is_not_told(damage: str) -> None:
     """Any broken link, foreign number, count that cannot be, or name without an end: nothing is told. A list of one closes anywhere."""

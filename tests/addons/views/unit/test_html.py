@@ -43,37 +43,6 @@ def test_a_recorded_look(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", pages.RECORDED)
-def test_sections_and_links(name: str) -> None:
-    """Long sections open and close: those that say whose memory it is are open, maps and tables of sizes are not. Each link has its target;
-    what is shown twice leads from its row to the other place; each long table says which column it is sorted by, and is."""
-    document = pages.recorded(name)
-    read = pages.check(page(document))
-    parts = [found for tag, found in read.tags if tag == "details" and found.get("class") == "part"]
-    assert ["open" in found for found in parts] == [True, True, False, False, True, True, *[False] * (name == "jemalloc-live")]
-    links = [(found["href"] or "")[1:] for tag, found in read.tags if tag == "a"]
-    assert set(links) <= set(read.ids()) and {"split", "arenas", "map", "sizes", "use", "owners"} <= set(links)
-    assert {"arenas", "owners-i-0"} <= set(links), "from malloc to its arenas, from an owner to its frame"
-    assert ({"decay-0", "arena-row-1"} if name == "jemalloc-live" else {"table-0", "sizes-of-1"}) <= set(links)
-    assert sum("aria-sort" in found for tag, found in read.tags if tag == "th") >= 7
-    split = [found["value"] for tag, found in read.tags[: read.tags.index(("table", {}))] if tag == "data"]
-    assert split == [str(document["data"]["memory"]["total_bytes"]), *split[1:]]
-    census = [row["bytes"] for row in document["data"]["page"]["census"]["rows"]]
-    assert census == sorted(census, reverse=True)
-
-
-def test_a_class_leads_to_its_owner() -> None:
-    """Its largest frame, else the first owner that is one."""
-    document = pages.recorded("jemalloc-live")
-    rows, owners = document["data"]["page"]["census"]["rows"], document["data"]["page"]["owners"]["owners"]
-    owners[1]["signature"] = rows[0]["signature"]
-    found = view(document)["links"].classes[rows[0]["signature"]]
-    assert found.startswith("owner") and '<a href="#%s">%s</a>' % (found, rows[0]["signature"]) in page(document)
-    used = document["data"]["page"]["owners"]["used"]["bytes"]
-    document["data"]["page"]["flame"] = [flame("server", used, flame(rows[0]["signature"], used // 2), flame(rows[0]["signature"], used // 4))]
-    assert view(document)["links"].classes[rows[0]["signature"]] == "flame-1"
-
-
-@pytest.mark.parametrize("name", pages.RECORDED)
 def test_figures_are_those_of_the_document(name: str) -> None:
     """In every table each figure is that of the JSON, and people read it as all output has it."""
     document = pages.recorded(name)
@@ -205,18 +174,6 @@ def test_areas_are_the_whole_memory(name: str) -> None:
     assert any(areas.items[child.place].label.endswith(" others") for child in divided.children)
     text = page(document)
     assert 'aria-labelledby="areas-t areas-d"' in text and ("not in the core" in "".join(pages.check(text).text)) == bool(beyond)
-
-
-def test_areas_by_owners() -> None:
-    """Where it is known who keeps what is in use, that is the second level; an owner of more than half is told by what stands on it."""
-    used = 1 << 20
-    document = with_flame(flame("server", 3 * used, flame("dict", used), flame("value", used, flame("deep", used))), flame("", used, others=12))
-    areas = view(document)["areas"]
-    (divided,) = [branch for branch in areas.tree if branch.children]
-    shown = {areas.items[child.place].label: child.size for child in divided.children}
-    held = document["data"]["memory"]["allocator_bytes"]
-    assert shown == {"dict": used, "value": used, "server": used, "12 others": used, "free, in caches, or the allocator's own": held - 4 * used}
-    assert any(item.name.endswith(": server: dict") for item in areas.items)
 
 
 @pytest.mark.parametrize("hostile", pages.HOSTILE, ids=range(len(pages.HOSTILE)))

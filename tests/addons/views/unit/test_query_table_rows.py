@@ -4,8 +4,7 @@ Files: addons/views/query/tables.py.
 """
 
 from gdbheapx.addons.views.query import table_rows
-from gdbheapx.addons.views.query.tables import BY_NAME, TABLES
-from gdbheapx.analysis.reachability.owners import Owned
+from gdbheapx.addons.views.query.tables import BY_NAME
 from gdbheapx.model import Address
 
 
@@ -14,17 +13,6 @@ def test_cells_have_the_columns_types() -> None:
     row = {"signature": "=a\n\x1b[1m\udcff", "kind": "root", "size_bytes": 24, "blocks": 3, "bytes": 72, "sample": [Address(0x10), Address(0x20)], "more": 1}
     assert table_rows.cells(BY_NAME["leaks"], row) == ["=a\\x0a\\x1b[1m\\xff", "root", 24, 3, 72, None, None, 16, None]
     assert table_rows.cells(BY_NAME["leaks"], {"sample": []})[-2] is None
-
-
-def test_owners_know_the_row_above() -> None:
-    """Rows are numbered in the order of the tree, each with its level."""
-
-    def owner(name: str, *children: Owned) -> Owned:
-        return Owned(name, "global", None, 1, 1.0, 1, None, None, children)
-
-    tree = [owner("a", owner("b", owner("c")), owner("d")), owner("e")]
-    found = [(one["owner"], one["row"], one["level"], one["parent"]) for one in table_rows._levels(tree)]
-    assert found == [("a", 1, 1, None), ("b", 2, 2, 1), ("c", 3, 3, 2), ("d", 4, 2, 1), ("e", 5, 1, None)]
 
 
 def test_the_look_is_told_by_one_word() -> None:
@@ -37,11 +25,3 @@ def test_the_look_is_told_by_one_word() -> None:
         with mock.patch.dict(os.environ, {table_rows.VARIABLE: table_rows.words(asked)}):
             assert table_rows.wanted() == asked
     assert table_rows.wanted() is None
-
-
-def test_only_addresses_are_unsigned() -> None:
-    """The output shows that type in hex."""
-    for table in TABLES:
-        for column in table.columns:
-            is_address = column.name in ("address", "sample", "start", "end", "tcache")
-            assert (column.type == "UBIGINT") is is_address, (table.name, column)
