@@ -173,9 +173,6 @@ setup(
     install_requires=[
         # 0.9 imports on Python 3.9 to 3.14; 0.10 needs 3.10. pip chooses for its own Python, gdb may embed an older one.
         "tabulate>=0.9,<0.10",
-        # 0.29 reads DWARF 5 as Debian's gcc writes it; 0.32 imports on Python 3.9 to 3.14, 0.33 needs 3.10. Without it gdb reads what a
-        # pack is made of.
-        "pyelftools>=0.29,<0.33",
     ],
     extras_require={
         "cores": CORES,
@@ -201,6 +198,7 @@ setup(
             "pytest-xdist>=3",  # as many tests at a time as there are CPUs
             "coverage>=7",  # make coverage
             "kubernetes-validate>=1.29",  # the manifests of the examples; it knows the successPolicy and backoffLimitPerIndex of jobs
+            "pyelftools>=0.29,<0.33",  # make packs; 0.29 reads DWARF 5 as Debian's gcc writes it, 0.33 needs Python 3.10
             "hypothesis>=6",  # synthetic heaps in the unit tests
             "mypy>=1.8",  # understands NamedTuple with docstrings and `X | None` in strict mode alike
             "ruff>=0.4",  # first with the rule names in pyproject.toml

@@ -49,7 +49,7 @@ def core(path: str, loads: int, threads: int, files: int) -> str:
 
 def unit_by_elftools(path: str, address: int) -> Any:
     """The structs of one unit as whole_file.py reads them, if it read no other."""
-    from gdbheapx.inferior.elf.whole_file import WholeReader, elf_of
+    from tools.whole_file import WholeReader, elf_of
 
     class Single(WholeReader):
         def __init__(self, elf: Any) -> None:
@@ -66,7 +66,7 @@ def main() -> None:
     debug = sys.argv[2] if len(sys.argv) > 2 else "/usr/lib/debug/" + gnu_build_id_path(str(ElfFile(library).build_id()))
     script = "import time; t = time.process_time(); import elftools.elf.elffile; print((time.process_time() - t) * 1000)"
     imports = min(float(subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True).stdout) for _ in range(3))
-    from gdbheapx.inferior.elf.whole_file import elf_of
+    from tools.whole_file import elf_of
 
     address = ElfFile(debug).symbols("malloc_info")[0].value
     with tempfile.TemporaryDirectory() as folder:

@@ -377,7 +377,6 @@ def open(
     exe: Optional[str] = None,
     sysroot: Optional[str] = None,
     debug_dirs: Sequence[str] = (),
-    symbols: Sequence[str] = (),
     debug_info: bool = True,
     names: bool = True,
     allocator: Optional[str] = None,
@@ -394,7 +393,7 @@ def open(
         cause = "%s cannot be combined" % " and ".join(given) if given else "open() requires a process, a core or a snapshot"
         raise UsageError(cause, "give one of pid=N, core=FILE, snapshot=FILE", code=NO_TARGET)
     paths = [None if path is None else os.fspath(path) for path in (core, snapshot, exe, sysroot)]
-    asked = GlobalOptions(pid, paths[0], paths[1], paths[2], None, paths[3], list(debug_dirs), list(symbols), not debug_info, False)
+    asked = GlobalOptions(pid, paths[0], paths[1], paths[2], None, paths[3], list(debug_dirs), not debug_info, False)
     words: List[str] = []
     for flag, value in (("--allocator", allocator), ("--max-stop", max_stop_s), ("--max-seconds", max_seconds)):
         words += [] if value is None else [flag, str(value)]

@@ -10,7 +10,7 @@ GROUPS: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     ("files and services", ("export", "query", "capture", "serve", "fleet", "mcp")),
 )
 """The groups of `--help`, what is used most first."""
-INTERNALS = ("allocator internals", ("arenas", "chunks", "stats", "check", "decay", "tickers", "tunables", "trim", "purge", "symbols"))
+INTERNALS = ("allocator internals", ("arenas", "chunks", "stats", "check", "decay", "tickers", "tunables", "trim", "purge"))
 """The group that only `--help-all` lists."""
 FIRST = ("report", "owners", "leaks", "census", "watch", "diff", "release")
 """Commands of which `--help` says what they do."""

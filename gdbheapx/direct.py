@@ -94,8 +94,8 @@ def open_any(asked: GlobalOptions) -> Optional[Target]:
 
 
 def settings(asked: GlobalOptions) -> runner.Settings:
-    """Where packs and debug files are looked for."""
-    return runner.Settings(symbols_path=[os.path.abspath(directory) for directory in asked.symbols], debug_directories=asked.debug_dirs)
+    """Return where debug files are looked for."""
+    return runner.Settings(debug_directories=asked.debug_dirs)
 
 
 def open_alone(asked: GlobalOptions) -> ElfTarget:

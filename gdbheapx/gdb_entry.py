@@ -141,7 +141,7 @@ def serve(out: Out, command: str, told: GdbStatus) -> int:
         own_memory.limit_look()
     gc.enable()
     runner.set_debugger_version(gdb_target.version())
-    settings = runner.Settings(symbols_path=[os.path.abspath(directory) for directory in asked.symbols], debug_directories=asked.debug_dirs)
+    settings = runner.Settings(debug_directories=asked.debug_dirs)
     shown = Screen(*json.loads(os.environ.pop(SCREEN)))
     host = runner.Host("gdbheapx", out.write, fail, hand_over, settings, out.flush, screen=shown, options=asked.of_target())
     ended = runner.perform(parsed, host)

@@ -159,7 +159,6 @@ def settings() -> Any:
         gdb.parameter("heapx allocator") or None,
         color,
         bool(gdb.parameter("heapx traceback")),
-        [directory for directory in (gdb.parameter("heapx symbols-path") or "").split(":") if directory],
     )
 
 
@@ -253,7 +252,6 @@ def register() -> None:
     Heapx()
     Listing("set heapx")
     Listing("show heapx")
-    Setting("symbols-path", gdb.PARAM_OPTIONAL_FILENAME, "", "the folders where heapx searches for symbol packs, separated by colons")
     Setting(
         "max-seconds", gdb.PARAM_ZUINTEGER_UNLIMITED, -1, "how many seconds a heapx command may walk before it stops with a partial answer"
     )

@@ -30,7 +30,6 @@ GLOBAL = """options of the shell, before the command or behind it:
                      --debuginfod. With none it runs no gdb at all
   --sysroot DIR      the file tree of the machine the target ran on
   --debug-dir DIR    search debug files here first; may be repeated
-  --symbols DIR      search symbol packs here; may be repeated
   --no-debug-info    ignore every debug file
   --debuginfod       let gdb fetch debug files from the servers in
                      DEBUGINFOD_URLS; needs gdb

@@ -34,7 +34,6 @@ VALUES = {
     "--gdb": "PATH|none",
     "--sysroot": "DIR",
     "--debug-dir": "DIR",
-    "--symbols": "DIR",
 }
 SHORT = {"-p": "--pid"}
 """Other forms of these."""
@@ -56,7 +55,6 @@ class GlobalOptions(NamedTuple):
     gdb: Optional[str]
     sysroot: Optional[str]
     debug_dirs: List[str]
-    symbols: List[str]
     no_debug_info: bool
     debuginfod: bool
 
@@ -67,9 +65,8 @@ class GlobalOptions(NamedTuple):
         singles += (("--exe", self.exe), ("--gdb", self.gdb), ("--sysroot", self.sysroot))
         for name, value in singles:
             words += [name, str(value)] if value is not None else []
-        for name, values in (("--debug-dir", self.debug_dirs), ("--symbols", self.symbols)):
-            for value in values:
-                words += [name, value]
+        for directory in self.debug_dirs:
+            words += ["--debug-dir", directory]
         return words + ["--no-debug-info"] * self.no_debug_info + ["--debuginfod"] * self.debuginfod
 
     def of_target(self) -> List[str]:
@@ -129,7 +126,6 @@ def split(words: Sequence[str]) -> Tuple[GlobalOptions, List[str]]:
         last["--gdb"],
         last["--sysroot"],
         by_name["--debug-dir"],
-        by_name["--symbols"],
         last["--no-debug-info"] is not None,
         last["--debuginfod"] is not None,
     )

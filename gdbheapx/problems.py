@@ -219,7 +219,6 @@ FILE_UNREADABLE = Code("file-unreadable", Severity.ENVIRONMENT, "a file cannot b
 NOT_A_CORE = Code("not-a-core", Severity.ENVIRONMENT, "the file is not an ELF core, is empty, or contradicts itself")
 NOT_A_SNAPSHOT = Code("not-a-snapshot", Severity.ENVIRONMENT, "the file is not a snapshot, or has the format of another version")
 SNAPSHOT_DAMAGED = Code("snapshot-damaged", Severity.ENVIRONMENT, "the snapshot is cut or damaged")
-BAD_PACK = Code("bad-pack", Severity.ENVIRONMENT, "the file is not a symbol pack, or is the pack of another build")
 CANNOT_UNPACK = Code("cannot-unpack", Severity.ENVIRONMENT, "a compressed core cannot be unpacked")
 CANNOT_WRITE = Code("cannot-write", Severity.ENVIRONMENT, "a result cannot be written: disk, limits, permissions, a closed descriptor")
 UNSAFE_PATH = Code("unsafe-path", Severity.ENVIRONMENT, "another user owns, or may change, the file or folder that is to be written")
@@ -227,7 +226,7 @@ MISSING_PACKAGE = Code("missing-package", Severity.ENVIRONMENT, "an optional Pyt
 KERNEL_MISSING = Code(
     "kernel-missing", Severity.ENVIRONMENT, "the native library, which reads memory, cannot be loaded here"
 )
-MISSING_SYMBOLS = Code("missing-symbols", Severity.ENVIRONMENT, "a debug file, symbol table, pack or build-id is missing")
+MISSING_SYMBOLS = Code("missing-symbols", Severity.ENVIRONMENT, "a debug file, symbol table or build-id is missing")
 NO_SHORT_STOP = Code("no-short-stop", Severity.ENVIRONMENT, "what --short-stop or cold --for does is not possible, or not safe, here")
 NOT_PROFILED = Code("not-profiled", Severity.ENVIRONMENT, "the allocator does not sample allocations in this process")
 GDB_MISSING = Code("gdb-missing", Severity.ENVIRONMENT, "the named gdb cannot be run, or the command requires a gdb")

@@ -53,8 +53,6 @@ class Settings(NamedTuple):
     color: Optional[bool] = None
     """None: where what shows it has colours."""
     traceback: bool = False
-    symbols_path: Sequence[str] = ()
-    """Folders with packs."""
     debug_directories: Sequence[str] = ()
     """Folders with debug files, as they were given."""
 
@@ -466,16 +464,6 @@ class Run:
         session = Session(self.target, self.budget, self.options.allocator or self.host.settings.allocator, self.attempts, discovery)
         session.debugger_version = debugger_version(self.target)
         session.in_gdb, session.place = self.host.name == IN_GDB, self.place
-        session.pack_directories = self.host.settings.symbols_path
-        for directory in session.pack_directories:
-            if not os.path.isdir(directory):
-                session.problem(
-                    problems.NO_FOLDER,
-                    directory,
-                    "folder of packs not found",
-                    "give another with --symbols DIR or set heapx symbols-path",
-                    partial=False,
-                )
         for directory in self.host.settings.debug_directories:
             if not os.path.isdir(directory):
                 session.problem(

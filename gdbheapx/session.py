@@ -1,6 +1,6 @@
 """One look at one target: what was found in it, what went wrong, how long it may take."""
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Protocol, Tuple, TypeVar
 
 from gdbheapx import kernel as kernels
 from gdbheapx import problems
@@ -63,8 +63,6 @@ class Session:
         self.partial = False
         self.passing = False
         """Some of the problems come from the moment of the look."""
-        self.pack_directories: Sequence[str] = ()
-        """Where packs of builds without debug information are looked for, before those that are shipped."""
         self.store: Optional[Store] = None
         """Only while a snapshot is taken, or answers."""
         self.in_gdb = False
@@ -123,13 +121,13 @@ class Session:
         from gdbheapx.inferior.target import DEBUG_DIRECTORY, ElfTarget
 
         session = Session(ElfTarget(LiveSource(pid, "", None), (DEBUG_DIRECTORY,)))
-        session.pack_directories, session._kernel = self.pack_directories, self.kernel
+        session._kernel = self.kernel
         return session
 
     def walking(self, max_seconds: float) -> "Session":
         """A new look at the same process as it runs, with what is known of its allocators, and so much time for walks."""
         session = Session(self.target, Budget(max_seconds), discovery=self.discovery)
-        session.pack_directories, session._kernel, session.heaps.may_be_none = self.pack_directories, self.kernel, True
+        session._kernel, session.heaps.may_be_none = self.kernel, True
         return session
 
     @property
@@ -154,7 +152,7 @@ class Session:
         if self._discovery is None:
             from gdbheapx.allocators.discovery import Discovery
 
-            self._discovery = Discovery(self.target, self.pack_directories)
+            self._discovery = Discovery(self.target)
         return self._discovery
 
     @property
@@ -245,14 +243,14 @@ class Session:
         """A session that knows nothing of what this one saw, for a process that ran meanwhile."""
         self.target.forget()
         session = Session(self.target, self.budget, self.allocator_id)
-        session.debugger_version, session.pack_directories = self.debugger_version, self.pack_directories
+        session.debugger_version = self.debugger_version
         session.prepare()
         return session
 
     def rehearsal(self) -> "Session":
         """A session that knows what this one has found, and has no time for any walk."""
         session = Session(self.target, Budget(-1.0), self.allocator_id, discovery=self.discovery.for_rehearsal())
-        session.debugger_version, session.pack_directories = self.debugger_version, self.pack_directories
+        session.debugger_version = self.debugger_version
         session.process = self.process
         session._kernel, session.is_rehearsal, session.constants = self._kernel, True, self.constants
         return session

@@ -132,7 +132,6 @@ def test_only_actions_hold_and_call() -> None:
 
 LIBRARIES = {
     "tabulate": {"report/text.py"},
-    "elftools": {"inferior/elf/whole_file.py"},
     "distributed": {"addons/views/fleet/cluster.py"},
     "fsspec": {"snapshot/store.py"},
     "jinja2": {"addons/views/html/render.py"},

@@ -197,7 +197,7 @@ def install(wheel: Path, folder: Path) -> Path:
     """A venv with the wheel, and with what it requires as this Python has it; its entry point."""
     venv.create(folder, with_pip=False, symlinks=True)
     (packages,) = (folder / "lib").glob("python3*/site-packages")
-    for name in ("tabulate", "pyelftools"):
+    for name in ("tabulate",):
         for file in importlib.metadata.files(name) or ():
             if ".." not in file.parts and "__pycache__" not in file.parts:
                 (packages / file).parent.mkdir(parents=True, exist_ok=True)

@@ -19,9 +19,9 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 from elftools.elf.elffile import ELFFile
 
 from gdbheapx.glibc.detect import STRUCTS
-from gdbheapx.glibc.export import THREAD_LOCALS, VARIABLES
-from gdbheapx.inferior.elf.whole_file import name_of
 from tools.make_packs import BANNER, BANNER_SECTION
+from tools.pack_glibc import THREAD_LOCALS, VARIABLES
+from tools.whole_file import name_of
 
 LEFT_OUT = (
     ".debug_line",

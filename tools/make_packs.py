@@ -9,6 +9,7 @@ tests/data/jemalloc and tests/data/glibc hold small copies of the files behind t
 """
 
 import argparse
+import json
 import lzma
 import os
 import re
@@ -21,15 +22,12 @@ from elftools.elf.enums import ENUM_E_MACHINE
 
 from gdbheapx.arch import of_elf
 from gdbheapx.errors import HeapxError
-from gdbheapx.glibc import export as glibc_export
 from gdbheapx.glibc.detect import STRUCTS
-from gdbheapx.inferior.base import Vtable
-from gdbheapx.inferior.elf import demangle, vtables
-from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.elf.type_walk import Walk
-from gdbheapx.inferior.elf.whole_file import WholeReader
-from gdbheapx.jemalloc.detection import export, layouts, traces
-from gdbheapx.layout.pack import Classes, Pack, dump
+from gdbheapx.jemalloc.detection import layouts, traces
+from gdbheapx.layout.pack import SCHEMA, Pack
+from tools import pack_glibc, pack_jemalloc
+from tools.whole_file import WholeReader
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EXACTNESS = {
@@ -57,18 +55,18 @@ def build_id(elf: Any) -> Optional[str]:
     return str(notes[0]["n_desc"]) if notes else None
 
 
-def variables(elf: Any) -> List[export.Variable]:
+def variables(elf: Any) -> List[pack_jemalloc.Variable]:
     """Every variable of .symtab."""
     table = elf.get_section_by_name(".symtab")
     kept = []
     for symbol in table.iter_symbols() if table is not None else ():
         kind = symbol["st_info"]["type"]
         if kind in ("STT_OBJECT", "STT_TLS") and symbol["st_shndx"] != "SHN_UNDEF":
-            kept.append(export.Variable(symbol.name, symbol["st_value"], symbol["st_size"], kind == "STT_TLS"))
+            kept.append(pack_jemalloc.Variable(symbol.name, symbol["st_value"], symbol["st_size"], kind == "STT_TLS"))
     return kept
 
 
-def moved(elf: Any, stock: Any, variables: List[export.Variable]) -> List[export.Variable]:
+def moved(elf: Any, stock: Any, variables: List[pack_jemalloc.Variable]) -> List[pack_jemalloc.Variable]:
     """Each at the same place of its section in the distributed library; what lies in a section of another length is left out."""
     shifts = []
     for section in elf.iter_sections():
@@ -116,10 +114,10 @@ def make_glibc(debug: str, elf: Any, library: Any) -> Pack:
     banner = next((found for one in texts if one is not None for found in [BANNER.search(one.data())] if found), None)
     if banner is None:
         raise HeapxError("nothing tells the release of %s" % debug, "give the libc itself with --stock LIBRARY")
-    symbols, thread_locals = glibc_export.places([tuple(one) for one in variables(elf)])
+    symbols, thread_locals = pack_glibc.places([tuple(one) for one in variables(elf)])
     reader = WholeReader(elf, "main_arena")
     types = Walk(reader, "").collect(STRUCTS, (), ())
-    glibc_export.check(types, debug)
+    pack_glibc.check(types, debug)
     return Pack(
         allocator="glibc",
         version_text=banner.group(2).decode(),
@@ -151,13 +149,13 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
         if stock and relocations(elf) and relocations(library) and relocations(elf) != relocations(library):
             raise HeapxError("%s: its relocations are not those of %s" % (debug, stock), "its variables lie elsewhere: build it with the same compiler and switches")
         every = moved(elf, library, variables(elf)) if stock else variables(elf)
-        symbols, thread_locals = export.places(every, prefix, export.public_prefix(known))
+        symbols, thread_locals = pack_jemalloc.places(every, prefix, pack_jemalloc.public_prefix(known))
         machine = of_elf(ENUM_E_MACHINE[elf.header["e_machine"]], elf.elfclass // 8).name
         section = elf.get_section_by_name(".debug_str")
         strings = section.data() if section is not None else b""  # the macros of -g3 stand there as well
         reader = WholeReader(elf, prefix + "arenas")
         types = Walk(reader, prefix).collect(layouts.STRUCTS, sorted(symbols) + sorted(thread_locals), layouts.ENUMERATORS)
-    export.check(types, debug)
+    pack_jemalloc.check(types, debug)
     version = re.search(rb'\0JEMALLOC_VERSION "([^"\0]+)"', strings)
     constants: Dict[str, int] = {}
     for name, macro in MACROS.items():
@@ -176,21 +174,50 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
         machine,
         word_bytes,
         prefix,
-        export.public_prefix(known),
+        pack_jemalloc.public_prefix(known),
         symbols,
         thread_locals,
         types,
         constants,
         reader.origin,
         exactness,
-        classes(stock) if stock else Classes(),
     )
 
 
-def classes(library: str) -> Classes:
-    """The vtables of the distributed library; none of a copy that has its section headers alone."""
-    tables = vtables.find(ElfFile(library))
-    return Classes({at: Vtable(demangle.class_name(one.mangled), one.within) for at, one in tables.items()})
+def tree(pack: Pack) -> Dict[str, Any]:
+    """Return the members of the JSON file."""
+    names = ("allocator", "version_text", "build_id", "machine", "word_bytes", "prefix", "public_prefix", "made_from", "exactness")
+    members: Dict[str, Any] = {"schema": SCHEMA}
+    members.update({name: getattr(pack, name) for name in names})
+    members["constants"] = dict(sorted(pack.constants.items()))
+    structs = pack.types.structs.items()
+    tables: Dict[str, Dict[str, Any]] = {
+        "symbols": {name: list(place) for name, place in pack.symbols.items()},
+        "thread_locals": {name: list(place) for name, place in pack.thread_locals.items()},
+        "variables": {name: list(place)[1:] for name, place in pack.types.variables.items()},
+        "enums": {
+            name: dict(sorted(values.items(), key=lambda struct: (struct[1], struct[0]))) for name, values in pack.types.enums.items()
+        },
+        "structs": {name: [struct.size_bytes, {field: list(place) for field, place in struct.members.items()}] for name, struct in structs},
+    }
+    members.update({name: {key: table[key] for key in sorted(table)} for name, table in tables.items()})
+    return members
+
+
+def dump(pack: Pack) -> str:
+    """Return the text of the file: the same for equal packs, one struct or variable a line."""
+    lines = []
+    for name, value in tree(pack).items():
+        if isinstance(value, dict) and name != "constants":
+            rows = ",\n".join("%s: %s" % (_json(key), _json(entry)) for key, entry in value.items())
+            lines.append("%s: {\n%s\n}" % (_json(name), rows))
+        else:
+            lines.append("%s: %s" % (_json(name), _json(value)))
+    return "{\n%s\n}\n" % ",\n".join(lines)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 class Source(NamedTuple):

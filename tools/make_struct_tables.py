@@ -1,6 +1,6 @@
 """jemalloc's structs by release, for builds that bring no layout themselves: gdbheapx/packs/jemalloc.structs, from packs of built releases.
 
-Each input is NAME=PACK: a pack that `gdbheapx symbols export` made of an unstripped build of an upstream tag. Only its structs and the number of
+Each input is NAME=PACK: a pack that `python -m tools.make_packs` made of an unstripped build of an upstream tag. Only its structs and the number of
 its bins are taken. Equal structs of several releases are written once. What 5.3.1's four kinds of tsd_s and 5.0.0 differ in is worked out here.
 """
 

@@ -48,7 +48,7 @@ alone. Each release was tried on synthetic memory of x86-64, i386, 32-bit ARM an
 ## jemalloc
 
 | jemallocs |
-gdbheapx reads a build by its debug information; otherwise by a [pack](../how-to/packs.md) of it (packs for Debian's libjemalloc2 are
+gdbheapx reads a build by its debug information; otherwise by a bundled [pack](../how-to/packs.md) of it (packs for Debian's libjemalloc2 are
 included); otherwise by the layouts of the releases that it knows, chosen by the places at which an arena points to its base; the variables come
 from the symbol table, as Rust programs keep it, or by structure if the build is stripped. It verifies each of these on the slabs of the process
 before use. It recognises builds with other options (page size, quantum, radix tree, statistics, profiling) by their own constants. It reads a

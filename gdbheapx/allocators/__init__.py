@@ -42,10 +42,10 @@ class Behind:
         """As Allocator.can."""
         return capability in self._gate.capabilities or capability == self._gate.returns
 
-    def find(self, target: "Target", pack_directories: Sequence[str]) -> "Instances":
+    def find(self, target: "Target") -> "Instances":
         """Every copy in the target."""
         if self._gate.may_be_in(target):
-            return importlib.import_module(self._module).ALLOCATOR.find(target, pack_directories)  # type: ignore[no-any-return]
+            return importlib.import_module(self._module).ALLOCATOR.find(target)  # type: ignore[no-any-return]
         from gdbheapx.allocators.records import Instances
 
         return Instances(())

@@ -14,7 +14,6 @@ from gdbheapx.allocators.records import Answered, HeapContext, Instance, Instanc
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.layout.pack import Pack
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, OWNER_UNREAD, Note
 
@@ -103,10 +102,9 @@ class Listed(NamedTuple):
 class Discovery:
     """One for each time that a live process stood still; the parts are looked for when they are asked for."""
 
-    def __init__(self, target: Target, pack_directories: Sequence[str]) -> None:
+    def __init__(self, target: Target) -> None:
         self.target = target
         """Where it looks."""
-        self._pack_directories = pack_directories
         self._found: Dict[str, Instances] = {}
         self._owner: List[Optional[Owner]] = []
         self._runtime: List[Optional[str]] = []
@@ -120,7 +118,7 @@ class Discovery:
     def found(self, allocator: Allocator[Any, Any]) -> Instances:
         """Every copy of one allocator."""
         if allocator.name not in self._found:
-            self._found[allocator.name] = allocator.find(self.target, self._pack_directories)
+            self._found[allocator.name] = allocator.find(self.target)
         return self._found[allocator.name]
 
     def copies(self) -> List[Listed]:
@@ -312,20 +310,6 @@ class Heaps:
         return allocator.together(
             capability, [(heap.info, heap.capabilities[capability]()) for heap in heaps], self.unread_with_capability(capability), unsure
         )
-
-    def pack(self) -> Pack:
-        """The pack of the copy that --allocator names, else of the one in use, of those that packs can be made of."""
-        able = self.discovery.with_capability("pack")
-        named = [allocator for allocator in able if self.allocator_id is not None and allocator.name == self.allocator_id.split("#")[0]]
-        pairs = [(allocator, self.discovery.found(allocator)) for allocator in able]
-        there = [
-            allocator
-            for allocator, instances in pairs
-            if instances.located or instances.unread or allocator.has_traces(self.discovery.target)
-        ]
-        for allocator in named or there or able[-1:]:
-            return allocator.pack(self.discovery.target, self.discovery.found(allocator), self.allocator_id)
-        raise self.none_has("pack")
 
     def unread_with_capability(self, capability: str) -> List[Unread]:
         """Allocators that are there and not read, and would have this capability."""

@@ -45,7 +45,6 @@ from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, Table, add, columns_
 from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, BlockFilter, Blocks, BlockShape
-from gdbheapx.layout.pack import Pack
 from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, Step, ThreadCache
 from gdbheapx.units import Size, exact_share, say
 
@@ -127,7 +126,7 @@ class Heap(ABC):
 
     @property
     def capabilities(self) -> Mapping[str, Callable[..., Any]]:
-        """What only some allocators can: `tickers`, `cure`, `decay`, `profile`, `pack`, `native-info`, `native-stats`,
+        """What only some allocators can: `tickers`, `cure`, `decay`, `profile`, `native-info`, `native-stats`,
         `held-bytes`; `meter`, which reads its counters while the process runs, and `exact-reading`, the same of one that stands still."""
         return {}
 
@@ -284,7 +283,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         return capability in self.known_capabilities or self.returning is not None and capability == self.returning.command
 
     @abstractmethod
-    def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
+    def find(self, target: Target) -> Instances:
         """Every copy in the target."""
 
     @abstractmethod
@@ -308,14 +307,6 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
     def together(self, capability: str, told: Sequence[Tuple[AllocatorInfo, object]], unread: Sequence[Unread], unsure: bool) -> Answered:
         """One answer from what the heaps gave for a capability, and those that are not read. `unsure`: none was found, and what would show
         one may be missing."""
-        raise NotImplementedError
-
-    def has_traces(self, target: Target) -> bool:
-        """There is one that a pack can be made of, though it cannot be read yet."""
-        return False
-
-    def pack(self, target: Target, instances: Instances, allocator_id: Optional[str]) -> Pack:
-        """The pack of one copy, for the capability `pack`."""
         raise NotImplementedError
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:

@@ -64,7 +64,7 @@ class WrongPack(NoLayout):
     """A pack does not fit: whoever gave it must know."""
 
 
-def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
+def find(target: Target) -> List[Glibc]:
     """Every copy of glibc malloc whose main_arena and mp_ are known to a symbol table or a pack, in the dynamic linker's order; then
     those that are found by structure.
 
@@ -77,7 +77,7 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
         if partner is not None:
             known.append((arena, partner, None))
     with_symbols = len(known)
-    known += _in_packs(target, pack_directories, {arena.module.base for arena, _, _ in known})
+    known += _in_packs(target, {arena.module.base for arena, _, _ in known})
     if 0 < with_symbols < len(known):
         order = {module.base: place for place, module in enumerate(target.modules())}
         known.sort(key=lambda pair: order.get(pair[0].module.base, len(order)))
@@ -85,7 +85,7 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
     failed: List[NoLayout] = []
     for arena, partner, pack in known:
         try:
-            named = _describe(target, arena, partner, len(copies), pack, _known_version(arena.module, pack_directories))
+            named = _describe(target, arena, partner, len(copies), pack, _known_version(arena.module))
             copies.append(_settled(target, named) or _with_locals(target, named))
         except WrongPack:
             raise
@@ -93,7 +93,7 @@ def find(target: Target, pack_directories: Sequence[str] = ()) -> List[Glibc]:
             failed.append(error)
     unread = {lacking.module.base for lacking in failed}
     for place in _by_structure_alone(target, {arena.module.base for arena, _, _ in known} - unread):
-        text = _version_in_file(target, place.module) or _known_version(place.module, pack_directories)
+        text = _version_in_file(target, place.module) or _known_version(place.module)
         copies.append(_by_structure(target, place, _id(len(copies)), text))
     for lacking in failed:
         if not any(copy.module.base == lacking.module.base for copy in copies):
@@ -122,9 +122,9 @@ def _settled(target: Target, named: Glibc) -> Optional[Glibc]:
     return _by_structure(target, place, named.id, None) if place is not None else None
 
 
-def _known_version(module: Module, directories: Sequence[str]) -> Optional[str]:
+def _known_version(module: Module) -> Optional[str]:
     """The release by the pack of this build, where there is one."""
-    pack = packs.find(module.build_id, "glibc", directories) if module.build_id else None
+    pack = packs.find(module.build_id, "glibc") if module.build_id else None
     return pack.version_text if pack is not None else None
 
 
@@ -152,12 +152,12 @@ def _agreeing(own: "Locals", pack: Optional[Pack]) -> "Optional[Locals]":
     return own._replace(tcache=tcache, thread_arena=arena) if tcache is not None and arena == tcache + apart else None
 
 
-def _in_packs(target: Target, directories: Sequence[str], known: Set[int]) -> Iterator[Tuple[Symbol, Symbol, Pack]]:
+def _in_packs(target: Target, known: Set[int]) -> Iterator[Tuple[Symbol, Symbol, Pack]]:
     """Copies without these symbols, of which a pack has the addresses: in the C library, or linked into the executable."""
     for module in target.modules():
         if module.base in known or not module.build_id or not (module.is_executable or LIBRARY.match(module.file_name)):
             continue
-        pack = packs.find(module.build_id, "glibc", directories)
+        pack = packs.find(module.build_id, "glibc")
         if pack is not None and "main_arena" in pack.symbols and "mp_" in pack.symbols:
             arena, partner = (Symbol(name, module.base + pack.symbols[name][0], module, "pack") for name in ("main_arena", "mp_"))
             yield arena, partner, pack
@@ -290,10 +290,10 @@ def _layouts(target: Target, arena: Symbol, pack: Optional[Pack], version: Optio
     """(the structs, whether all come from the pack or debug information of this build). NoLayout where one is not known."""
     own = pack.types if pack is not None else None
     if arena.source == "debug-info":
-        own = target.types(arena, STRUCTS, (), (), "", thorough=False)
+        own = target.types(arena, STRUCTS, (), (), "")
     elif pack is None and not layouts.is_listed(version):  # tables are quicker, and do not know it
         near = target.function(arena.module, "malloc")
-        own = target.types(near, STRUCTS, (), (), "", thorough=False) if near is not None else None
+        own = target.types(near, STRUCTS, (), (), "") if near is not None else None
     types, all_own = TypeSet(), True
     for needed in NEEDED:
         is_own = take(types, needed, own, version, shape)
@@ -309,7 +309,6 @@ def _layouts(target: Target, arena: Symbol, pack: Optional[Pack], version: Optio
     if "tcache_bins" in par or "tcache_small_bins" in par:
         take(types, CACHE, own, version, shape)
     if own is not None:  # what these contain by value
-        types.origin = own.origin
         types.update(TypeSet({name: struct for name, struct in own.structs.items() if name not in STRUCTS}, own.enums))
     return types, all_own
 

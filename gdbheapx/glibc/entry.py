@@ -9,7 +9,6 @@ from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, NotRead, Page, Surroundings
 from gdbheapx.glibc.help import TRIM
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.layout.pack import Pack
 
 if TYPE_CHECKING:
     from gdbheapx.glibc.arenas import Glibc
@@ -33,7 +32,7 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
     name = "glibc"
     fingerprint = Fingerprint(files=OBJECTS, variables=("main_arena", "mp_"), texts=(UNNAMED,))
     statuses = ("used", "tcache", "fast", "free", "top", "mmapped", "overhead")
-    known_capabilities = frozenset(("native-info", "native-stats", "pack", "meter", "exact-reading"))
+    known_capabilities = frozenset(("native-info", "native-stats", "meter", "exact-reading"))
     returning = TRIM
     records = MappingProxyType(
         {
@@ -43,12 +42,12 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
         }
     )
 
-    def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
+    def find(self, target: Target) -> Instances:
         """Every copy, by symbols, packs or structure."""
         from gdbheapx.glibc import detect
 
         try:
-            located = detect.find(target, pack_directories)
+            located = detect.find(target)
         except detect.NoLayout as error:
             return Instances((), (NotRead(error.module, "cannot read glibc's malloc: %s" % error.message, error.hint),))
         known = [copy.module for copy in located]
@@ -80,12 +79,6 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
         from gdbheapx.glibc.allocator import GlibcMalloc
 
         return GlibcMalloc(located, around)
-
-    def pack(self, target: Target, instances: Instances, allocator_id: Optional[str]) -> Pack:
-        """Of the one with this id, else of the one that owns malloc, else of the first."""
-        from gdbheapx.glibc import export
-
-        return export.of_target(target, instances, allocator_id)
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:
         """For most people it is malloc."""

@@ -14,8 +14,5 @@ in RAM; `huge pages` is the part of the heaps on transparent huge pages. See doc
     "bins": "glibc: free chunks by bin.\n",
     "chunks": "glibc: a chunk in a thread cache or fastbin is listed as such, not as used.\n",
     "malloc-stats": "glibc: the text of malloc_stats(3) without its 32-bit overflow; --json gives mallinfo2's ten fields.\n",
-    "symbols": """glibc: packs for Debian's libc6 are bundled. export takes it where nothing else is there to be exported, or --allocator
-names it.
-""",
     "tunables": "glibc: mp_.\n",
 }

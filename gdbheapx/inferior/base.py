@@ -1044,24 +1044,19 @@ class Objects(ABC):
         variables: Sequence[str] = (),
         enumerators: Sequence[str] = (),
         prefix: Optional[str] = None,
-        thorough: bool = True,
     ) -> Optional[TypeSet]:
         """The types of the object that defines `near`, from its debug information; None without it.
 
         `structs` by tag or typedef (enums too) with all that they contain by value, the types of `variables` (names without
         `prefix`), and the enums that have one of `enumerators`. What the object lacks is left out. `prefix` is the private one,
-        such as `_rjem_je_`; None takes it from near's name. Not `thorough`: only the compilation unit of `near` is looked at,
-        which takes a fraction of a second where a search through a large program takes a minute.
+        such as `_rjem_je_`; None takes it from near's name. Only the compilation unit of `near` is read:
+        a search through a large program takes a minute.
         """
         return None
 
     def types_of_functions(self, module: Module, addresses: Sequence[int]) -> List[Set[str]]:
         """By address: the types of Rust whose methods begin there, by the symbol table; several where the linker has made one of them."""
         return [set() for _ in addresses]
-
-    def unread_types(self, module: Module) -> Optional[str]:
-        """Why `types` gives nothing of an object whose debug information is here; None where it is not here."""
-        return None
 
     def constant(self, name: str, near: Symbol) -> Optional[int]:
         """The value of a const integer of the object that defines `near`, by debug information alone; None without it.

@@ -449,10 +449,7 @@ class ElfTarget(Target):
         variables: Sequence[str] = (),
         enumerators: Sequence[str] = (),
         prefix: Optional[str] = None,
-        thorough: bool = True,
     ) -> Optional[TypeSet]:
-        if thorough:
-            return self._whole_types(near, structs, variables, enumerators, prefix)
         reader = self._unit_reader(near.module, near.address)
         if reader is None:
             return None
@@ -463,40 +460,6 @@ class ElfTarget(Target):
             return Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
         except (Unsupported, RecursionError, TooMuchWork):  # a struct that is damaged may be a member of itself
             return None
-
-    def _whole_types(
-        self, near: Symbol, structs: Sequence[str], variables: Sequence[str], enumerators: Sequence[str], prefix: Optional[str]
-    ) -> Optional[TypeSet]:
-        """By pyelftools; None where it is not installed, or cannot read the file that has the debug information."""
-        from gdbheapx.inferior.elf import whole_file
-        from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
-
-        file = self._debug_information(near.module)
-        if file is None:
-            return None
-        try:
-            elf = whole_file.elf_of(file.path)
-        except whole_file.Unreadable:
-            return None
-        try:
-            reader = whole_file.WholeReader(elf, near.name)
-            types = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
-        except (whole_file.Unreadable, *whole_file.errors()):
-            return None
-        types.origin = reader.origin
-        return types
-
-    def unread_types(self, module: Module) -> Optional[str]:
-        from gdbheapx.inferior.elf import whole_file
-
-        file = self._debug_information(module)
-        if file is None:
-            return None
-        try:
-            whole_file.elf_of(file.path)
-        except whole_file.Unreadable as problem:
-            return str(problem)
-        return "pyelftools does not understand %s" % file.path
 
     def _debug_information(self, module: Module) -> Optional[ElfFile]:
         """The file that has the module's, if it is here and wanted."""

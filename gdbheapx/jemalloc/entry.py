@@ -8,7 +8,6 @@ from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, Page, Part, Surroundings
 from gdbheapx.inferior.base import Target
 from gdbheapx.jemalloc.help import PURGE
-from gdbheapx.layout.pack import Pack
 
 if TYPE_CHECKING:
     from gdbheapx.jemalloc.detection.detect import Jemalloc
@@ -24,7 +23,7 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
     statuses = ("used", "cached", "free", "dirty", "muzzy", "pinned", "retained", "metadata")
     known_capabilities = frozenset(
         (
-            *("cure", "tickers", "decay", "profile", "pack", "native-stats", "held-bytes"),
+            *("cure", "tickers", "decay", "profile", "native-stats", "held-bytes"),
             *("meter", "exact-reading"),
         )
     )
@@ -49,11 +48,11 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
         """What JemallocHeap.what_if() imports."""
         from gdbheapx.jemalloc import what_if  # noqa: F401
 
-    def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
+    def find(self, target: Target) -> Instances:
         """Every one of them, calibrated before it is believed."""
         from gdbheapx.jemalloc.detection import traces
 
-        suspects = traces.suspects(target, pack_directories)
+        suspects = traces.suspects(target)
         if not suspects:
             return Instances(())
         from gdbheapx.jemalloc.detection import detect
@@ -82,18 +81,6 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
         rows = [UnreadRow(copy.module.name, copy.version_text, copy.page_bytes, copy.has_ticker_bug, copy.why) for copy in unread]
         return TickersAnswer(told, rows, unsure=unsure)
-
-    def has_traces(self, target: Target) -> bool:
-        """One that is not initialised yet."""
-        from gdbheapx.jemalloc.detection import export
-
-        return bool(export.with_symbols(target))
-
-    def pack(self, target: Target, instances: Instances, allocator_id: Optional[str]) -> Pack:
-        """Of the one with this id, else of the one that owns malloc, else of the first."""
-        from gdbheapx.jemalloc.detection import export
-
-        return export.of_target(target, instances, allocator_id)
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:
         """By its id, alone or not."""

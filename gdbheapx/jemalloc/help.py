@@ -14,7 +14,6 @@ muzzy pages.
     "malloc-stats": "jemalloc: malloc_stats_print's text; --json has its keys.\n",
     "profile": "jemalloc: with prof:true; its own dump is prof.dump.\n",
     "purge": "jemalloc: by mallctl: dirty and muzzy pages of one arena or of all, with --decay those that have decayed by now.\n",
-    "symbols": "jemalloc: packs for Debian's libjemalloc2 are bundled. export: the one that owns malloc, else the first.\n",
     "tcache": "jemalloc: includes caches that the program made with tcache.create, which belong to no thread (`explicit`).\n",
     "tunables": "jemalloc: every opt_ variable, where it was set (if that is visible), and its background threads.\n",
 }

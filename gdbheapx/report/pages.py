@@ -1,18 +1,17 @@
 """Pages that are the same for every allocator: records in, pages out."""
 
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.allocators.rules import BrokenRule, Suspect
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.model import AllocatorInfo, Check, HistogramRow, ThreadCache
-from gdbheapx.report.text import show, table
+from gdbheapx.report.text import show
 from gdbheapx.units import DAMAGE, Said, Size, cells, join_sentences, mark, say
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.coverage import Coverage
-    from gdbheapx.analysis.packs import PackRow
 
 NOTHING = "No corruption found."
 
@@ -99,22 +98,3 @@ def _suspect(suspect: Optional[Suspect]) -> Any:
     what = "%s, %s" % (suspect.signature, suspect.owner or suspect.status) if suspect.signature else suspect.owner or suspect.status
     said: Said = say("%s (%s, %s)", suspect.address, Size(suspect.size_bytes), what)
     return said
-
-
-def packs(rows: "Sequence[PackRow]") -> Iterator[str]:
-    """One line per pack, then the files that are none."""
-    good: List[List[str]] = []
-    for row in rows:
-        if row.problem is None:
-            used = {True: "in use", False: "", None: ""}[row.in_use]
-            name = "%s %s" % (row.allocator, (row.version or "?").split("-")[0]) if row.allocator else ""
-            good.append([row.build_id or "", name, used, "%d" % row.vtables if row.vtables else "", row.file])
-    if good and any(row[3] for row in good):
-        yield from table(["build-id", "allocator", "", "vtables", "file"], good, "lllrl")
-    elif good:
-        yield from table(["build-id", "allocator", "", "file"], [row[:3] + row[4:] for row in good], "llll")
-    else:
-        yield "No packs."
-    for row in rows:
-        if row.problem is not None:
-            yield row.problem

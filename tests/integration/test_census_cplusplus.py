@@ -3,17 +3,12 @@
 import shutil
 import subprocess
 from collections import Counter
-from pathlib import Path
 from typing import Dict, Optional, Tuple
 
 import pytest
 
-from gdbheapx.analysis import packs
 from gdbheapx.analysis.census.cplusplus import CPlusPlus
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE
-from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.layout import pack
-from gdbheapx.session import Session
 from tests.support import gcores
 from tests.support.censuses import Told, told, where
 from tests.support.jemallocs import library
@@ -47,12 +42,6 @@ def started(stage: Stage, flags: Tuple[str, ...] = (), env: Optional[Dict[str, s
     return process
 
 
-def packed(process: Process, folder: Path) -> None:
-    """Writes a pack with the program's vtables."""
-    made = packs.export(Session(open_elf_target(core=str(process.core()))), "census")
-    (folder / (made.build_id + ".json")).write_text(pack.dump(made))
-
-
 def classes(every: Told) -> Dict[str, int]:
     """By name: what is said to be a class, of the program."""
     return {one.name: count for one, count in every.items() if one.sure != PLACE and one.module == "census"}
@@ -83,23 +72,19 @@ def test_leaked_objects_have_their_class(stage: Stage, core: str) -> None:
 
 @pytest.mark.parametrize("way", sorted(set(WAYS) - set(FIXED)))
 def test_a_core_without_any_file(stage: Stage, core: str, way: str) -> None:
-    """The core alone has the vtables: as many blocks of as many classes, which are called by build-id and place; a pack names them."""
+    """The core alone has the vtables: as many blocks of as many classes, which are called by build-id and place."""
     process, nothing = started(stage, WAYS[way]), stage.folder()
-    packed(process, nothing)
     every = told(PLAIN, **where(process, core), sysroot=str(nothing))
     assert sorted(classes(every).values()) == sorted(RECORDED.values())
     assert all(one.name.startswith("CLASS@") and "+0x" in one.name for one in every if one.sure != PLACE)
-    assert classes(told(PLAIN, (str(nothing),), **where(process, core), sysroot=str(nothing))) == RECORDED
 
 
 def test_a_fixed_address_without_its_file(stage: Stage, core: str) -> None:
-    """Vtables that are constants of a file which is not here are no classes, but places in it that blocks begin with; a pack knows better."""
+    """Vtables that are constants of a file which is not here are no classes, but places in it that blocks begin with."""
     process, nothing = started(stage, FIXED["at a fixed address"]), stage.folder()
-    packed(process, nothing)
     every = told(PLAIN, **where(process, core), sysroot=str(nothing))
     assert not classes(every)
     assert {32768, 1000, 500} <= {count for one, count in every.items() if one.sure == PLACE and one.name.startswith("constant census+0x")}
-    assert classes(told(PLAIN, (str(nothing),), **where(process, core), sysroot=str(nothing))) == RECORDED
 
 
 def test_a_core_of_gdb(stage: Stage, live: str) -> None:

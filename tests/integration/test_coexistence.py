@@ -97,7 +97,7 @@ NAMES = [
     "malloc-info",
     "doctor",
 ]
-PARAMETERS = ["max-seconds", "heap-color", "symbols-path", "resolve-heap-via-heuristic"]
+PARAMETERS = ["max-seconds", "heap-color", "resolve-heap-via-heuristic"]
 
 
 @pytest.fixture

@@ -114,12 +114,6 @@ def check_split(found: Dict[str, Any]) -> None:
     assert found["memory"]["allocator_bytes"] * 2 > found["memory"]["total_bytes"]
 
 
-def packs(data: Data) -> None:
-    """Those of Debian's releases are shipped, some of them for arm64 as well."""
-    names = [one["allocator"] for one in data["symbols list"]["packs"]]
-    assert {name: names.count(name) for name in names} == {"jemalloc": 7, "glibc": 7}
-
-
 def tcache_of_glibc(data: Data) -> None:
     """The caches of four threads hold what the arenas say is in caches."""
     rows = data["tcache"]["threads"]
@@ -313,7 +307,6 @@ GLIBC: Dict[str, Callable[[Data], None]] = {
     "malloc-info": malloc_info,
     "malloc-stats": malloc_stats_of_glibc,
     "report": report_of_glibc,
-    "symbols list": packs,
     "tcache": tcache_of_glibc,
     "trim --dry-run": trim_dry_run,
     "tunables": tunables_of_glibc,
@@ -609,19 +602,6 @@ def test_an_action_gives_back_what_was_predicted(looked: Callable[[str], Looked]
     assert done["predicted_bytes"] == dry["predicted_bytes"] and done["predicted_resident_bytes"] == dry["predicted_resident_bytes"] > 5 * MB
     slack = 0 if allocator == "glibc" else PAGE * len(found.live["arenas"]["arenas"])
     assert abs(-done["anonymous_diff_bytes"] - done["predicted_resident_bytes"]) <= slack
-
-
-def test_symbols_export(builder: Builder, core: str) -> None:
-    """With the debug file of the libjemalloc that is loaded, the pack is that library's."""
-    stage = Stage(builder)
-    try:
-        process = start(stage, "jemalloc")
-        folder = jemallocs.debug_directory(stage.folder())
-        outcome = heapx([*process.target(core), "--debug-dir", str(folder)], "symbols", "export", "--json")
-        build_id = outcome.envelope["allocators"][0]["build_id"]
-        assert outcome.code == 0 and outcome.envelope["data"]["pack"]["build_id"] == build_id, outcome.stderr
-    finally:
-        stage.close()
 
 
 def test_every_command_has_a_case() -> None:

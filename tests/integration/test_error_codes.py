@@ -102,10 +102,10 @@ def test_nobody_reads_a_fifo(tmp_path: Path, way: List[str]) -> None:
     """A signal ends the wait for its reader; one that comes later gets the whole document."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    words: List[str] = [*tool_command(), "symbols", "list", *way, "--json", "-o", str(fifo)]
+    words: List[str] = [*tool_command(), "doctor", *way, "--json", "-o", str(fifo)]
     waiting = subprocess.Popen(words, env=tool_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     with open(fifo, "rb") as file:
-        assert json.loads(file.read())["command"] == "symbols"
+        assert json.loads(file.read())["command"] == "doctor"
     assert waiting.wait(timeout=60) == 0
     words[1:3] = ["--pid", str(os.getpid()), "report"]
     waiting = subprocess.Popen(words, env=tool_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)

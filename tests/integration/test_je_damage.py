@@ -399,4 +399,4 @@ def test_constants_damaged(patient: Patient, name: str, struct: Optional[str], m
         assert "jemalloc" in asked.line and "\n" not in asked.line and "internal error" not in asked.line
     outcome = heapx(["--core", str(patient.path)], "arenas", "--allocator", "jemalloc", seconds=HANG_SECONDS)
     assert outcome.code == 1 and not outcome.stdout and len(outcome.stderr.strip().splitlines()) == 1, outcome
-    assert "symbols export" in outcome.stderr or "core" in outcome.stderr
+    assert "--debug-dir" in outcome.stderr or "debuginfod" in outcome.stderr or "core" in outcome.stderr

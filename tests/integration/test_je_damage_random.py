@@ -60,7 +60,7 @@ def another(numbers: random.Random, old: int, places: List[List[int]]) -> int:
 def ask_everything(patient: Patient) -> List[Any]:
     """Every question that commands ask, on the core as it is now; the problems that were told."""
     target = open_elf_target(str(patient.path))
-    found = ALLOCATOR.find(target, ())
+    found = ALLOCATOR.find(target)
     assert all(one.what and "\n" not in one.what for one in found.unread)
     told: List[Any] = []
     for jemalloc in found.located:

@@ -21,7 +21,7 @@ from gdbheapx.jemalloc.entry import ALLOCATOR
 from tests.support import bare, gcores, kernelcore
 from tests.support.bare import facts
 from tests.support.damaged_jemalloc import Patient
-from tests.support.jemallocs import RUST, UNKNOWN_LAYOUT, build_rust, library_version, unknown_library, unknown_pack
+from tests.support.jemallocs import RUST, UNKNOWN_LAYOUT, build_rust, knowing_tool, library_version, unknown_library
 from tests.support.paths import GDB
 from tests.support.processes import Builder, Process, Stage
 from tests.support.tool import Asked, heapx
@@ -74,9 +74,9 @@ SET = [("live", "narenas:2,tcache:false"), ("core", "percpu_arena:percpu"), ("li
 @pytest.mark.parametrize("kind, conf", [("live", ""), ("core", ""), *(pytest.param(*both, marks=pytest.mark.once) for both in SET)], indirect=["kind"])
 def test_figures_are_those_of_the_pack(stage: Stage, kind: str, conf: str) -> None:
     """Every figure of arenas, bins, blocks and caches; where the layout and the addresses come from is told."""
-    target, packs = recorder(stage, conf).target(kind), str(unknown_pack(stage.folder() / "packs"))
+    target, packs = recorder(stage, conf).target(kind), knowing_tool()
     for command in EQUAL:
-        known, found = (heapx([*target, *way(command)], *extra, *command.split(), "--json") for extra in (("--symbols", packs), ()))
+        known, found = (heapx([*target, *way(command)], *command.split(), "--json", env=env) for env in (packs, None))
         assert known.code == found.code == 0 and not found.envelope["partial"], (command, found.stderr)
         assert not differences(known.data, found.data), command
     (info,) = [one for one in found.envelope["allocators"] if one["name"] == "jemalloc"]
@@ -90,18 +90,18 @@ def moves(path: Tuple[Any, ...], kind: str) -> bool:
 
 def test_what_is_not_to_be_had_is_null(stage: Stage, kind: str) -> None:
     """tickers, decay, report and malloc-stats say the same or null, never another figure."""
-    target, packs = recorder(stage).target(kind), str(unknown_pack(stage.folder() / "packs"))
+    target, packs = recorder(stage).target(kind), knowing_tool()
     for command in ("tickers", "decay", "malloc-stats"):
-        known, found = (dict(leaves(heapx([*target, *way(command)], *extra, command, "--json").data)) for extra in (("--symbols", packs), ()))
+        known, found = (dict(leaves(heapx([*target, *way(command)], command, "--json", env=env).data)) for env in (packs, None))
         wrong = [(path, value, known.get(path)) for path, value in found.items() if value is not None and value != known.get(path) and not moves(path, kind)]
         assert not wrong, (command, wrong[:5])
-    known, found = ({one["name"]: one["value"] for one in heapx(target, *extra, "tunables", "--json").data["tunables"]["jemalloc"]} for extra in (("--symbols", packs), ()))
+    known, found = ({one["name"]: one["value"] for one in heapx(target, "tunables", "--json", env=env).data["tunables"]["jemalloc"]} for env in (packs, None))
     assert len(found) >= 20, "every option that mallctl knows has its name"
     assert [name for name, value in found.items() if value is not None and value != known.get(name)] == []
     assert sum(value is not None for value in found.values()) >= 15 and found["opt.narenas"] and found["opt.dirty_decay_ms"] == 10000
     found = heapx(target, "report", "--json")
     assert found.code == 0 and not found.envelope["partial"]
-    assert found.data["verdict"]["kind"] == heapx(target, "--symbols", packs, "report", "--json").data["verdict"]["kind"]
+    assert found.data["verdict"]["kind"] == heapx(target, "report", "--json", env=packs).data["verdict"]["kind"]
 
 
 UNKNOWN_PREFIX = ", under this build's own prefix, which is unknown"
@@ -114,9 +114,9 @@ def without_prefix(value: Any) -> Any:
 
 def test_with_everything_hidden(stage: Stage, kind: str, folder: Path) -> None:
     """Nor any library of a core, nor gdb: every command's figures are those of the pack, or null; caches and threads are all found."""
-    target, packs, tool = recorder(stage).target(kind), str(unknown_pack(stage.folder() / "packs")), bare.make(folder)
+    target, packs, tool = recorder(stage).target(kind), knowing_tool(), bare.make(folder)
     for command in (*EQUAL, "tickers", "decay", "malloc-stats", "report"):
-        known = heapx(target, "--symbols", packs, *command.split(), "--json")
+        known = heapx(target, *command.split(), "--json", env=packs)
         for gdb in ((), IN_GDB)[: 1 + (command in ("arenas", "tickers"))]:
             found = tool.ask([*target, *gdb], *command.split(), "--json", alone=kind == "core")
             assert (found.code, found.envelope["partial"]) == (known.code, False), (command, found.stderr)
@@ -132,9 +132,9 @@ def test_a_pack_without_the_file(stage: Stage, core: str, folder: Path) -> None:
     """A pack knows everything but where thread-local storage is, and a core without the library does not tell: structure finds each thread.
 
     But for the main thread of a glibc that nobody calls: from 2.43 on nothing shows by structure that its arena is that thread's."""
-    target, packs = recorder(stage).target(core), ("--symbols", str(unknown_pack(stage.folder() / "packs")))
+    target, packs = recorder(stage).target(core), knowing_tool()
     for command in ("arenas", "tcache", "tickers"):
-        known, found = (heapx([*target, *packs, *more], command, "--json") for more in ((), ("--sysroot", str(folder))))
+        known, found = (heapx([*target, *more], command, "--json", env=packs) for more in ((), ("--sysroot", str(folder))))
         assert found.code == known.code == 0 and not found.envelope["partial"], found.envelope["problems"]
         assert not [one for one in differences(facts(known.data), facts(found.data)) if one[0][-1] not in ("threads", "arena")], command
 
@@ -152,7 +152,7 @@ def test_a_core_of_gdbs_without_files(stage: Stage, live: str, folder: Path) -> 
 def test_what_needs_names_is_refused(stage: Stage, live: str) -> None:
     """One line, with the next step: no call where global locks cannot be seen; no profile where opt.prof, found by its code, is false."""
     process = recorder(stage)
-    for words, next_step in ((("purge", "--yes"), "--symbols DIR"), (("profile", "-o", str(stage.folder() / "profile")), "prof:true")):
+    for words, next_step in ((("purge", "--yes"), "--debug-dir DIR"), (("profile", "-o", str(stage.folder() / "profile")), "prof:true")):
         refused = heapx(process.target(live), *words)
         assert refused.code == 1 and len(refused.stderr.strip().splitlines()) == 1 and next_step in refused.stderr, refused.stderr
 
@@ -162,7 +162,7 @@ def test_it_is_found_in_time_and_confirmed(stage: Stage, live: str) -> None:
     target = open_elf_target(pid=recorder(stage).pid)
     target.modules()
     began = time.process_time()
-    (found,) = ALLOCATOR.find(target, ()).located
+    (found,) = ALLOCATOR.find(target).located
     took = time.process_time() - began
     assert found.symbols.by_structure and found.calibrated_slabs > 20
     began = time.process_time()
@@ -234,14 +234,14 @@ def asked(target: Sequence[str], *words: str) -> Asked:
 
 def test_extents_of_an_unknown_layout(stage: Stage, kind: str, without_layouts: None) -> None:
     """Pages, slabs and regions are those that the pack tells; all else is null, the answer is partial and says why."""
-    target, packs = recorder(stage).target(kind), str(unknown_pack(stage.folder() / "packs"))
-    known, found = heapx(target, "--symbols", packs, "arenas", "--json"), asked(target, "arenas")
+    target, packs = recorder(stage).target(kind), knowing_tool()
+    known, found = heapx(target, "arenas", "--json", env=packs), asked(target, "arenas")
     assert found.code == 4 and [one["code"] for one in found.envelope["problems"]] == ["layout-unknown"]
     rows = found.envelope["data"]["arenas"]
     of_jemalloc = [row for row in known.data["arenas"] if row["allocator"] == "jemalloc"]
     assert [[row[key] for key in OF_EXTENTS] for row in rows] == [[row[key] for key in OF_EXTENTS] for row in of_jemalloc]
     assert {row[key] for row in rows for key in UNKNOWN} == {None}
-    known, found = heapx(target, "--symbols", packs, "bins", "--json"), asked(target, "bins")
+    known, found = heapx(target, "bins", "--json", env=packs), asked(target, "bins")
     both = [[row for row in one if row["allocator"] == "jemalloc"] for one in (known.data["bins"], found.envelope["data"]["bins"])]
     counts = [[(row["arena"], row["index"], row["kind"], row["slabs"], row["extents"], row["chunks"], row["bytes"]) for row in one] for one in both]
     assert counts[0] == counts[1] and counts[0]
@@ -295,7 +295,7 @@ def test_every_command_on_an_unknown_layout(stage: Stage, kind: str, without_lay
 def test_an_unknown_layout_is_confirmed(stage: Stage, live: str, without_layouts: None) -> None:
     """What was found while the process ran is proven again when it stands still; damage in the tree's root is not believed."""
     target = open_elf_target(pid=recorder(stage).pid)
-    (found,) = ALLOCATOR.find(target, ()).located
+    (found,) = ALLOCATOR.find(target).located
     assert found.is_partial and found.calibrated_slabs > 20 and detect.confirm(target, found)
     assert not detect.confirm(target, found._replace(geometry=found.geometry._replace(rtree_root=found.geometry.rtree_root + 8)))
 
@@ -306,7 +306,7 @@ def test_an_older_build_of_an_unknown_layout(stage: Stage, kind: str, monkeypatc
         pytest.skip("this build describes itself")
     monkeypatch.setattr(fingerprint, "fitting", lambda *_: [])
     target = recorder(stage).target(kind)
-    (unread,) = ALLOCATOR.find(open_elf_target(target[1]) if kind == "core" else open_elf_target(pid=int(target[1])), ()).unread
+    (unread,) = ALLOCATOR.find(open_elf_target(target[1]) if kind == "core" else open_elf_target(pid=int(target[1]))).unread
     assert "no known layout fits its arenas" in unread.what
 
 
@@ -336,7 +336,7 @@ def test_untouched_memory_is_not_read(stage: Stage, live: str, monkeypatch: pyte
 
     monkeypatch.setattr(target, "read", counted(whole))
     monkeypatch.setattr(target, "read_prefix", counted(prefix))
-    assert len(ALLOCATOR.find(target, ()).located) == 1
+    assert len(ALLOCATOR.find(target).located) == 1
     after = wide(process.pid)
     assert after[0] == before[0] and after[1] - before[1] <= PAGE_TABLE_BYTES, (before, after)
     assert 0 < read[0] < MOST_READ_BYTES, read
@@ -380,7 +380,7 @@ def patient(builder: Builder) -> Iterator[Tuple[Patient, Dict[str, Any]]]:
 def look(patient: Patient) -> "Tuple[Dict[str, Any] | None, List[Any]]":
     """The sums over all arenas, None where it is not found; what was told."""
     target = open_elf_target(str(patient.path))
-    found = ALLOCATOR.find(target, ())
+    found = ALLOCATOR.find(target)
     told: List[Any] = list(found.unread)
     if not found.located:
         return None, told
@@ -393,7 +393,7 @@ def test_damaged_static_data(patient: Tuple[Patient, Dict[str, Any]], seeds: ran
     """Random words in .data and .bss: the sums are right, or something is told, or it is not found; never a wrong sum, and no null without its reason."""
     core, sound = patient
     target = core.target
-    (found,) = ALLOCATOR.find(target, ()).located
+    (found,) = ALLOCATOR.find(target).located
     spans = [(low, high) for start, _, end in target.writable_segments(found.module) for low, high in target.present_ranges(start, end)]
     places = [at for low, high in spans for at in range(low & -8, high - 7, 8) if core.get(at)]
     anchor = found.symbols.find("arenas")
@@ -422,4 +422,4 @@ def test_damaged_static_data(patient: Tuple[Patient, Dict[str, Any]], seeds: ran
 def test_the_copy_is_not_known(stage: Stage) -> None:
     """No pack has its build-id, or the tests here would prove nothing."""
     copy = Path(unknown_library(stage.folder()))
-    assert os.path.exists(copy) and "probe" in str(ALLOCATOR.find(open_elf_target(pid=recorder(stage).pid), ()).located[0].info())
+    assert os.path.exists(copy) and "probe" in str(ALLOCATOR.find(open_elf_target(pid=recorder(stage).pid)).located[0].info())

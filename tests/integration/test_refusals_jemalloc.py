@@ -36,7 +36,7 @@ RESTING = ("35", "202", "230")
 def model(process: Process) -> JemallocMalloc:
     """The tool's own view of it, while it runs."""
     target = open_elf_target(pid=process.pid)
-    return JemallocMalloc(ALLOCATOR.find(target, ()).located[0], heap_context(target, kernels.load(), Budget(), lambda *problem, **more: None))  # type: ignore[arg-type]
+    return JemallocMalloc(ALLOCATOR.find(target).located[0], heap_context(target, kernels.load(), Budget(), lambda *problem, **more: None))  # type: ignore[arg-type]
 
 
 def exchange(process: Process, address: int, data: bytes) -> bytes:
@@ -91,7 +91,7 @@ def test_a_jemalloc_without_names(stage: Stage, live: str) -> None:
     copy = unknown_library(stage.folder())
     parked = Parked(stage.start("victim_parked", "idle", env={"LD_PRELOAD": str(copy)}))
     line = refusal(heapx(["--pid", str(parked.pid)], "purge", "--yes"))
-    assert str(copy) in line and "global locks" in line and "--symbols DIR" in line
+    assert str(copy) in line and "global locks" in line and "--debug-dir DIR" in line
     parked.go()
 
 

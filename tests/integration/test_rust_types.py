@@ -29,7 +29,7 @@ from gdbheapx.inferior.elf.type_walk import Walk
 name, prefix = "_rjem_je_arena_choose_hard", "_rjem_je_"
 near = gdb.objfiles()[0].lookup_global_symbol(name)
 file = ElfFile(%(program)r)
-readers = [GdbReader(gdb, gdb.objfiles()[0], near.symtab.static_block(), thorough=False), Units().reader(file, file.symbols(name)[0].value)]
+readers = [GdbReader(gdb, gdb.objfiles()[0], near.symtab.static_block()), Units().reader(file, file.symbols(name)[0].value)]
 theirs, ours = [Walk(reader, prefix).collect(layouts.STRUCTS, (), layouts.ENUMERATORS) for reader in readers]
 print("DIFFERENT", [one for one in theirs.structs if theirs.structs[one] != ours.structs.get(one)][:5], theirs.enums == ours.enums)
 print("COUNT", len(theirs.structs), len(ours.structs))
@@ -42,7 +42,7 @@ def test_types_without_gdb(stage: Stage, kind: str, way: str) -> None:
     """jemalloc is recognised, proven on its slabs, from the debug information of the units that have its types; no gdb is there at all."""
     process = jemallocs.start(stage, way, "recorder", "park", "3", "200")
     target = open_elf_target(pid=process.pid) if kind == "live" else open_elf_target(core=str(process.core()))
-    (found,) = ALLOCATOR.find(target, ()).located
+    (found,) = ALLOCATOR.find(target).located
     assert (found.layout_source, found.version) == ("debug-info", jemallocs.version(way)) and found.calibrated_slabs
     assert {"background_thread_info_s", "ctl_arenas_s", "tsd_s", "arena_s"} <= set(found.types.structs)
 

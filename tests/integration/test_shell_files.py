@@ -70,7 +70,6 @@ def test_bash_completes_values() -> None:
     """Words of a choice, files, folders and processes are offered as values."""
     assert known_capabilities("gdbheapx", "chunks", "--sort", "") == ["size", "address"]
     assert known_capabilities("gdbheapx", "--core", "core", "export", "--format", "pp") == ["pprof"]
-    assert known_capabilities("gdbheapx", "symbols", "e") == ["export"]
     assert known_capabilities("gdbheapx", "--core", "pyproject") == ["pyproject.toml"]
     assert known_capabilities("gdbheapx", "diff", "pyproject.t") == ["pyproject.toml"]
     assert known_capabilities("gdbheapx", "--sysroot", "comman") == ["commands"]

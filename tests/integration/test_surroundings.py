@@ -209,13 +209,6 @@ def test_a_fifo_is_no_program(stage: Stage, core: str, fifo: Path) -> None:
     assert str(fifo) in one_line(heapx(process.target(core), "--exe", str(fifo), "arenas", seconds=60))
 
 
-def test_a_fifo_is_no_pack(stage: Stage, core: str, fifo: Path) -> None:
-    """One in the folder of --symbols is passed over."""
-    named = fifo.with_name("a.json")
-    fifo.rename(named)
-    assert heapx(["--symbols", str(named.parent)], "symbols", "list", seconds=60).code == 0
-
-
 def test_a_library_that_became_a_fifo(stage: Stage, core: str, builder: Builder, folder: Path) -> None:
     """A core names files that were mapped; what lies there now may be anything."""
     program = folder / "program"

@@ -1,7 +1,6 @@
 """A sleeping process costs the kernel the same after every reading command as before: no page table, page, swap entry or page fault more."""
 
 import os
-from pathlib import Path
 from typing import Sequence
 
 import pytest
@@ -19,12 +18,6 @@ PATIENT = ("--max-stop", "60")
 CASES = [("glibc", words) for words in EVERY] + [("jemalloc", words) for words in WALKERS + JEMALLOC]
 
 
-@pytest.fixture(scope="module")
-def debug_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For `symbols export`, which needs debug files."""
-    return jemallocs.debug_directory(tmp_path_factory.mktemp("debug"))
-
-
 def codes(allocator: str, words: str) -> Sequence[int]:
     """`refs` reads everything before it says that there is no such block; a trim, and malloc_info(), are refused where another allocator owns
     malloc."""
@@ -32,13 +25,13 @@ def codes(allocator: str, words: str) -> Sequence[int]:
 
 
 @pytest.mark.parametrize("allocator, words", CASES)
-def test_command_changes_nothing(stage: Stage, live: str, debug_directory: Path, allocator: str, words: str) -> None:
+def test_command_changes_nothing(stage: Stage, live: str, allocator: str, words: str) -> None:
     """VmPTE, VmSwap and Rss of a process and of the child it forked, and the page faults of both, are equal before and after its first look."""
     env = {"LD_PRELOAD": str(jemallocs.library()), "MALLOC_CONF": "prof:true,lg_prof_sample:12"} if allocator == "jemalloc" else {}
     process = stage.start("asleep", env=env)
     process.command(b"w")
     with unchanged(process.pid, process.words()[0]):
-        outcome = heapx([*process.target(live), *PATIENT, "--debug-dir", str(debug_directory)], *words.split(), "--json")
+        outcome = heapx([*process.target(live), *PATIENT], *words.split(), "--json")
         assert outcome.code in codes(allocator, words), outcome.stderr[-1000:]
 
 

@@ -1,4 +1,4 @@
-"""`symbols export --module` names the class of every object of a C++ program, by the pointer that stands in the object.
+"""The vtables of a module name the class of every object of a C++ program, by the pointer that stands in the object.
 
 Files: analysis/reachability/heap_graph.py.
 """
@@ -7,14 +7,14 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Dict, List, Tuple
+from typing import Dict, Tuple
 
 import pytest
 
-from gdbheapx.layout import pack
+from gdbheapx.inferior.base import Vtable
+from gdbheapx.inferior.target import open_elf_target
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
-from tests.support.tool import heapx
 
 pytestmark = pytest.mark.once  # reads files of this machine's compiler, as any other's are: by the ABI that all of them keep
 
@@ -54,6 +54,14 @@ def started(stage: Stage, program: Path) -> Tuple[Process, Seen]:
     return process, {int(pointer, 16) - bias: (name, int(within)) for pointer, within, name in rows}
 
 
+def vtables_of(process: Process, kind: str, module: str) -> Dict[int, Vtable]:
+    """The vtables of a module, as the reader of this kind of target finds them."""
+    target = open_elf_target(core=str(process.core())) if kind == "core" else open_elf_target(pid=process.pid)
+    found = target.vtables(next(one for one in target.modules() if one.file_name == module))
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("way", sorted(WAYS))
 def test_every_object_has_its_class(stage: Stage, kind: str, folder: Path, way: str) -> None:
     """Several bases, virtual ones, templates, namespaces without name, local classes: symbols or none, the pointer in the object names its class."""
@@ -61,10 +69,7 @@ def test_every_object_has_its_class(stage: Stage, kind: str, folder: Path, way: 
     assert len(seen) == 15
     if "fixed" not in way and "static" not in way:
         seen = {at: one for at, one in seen.items() if one[0] != "std::bad_alloc"}  # in the library's own data
-    out = folder / "pack.json"
-    outcome = heapx(process.target(kind), "symbols", "export", "--module", "classes", "-o", str(out))
-    assert outcome.code == 0, outcome.stderr
-    known = pack.load(str(out)).vtables.all()
+    known = vtables_of(process, kind, "classes")
     if way == "without type_infos":  # nothing but the symbol tells where a class with a virtual base has its vtable
         seen = {at: one for at, one in seen.items() if one[1] == 0 and "Diamond" not in one[0]}
     assert {at: (known[at].name, known[at].within) if at in known else None for at in seen} == seen
@@ -77,9 +82,7 @@ def test_what_the_linker_says_of_the_library(stage: Stage, live: str, folder: Pa
     process, _ = started(stage, built(folder, ()))
     maps = Path("/proc/%d/maps" % process.pid).read_text()
     library = next(line.split()[-1] for line in maps.splitlines() if "libstdc++" in line)
-    out = folder / "pack.json"
-    assert heapx(process.target(live), "symbols", "export", "--module", "libstdc++.so.6", "-o", str(out)).code == 0
-    known = pack.load(str(out)).vtables.all()
+    known = vtables_of(process, live, "libstdc++.so.6")
     listed = subprocess.run(["nm", "-DCS", "--defined-only", os.path.realpath(library)], capture_output=True, text=True).stdout
     rows = [line.split(" ", 3) for line in listed.splitlines() if " vtable for " in line]
     assert len(rows) > 100
@@ -93,28 +96,3 @@ SHORT = {
     "std::basic_%s<char, std::char_traits<char> >" % stream: "std::" + stream for stream in ("istream", "ostream", "iostream")
 }  # type: Dict[str, str]
 """Names that the C++ runtime writes as the standard does."""
-
-
-def test_a_core_without_the_programs_file(stage: Stage, core: str, folder: Path) -> None:
-    """Where the file is gone, the error says that vtables are read from it; with a build-id as name the module is found as well."""
-    program = built(folder, ("-s",))
-    process, _ = started(stage, program)
-    target = process.target(core)
-    build_id = heapx(target, "symbols", "export", "--module", "classes", "--json").data["pack"]["build_id"]
-    assert heapx(target, "symbols", "export", "--module", build_id, "--json").data["pack"]["vtables"]
-    program.unlink()
-    outcome = heapx(target, "symbols", "export", "--module", build_id)
-    assert outcome.code == 1 and len(lines_of(outcome.stderr)) == 1 and "vtables are read from it" in outcome.stderr, outcome.stderr
-
-
-@pytest.mark.parametrize("words, code, text", [(["--module", "nothing.so"], 1, "no module nothing.so"), (["--module", "recorder"], 1, "no C++ class")])
-def test_nothing_to_export(stage: Stage, core: str, words: List[str], code: int, text: str) -> None:
-    """A module that is not there, or has nothing for a pack, is one line with a next step."""
-    outcome = heapx(stage.start("recorder", "1", "100", "3").target(core), "symbols", "export", *words)
-    assert outcome.code == code and text in outcome.stderr and len(lines_of(outcome.stderr)) == 1, outcome.stderr
-    assert heapx([], "symbols", "list", "--module", "x").code == 2
-
-
-def lines_of(text: str) -> List[str]:
-    """Without the empty ones."""
-    return [line for line in text.splitlines() if line.strip()]

@@ -14,7 +14,7 @@ OF_THE_MACHINE = ("split", "memory", "evidence")
 OF_BUILDS = ("stopped_ms", "stops", "swapped_in_bytes", "version", "layout", "address_source", "allocators")
 """Keys that say where an answer comes from, and may differ."""
 
-OF_A_SHELL = re.compile(r"\bgdbheapx (?:(?:-p|--core|--snapshot|--exe|--sysroot|--symbols|--debug-dir|--gdb) [^ \"]+ |--no-debug-info )*")
+OF_A_SHELL = re.compile(r"\bgdbheapx (?:(?:-p|--core|--snapshot|--exe|--sysroot|--debug-dir|--gdb) [^ \"]+ |--no-debug-info )*")
 """How a command begins that is typed in a shell."""
 
 

@@ -12,10 +12,9 @@ Told = Dict[Signature, int]
 """How many blocks are what."""
 
 
-def told(recognisers: Sequence[Recogniser], packs: Sequence[str] = (), **where: Any) -> Told:
+def told(recognisers: Sequence[Recogniser], **where: Any) -> Told:
     """What the blocks of a target are; `where`: as open_elf_target takes it."""
     session = Session(open_elf_target(**where))
-    session.pack_directories = packs
     session.prepare()
     world = World(session)
     asked = together([ask for one in recognisers for ask in one.asks(world)])

@@ -69,7 +69,7 @@ class Patient(DamagedCore):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.jemalloc = ALLOCATOR.find(self.target, ()).located[0]
+        self.jemalloc = ALLOCATOR.find(self.target).located[0]
         self.types, self.geometry = self.jemalloc.types, self.jemalloc.geometry
         self.malloc = self.look(self.target, self.jemalloc)
         self.arenas = {arena.index: arena.address for arena in self.malloc.arena_list()}

@@ -20,7 +20,7 @@ class DamagedMimalloc(DamagedCore):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        (self.mimalloc,) = ALLOCATOR.find(self.target, ()).located
+        (self.mimalloc,) = ALLOCATOR.find(self.target).located
         around = heap_context(self.target, kernels.load(), Budget(None), lambda *told: None)
         self.found = survey.look(self.mimalloc, around)
         assert not self.found.broken, self.found.broken

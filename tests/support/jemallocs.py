@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import pytest
 
@@ -19,6 +19,7 @@ from tests.support.hidden import STRIPPED
 from tests.support.other_machines import i386_flags
 from tests.support.paths import PROGRAMS, ROOT
 from tests.support.processes import Process, Stage
+from tests.support.tool import tool_with_pack
 
 LIBRARY = "libjemalloc.so.2"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gdbheapx" / "rust"
@@ -266,16 +267,13 @@ def start(stage: Stage, way: str, program: str, *arguments: str, conf: str = "")
     return stage.start("je_" + program, *arguments, env=env, flags=flags)
 
 
-def unknown_pack(folder: Path) -> Path:
-    """`folder`, with the pack that unknown_library's copy would have: the shipped one under that build-id."""
-    shipped = shipped_pack()
-    if not shipped.exists():
+def knowing_tool() -> Dict[str, str]:
+    """The environment of a copy of the tool with one more bundled pack: the one of unknown_library's copy."""
+    known = shipped_pack()
+    if not known.exists():
         pytest.skip("no pack of this libjemalloc is shipped")
-    known = shipped.stem
-    unknown = bytes(255 - byte for byte in bytes.fromhex(known)).hex()
-    folder.mkdir(exist_ok=True)
-    (folder / (unknown + ".json")).write_text(shipped.read_text().replace(known, unknown))
-    return folder
+    unknown = bytes(255 - byte for byte in bytes.fromhex(known.stem)).hex()
+    return tool_with_pack(unknown, known.read_text().replace(known.stem, unknown))
 
 
 def forget_bases(process: Process) -> None:
@@ -283,7 +281,7 @@ def forget_bases(process: Process) -> None:
     from gdbheapx.inferior.target import open_elf_target
     from gdbheapx.jemalloc.entry import ALLOCATOR
 
-    (instance,) = ALLOCATOR.find(open_elf_target(pid=process.pid), ()).located
+    (instance,) = ALLOCATOR.find(open_elf_target(pid=process.pid)).located
     target, place = open_elf_target(pid=process.pid), instance.types.place("arena_s", "base")
     assert place is not None
     anchor = instance.symbols.find("arenas")

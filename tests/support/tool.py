@@ -167,6 +167,17 @@ def heapx(target: Sequence[str], *arguments: str, env: Optional[Dict[str, str]] 
 
 
 @cache
+def tool_with_pack(build_id: str, text: str) -> Dict[str, str]:
+    """The environment of a copy of the tool that bundles this pack."""
+    home = Path(tempfile.mkdtemp(prefix="gdbheapx-pack-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for name in ("gdbheapx", "commands"):
+        shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (home / "gdbheapx" / "packs" / (build_id + ".json")).write_text(text)
+    return {"PYTHONPATH": str(home)}
+
+
+@cache
 def without_packs() -> Path:
     """A copy of the tool that has no pack."""
     home = Path(tempfile.mkdtemp(prefix="gdbheapx-bare-"))

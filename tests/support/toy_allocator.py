@@ -85,7 +85,7 @@ class TinyHeap(Heap):
 class Toy(Allocator[Tiny, Facts]):
     name, returning, statuses, records = "tiny", RELEASE, ("used", "idle"), {"arenas": "tests.support.toy_allocator.Room"}
 
-    def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
+    def find(self, target: Target) -> Instances:
         found = [Tiny(one.module, one) for one in target.find_static("next") if "libtiny" in one.module.name]
         unused = [NotRead(one.module, "tiny in %s was never used" % one.module.file_name, None) for one in found if not target.read_word(one.next.address)]
         return Instances([one for one in found if target.read_word(one.next.address)], unused=unused)

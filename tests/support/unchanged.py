@@ -38,7 +38,7 @@ EVERY = (
 )
 WALKERS = ("report", "arenas", "chunks", "check", "census", "leaks --weak", "owners", "snapshot /dev/null", "watch --times 3 --every 0.05")
 """Commands that read an allocator each in a way of its own; the others read it as one of these."""
-JEMALLOC = ("tickers", "decay", "purge --dry-run", "profile", "symbols export")
+JEMALLOC = ("tickers", "decay", "purge --dry-run", "profile")
 
 
 @contextmanager

@@ -118,7 +118,7 @@ def test_words() -> None:
 def test_each_command_that_reads_a_process_says_what() -> None:
     """All but those that take no process, read it as it runs, or look at files."""
     command.load_commands()
-    others = {"bill", "capture", "explore", "fleet", "mcp", "serve", "symbols", "table", "watch"}
+    others = {"bill", "capture", "explore", "fleet", "mcp", "serve", "table", "watch"}
     lacking = {name for name, found in command.COMMANDS.items() if found.reads is None}
     assert lacking == others
 

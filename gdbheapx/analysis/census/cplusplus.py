@@ -1,7 +1,7 @@
 """Objects of C++ classes: the first word of each leads to the vtable of its class.
 
 Where they lie is found in memory (vtables.py), or in the file of an executable at a fixed address; their names stand in the files of their
-objects, or in packs. What is not found so, and yet is pointed to by the first words of blocks, may be a vtable without type_info
+objects. What is not found so, and yet is pointed to by the first words of blocks, may be a vtable without type_info
 (-fno-rtti), or any other constant.
 """
 
@@ -26,7 +26,6 @@ from gdbheapx.kernel.blocks.signatures import (
     Signed,
     sized,
 )
-from gdbheapx.layout import pack
 
 SLACK_BYTES = 16
 """How far the usable bytes of one class's objects are apart: what malloc gives beyond what was asked for."""
@@ -62,17 +61,17 @@ class Classes:
         self.images = world.once(Images)
         self._found: Dict[int, Vtable] = find(self.images)
         self._named: Dict[int, Class] = {}
-        self._packs: Dict[Module, Dict[int, Any]] = {}
+        self._vtables: Dict[Module, Dict[int, Any]] = {}
         for module in world.modules():
             if not module.base:  # at a fixed address: its vtables are constants, which no core has
                 of_build = self._of_build(module)
                 self._named.update({at: Class(vtable.name, module.shown_name, vtable.within) for at, vtable in of_build.items()})
 
     def _of_build(self, module: Module) -> Dict[int, Any]:
-        """By its pack or its file; empty without both."""
-        if module not in self._packs:
-            self._packs[module] = pack.classes(self._world.target, module, self._world.session.pack_directories) or {}
-        return self._packs[module]
+        """Return the vtables of its file; empty without the file."""
+        if module not in self._vtables:
+            self._vtables[module] = self._world.target.vtables(module) or {}
+        return self._vtables[module]
 
     def firsts(self) -> List[int]:
         """The address points to which whole objects lead."""
@@ -88,7 +87,7 @@ class Classes:
         return self._named.get(address)
 
     def _name(self, address: int, vtable: Vtable) -> Class:
-        """By what the type_info says, else by a pack; a class is its vtable where neither is here."""
+        """By what the type_info says, else by the file; a class is its vtable where neither is here."""
         span = self.images.span_at(vtable.type_info) or self.images.span_at(address)
         module = span[2] if span is not None else None
         text = self.images.word(vtable.type_info + self._world.word_bytes)
@@ -99,7 +98,7 @@ class Classes:
         return Class(name, module.shown_name if module is not None else "", vtable.within)
 
     def known(self, address: int) -> Optional[str]:
-        """The name by a pack of the build, or by the symbols of its file."""
+        """The name by the symbols of its file."""
         span = self.images.span_at(address)
         vtable = self._of_build(span[2]).get(address - span[2].base) if span is not None else None
         return vtable.name if vtable is not None else None

@@ -228,26 +228,21 @@ class GdbTarget(ElfTarget):
         variables: Sequence[str] = (),
         enumerators: Sequence[str] = (),
         prefix: Optional[str] = None,
-        thorough: bool = True,
     ) -> Optional[TypeSet]:
         known = self._symbols.get((near.name, near.address))
-        if thorough or known is None or not known.is_valid():  # gdb has not read the unit anyway
-            types = ElfTarget.types(self, near, structs, variables, enumerators, prefix, thorough)
+        if known is None or not known.is_valid():  # gdb has not read the unit anyway
+            types = ElfTarget.types(self, near, structs, variables, enumerators, prefix)
             if types is not None:
                 return types
         symbol = self._gdb_symbol(near)
         if symbol is None:
             return None
-        reader = GdbReader(gdb, symbol.symtab.objfile, symbol.symtab.static_block(), thorough)
+        reader = GdbReader(gdb, symbol.symtab.objfile, symbol.symtab.static_block())
         try:
             types = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
         except TooMuchWork:
             return None
-        types.origin = "debug information read by gdb %s" % self.debugger_version
         return types
-
-    def unread_types(self, module: Module) -> Optional[str]:
-        return None  # what is here gdb reads
 
     def constant(self, name: str, near: Symbol) -> Optional[int]:
         if self._unit_reader(near.module, near.address) is not None:

@@ -49,19 +49,16 @@ class GdbRaw(RawType):
 
 
 class GdbReader(Reader):
-    """Looks in the compilation unit of one symbol, then, if thorough, in the rest of its object, never in another one."""
+    """Reads types of the compilation unit of one symbol."""
 
-    def __init__(self, api: Any, objfile: Any, block: Any, thorough: bool) -> None:
+    def __init__(self, api: Any, objfile: Any, block: Any) -> None:
         self._api = api
         self._objfile = objfile
-        self._thorough = thorough
         self._unit: Optional[Dict[str, List[Any]]] = None
         self._block = block
-        type_domain = getattr(api, "SYMBOL_TYPE_DOMAIN", None)  # since gdb 15 apart from variables
-        self._domains = [api.SYMBOL_STRUCT_DOMAIN, api.SYMBOL_VAR_DOMAIN] + ([type_domain] if type_domain is not None else [])
 
     def struct(self, name: str) -> Optional[RawType]:
-        for symbol in self._symbols(name, self._domains):
+        for symbol in self._of_unit().get(name, ()):
             if symbol.addr_class == self._api.SYMBOL_LOC_TYPEDEF:
                 raw = GdbRaw(self._api, symbol.type)
                 if raw.code == "enum" or (raw.code == "struct" and raw.members()):
@@ -69,45 +66,16 @@ class GdbReader(Reader):
         return None
 
     def variable(self, name: str) -> Optional[RawType]:
-        symbols = variables(self._objfile, name)
-        if self._thorough and symbols and not any(symbol.is_variable for symbol in symbols):
-            symbols = self._defined(name)
-        for symbol in symbols:
+        for symbol in variables(self._objfile, name):
             if self._is_own(symbol) and (symbol.is_variable or symbol.addr_class == self._api.SYMBOL_LOC_UNRESOLVED):
                 return GdbRaw(self._api, symbol.type)
         return None
 
-    def _defined(self, name: str) -> List[Any]:
-        """The variable where only declarations of it are read so far, which may lack an array's length: gdb is made to read the unit that
-        defines it."""
-        symbols: List[Any] = []
-        for command in ("info line '%s'", "info variables -q ^%s$"):
-            try:
-                self._api.execute(command % name, False, True)
-            except self._api.error:
-                pass
-            symbols = variables(self._objfile, name)
-            if any(symbol.is_variable for symbol in symbols):
-                break
-        return symbols
-
     def enum_with(self, enumerator: str) -> Optional[RawType]:
-        for symbol in self._symbols(enumerator, [self._api.SYMBOL_VAR_DOMAIN]):
+        for symbol in self._of_unit().get(enumerator, ()):
             if symbol.type is not None and symbol.type.strip_typedefs().code == self._api.TYPE_CODE_ENUM:
                 return GdbRaw(self._api, symbol.type)
         return None
-
-    def _symbols(self, name: str, domains: List[Any]) -> List[Any]:
-        symbols = list(self._of_unit().get(name, ()))
-        for domain in domains if self._thorough else ():
-            for look in (self._objfile.lookup_static_symbol, self._objfile.lookup_global_symbol):
-                try:
-                    symbol = look(name, domain)
-                except self._api.error:
-                    continue
-                if symbol is not None and self._is_own(symbol):
-                    symbols.append(symbol)
-        return symbols
 
     def _of_unit(self) -> Dict[str, List[Any]]:
         """The symbols of the unit by name. gdb's own lookup goes on in all other units for a name that this one lacks."""

@@ -374,7 +374,7 @@ def _debug_types(target: Target, symbols: Symbols, text: Optional[str]) -> Optio
     Where there is no such pack, from the units that use them: with a build's -g3, gdb takes seconds to read one more.
     """
     near = symbols.near()
-    types = target.types(near, layouts.STRUCTS, (), layouts.ENUMERATORS, symbols.prefix, thorough=False) if near is not None else None
+    types = target.types(near, layouts.STRUCTS, (), layouts.ENUMERATORS, symbols.prefix) if near is not None else None
     if types is None or "arena_s" not in types.structs:
         return None
     table = None if layouts.may_differ(text) else next((pack for pack in packs.shipped() if _same_sizes(symbols, pack, text)), None)
@@ -384,7 +384,7 @@ def _debug_types(target: Target, symbols: Symbols, text: Optional[str]) -> Optio
     for function, wanted in layouts.UNITS.items():
         names = [name for name in wanted if name not in types.structs]
         near = symbols.near(function) if names else None
-        more = target.types(near, names, (), (), symbols.prefix, thorough=False) if near is not None else None
+        more = target.types(near, names, (), (), symbols.prefix) if near is not None else None
         if more is not None:
             types.update(more)
     return types

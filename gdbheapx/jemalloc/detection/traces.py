@@ -10,7 +10,7 @@ For 64-bit little-endian machines; seen in builds of 4.5.0 to HEAD (May 2026), t
 """
 
 import re
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from gdbheapx import kernel as kernels
 from gdbheapx.inferior.base import Module, Target
@@ -162,7 +162,7 @@ class Suspect(NamedTuple):
         return self.prefix is not None or self.pack is not None
 
 
-def suspects(target: Target, pack_directories: Sequence[str] = ()) -> List[Suspect]:
+def suspects(target: Target) -> List[Suspect]:
     """Those that names or a pack tell, then those that export mallctl or have its traces; each in the dynamic linker's order."""
     prefixes: Dict[int, str] = {}
     for name, module in target.names_ending(PREFIX_MARK):
@@ -174,7 +174,7 @@ def suspects(target: Target, pack_directories: Sequence[str] = ()) -> List[Suspe
     for module in target.modules():
         prefix = prefixes.get(module.base)
         is_complete = prefix is not None and module.has_debug_info
-        pack = packs.find(module.build_id, "jemalloc", pack_directories) if module.build_id and not is_complete else None
+        pack = packs.find(module.build_id, "jemalloc") if module.build_id and not is_complete else None
         if prefix is not None or pack is not None:
             named.append(Suspect(module, prefix, pack, None))
             continue

@@ -88,7 +88,7 @@ def _sentence(module: Module, reason: NotRead, text: Optional[str]) -> str:
     name = ("jemalloc %s" % shortened(text)).rstrip() + " in %s" % module.name
     evidence = " (%s)" % reason.evidence if reason.evidence else ""
     if reason.why == STRIPPED:
-        what = "cannot read %s: it has no symbols, and no pack was found for it (build-id %s)" % (name, module.build_id or "none")
+        what = "cannot read %s: it has no symbols, and its build is not among the bundled packs (build-id %s)" % (name, module.build_id or "none")
         return what + ("; by its structure: %s" % reason.evidence if reason.evidence else "")
     if reason.why == NO_LAYOUT:
         return "cannot read %s: it has symbols but no debug information, and no pack has its layouts%s" % (name, evidence)
@@ -126,11 +126,9 @@ def next_step(target: Target, module: Module, why: str) -> Optional[str]:
         return (
             _build_it(module)
             if why == STRIPPED
-            else "build it with debug information (Rust: debug = true in its profile), or give a pack of this build with --symbols DIR"
+            else "build it with debug information (Rust: debug = true in its profile)"
         )
-    hint = debug_hint(target, module).line()
-    pack = "give a pack of this exact build with --symbols DIR (made by gdbheapx symbols export on a host that has its debug file)"
-    return "%s; or %s" % (hint, pack) if hint else pack
+    return debug_hint(target, module).line()
 
 
 def _build_it(module: Module) -> str:

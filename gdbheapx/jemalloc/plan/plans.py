@@ -109,7 +109,7 @@ class OfJemalloc(Change):
         if jemalloc.symbols.by_structure:
             raise Refusal(
                 "jemalloc in %s was found by its structure alone, which does not show its global locks" % jemalloc.module.name,
-                "give its debug file or a pack of this build (--debug-dir DIR, --symbols DIR); where there is none, as for most wheels, "
+                "give its debug file (--debug-dir DIR); where there is none, as for most wheels, "
                 "only the program itself can purge, and jemalloc does so over time by its decay",
             )
 

@@ -158,7 +158,7 @@ def read(context: Context) -> Profile:
     if table is None:
         raise HeapxError(
             "cannot find jemalloc's profile (bt2gctx)",
-            "give the debug file or a pack of this build: --debug-dir, --symbols",
+            "give the debug file of this build: --debug-dir DIR",
             code=MISSING_SYMBOLS,
         )
     gctxs = views(context, "prof_gctx_s", _table(context, table.address))
@@ -176,7 +176,7 @@ def _check(context: Context) -> None:
     if prof is None and build_options.has_prof(context) is not False:
         raise HeapxError(
             "this jemalloc was found by its structure alone, which does not show its heap profile",
-            "give the debug file or a pack of this build: --debug-dir DIR, --symbols DIR",
+            "give the debug file of this build: --debug-dir DIR",
             code=MISSING_SYMBOLS,
         )
     if not prof:

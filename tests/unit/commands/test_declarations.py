@@ -70,9 +70,9 @@ def test_few_commands_act() -> None:
 
 
 def test_some_commands_need_no_target() -> None:
-    """doctor tells what is missing, symbols lists packs, query lists tables, the others read files."""
+    """doctor tells what is missing, query lists tables, the others read files."""
     found = {name for name in command.names() if not getattr(command.find(name), "needs_target", True)}
-    assert found == {"bill", "capture", "diff", "doctor", "explore", "fleet", "mcp", "query", "serve", "snapshot", "symbols", "watch"}
+    assert found == {"bill", "capture", "diff", "doctor", "explore", "fleet", "mcp", "query", "serve", "snapshot", "watch"}
 
 
 class NoTarget:
@@ -90,7 +90,6 @@ class NoTarget:
         (["purge", "--arena", "4096"], "arena 4096 not found"),
         (["purge", "--arena", "-1"], "arena -1 not found"),
         (["tickers", "--thread", "7"], "--thread requires --cure"),
-        (["symbols", "export"], "requires a process or a core"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

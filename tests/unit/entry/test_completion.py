@@ -30,10 +30,8 @@ def complete(line: str) -> completion.Completion:
         ("purge --arena 1", ["1", "12"]),
         ("arenas --allo", ["--allocator"]),
         ("arenas --json --by", ["--bytes"]),
-        ("symbols ", ["export", "list"]),
         ("arenas ", []),
         ("census --like ", []),
-        ("symbols export ", []),
     ],
 )
 def test_words(line: str, words: List[str]) -> None:

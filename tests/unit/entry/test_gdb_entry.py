@@ -53,8 +53,8 @@ def test_the_single_file(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "tools.make_single", str(single)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     done = gdb("help heapx arenas", "python import gdbheapx; print(gdbheapx.__file__)", scripts=[single, single])
     assert done.returncode == 0 and "gdbheapx-single:" in done.stdout and "What each arena holds" in done.stdout, done.stderr
-    done = gdb("heapx symbols list", scripts=[single])
-    assert all(path.name in done.stdout for path in (ROOT / "gdbheapx" / "packs").glob("*.json")) and "jemalloc 5.3.1" in done.stdout and "glibc 2.41" in done.stdout, done.stderr
+    done = gdb("python from gdbheapx.layout import pack; print(*(one.build_id for one in pack.shipped()))", scripts=[single])
+    assert all(path.stem in done.stdout for path in (ROOT / "gdbheapx" / "packs").glob("*.json")), done.stderr
     with subprocess.Popen(["sleep", "60"]) as process:
         try:
             done = gdb("attach %d" % process.pid, "heapx doctor", "heapx arenas --json", scripts=[single])

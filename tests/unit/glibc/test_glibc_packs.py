@@ -3,22 +3,23 @@
 Files: glibc/detect.py, glibc/arenas.py.
 """
 
-from pathlib import Path
 from typing import Any, Tuple
 
 import pytest
 
+from gdbheapx import packs
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc import detect
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.layout import pack
 from tests.support.builders.process import LIBC, WORLDS, Fake, World, make
+from tools import make_packs
 
 NAMES = ("main_arena", "mp_", "__curbrk")
 
 
-def stripped(world: World, folder: Path, **moved: int) -> Tuple[Fake, Glibc]:
-    """(a process without symbols and a folder with the pack of its libc, that libc as its symbols tell). `moved`: bytes by which a symbol is off."""
+def stripped(world: World, monkeypatch: pytest.MonkeyPatch, **moved: int) -> Tuple[Fake, Glibc]:
+    """(a process without symbols whose libc has a bundled pack, that libc as its symbols tell). `moved`: bytes by which a symbol is off."""
     fake = make(world)
     (known,) = detect.find(fake.target)
     places = {name: (fake.target.symbols[name] + moved.get(name, 0), 8) for name in NAMES}
@@ -37,17 +38,16 @@ def stripped(world: World, folder: Path, **moved: int) -> Tuple[Fake, Glibc]:
         made_from="a test",
         exactness="",
     )
-    (folder / "libc.json").write_text(pack.dump(made))
+    monkeypatch.setattr(packs, "EMBEDDED", {"%s.json" % made.build_id: make_packs.dump(made)})
     fake.target.symbols.clear()
     return fake, known
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=str)
-def test_by_its_pack(world: World, tmp_path: Path) -> None:
-    """Addresses, layouts and release are those that symbols and tables tell; without the pack there is no glibc."""
-    fake, known = stripped(world, tmp_path)
-    assert detect.find(fake.target) == []
-    (found,) = detect.find(fake.target, [str(tmp_path)])
+def test_by_its_pack(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Addresses, layouts and release are those that symbols and tables tell."""
+    fake, known = stripped(world, monkeypatch)
+    (found,) = detect.find(fake.target)
     assert (found.layout_source, found.main_arena.source, found.version) == ("pack", "pack", known.version)
     assert (found.main_arena.address, found.mp.address) == (known.main_arena.address, known.mp.address)
     assert {name: found.types.structs[name] for name in known.types.structs} == known.types.structs
@@ -56,19 +56,19 @@ def test_by_its_pack(world: World, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("moved", [{"main_arena": 8}, {"main_arena": -4096}, {"mp_": 64}, {"mp_": -512}], ids=str)
 @pytest.mark.parametrize("world", WORLDS[:: len(WORLDS) // 5], ids=str)
-def test_wrong_addresses(world: World, moved: Any, tmp_path: Path) -> None:
+def test_wrong_addresses(world: World, moved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pack whose addresses are off is refused with the reason."""
-    fake, _ = stripped(world, tmp_path, **moved)
+    fake, _ = stripped(world, monkeypatch, **moved)
     with pytest.raises(HeapxError) as caught:
-        detect.find(fake.target, [str(tmp_path)])
+        detect.find(fake.target)
     assert "its memory does not match its layout" in caught.value.message
 
 
 @pytest.mark.parametrize("world", WORLDS[:: len(WORLDS) // 5], ids=str)
-def test_a_damaged_heap(world: World, tmp_path: Path) -> None:
+def test_a_damaged_heap(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some bins that lead nowhere are damage of the heap: the pack is believed, and what is read with it tells the rest."""
-    fake, known = stripped(world, tmp_path)
+    fake, known = stripped(world, monkeypatch)
     place = known.malloc_state.members["bins"]
     for number in (2, 9, 40):
         fake.target.put_word(known.main_arena.address + place.offset + number * place.size_bytes, 0x1234560)
-    assert [one.layout_source for one in detect.find(fake.target, [str(tmp_path)])] == ["pack"]
+    assert [one.layout_source for one in detect.find(fake.target)] == ["pack"]

@@ -1,4 +1,4 @@
-"""The shipped packs equal the debug information they came from, as pyelftools reads it. tests/integration/test_packs.py has gdb read it."""
+"""The shipped packs equal the debug information they came from, as pyelftools reads it."""
 
 import lzma
 import os
@@ -21,7 +21,7 @@ from tools import make_packs
 DATA = ROOT / "tests" / "data" / "jemalloc"
 GLIBC = ROOT / "tests" / "data" / "glibc"
 
-pytestmark = pytest.mark.once  # reads files alone; tests/integration/test_packs.py has an image's gdb read them
+pytestmark = pytest.mark.once  # reads files alone
 
 BUILD_IDS = sorted({path.name.split(".")[0] for path in DATA.glob("*.debug.xz")})
 GLIBC_BUILD_IDS = sorted({path.name.split(".")[0] for path in GLIBC.glob("*.debug.xz")})
@@ -47,7 +47,7 @@ def test_a_pack_equals_its_debug_information(made: List[pack.Pack], build_id: st
     """The shipped file is, byte for byte, what `make packs` makes of the debug information."""
     (one,) = [one for one in made if one.build_id == build_id]
     shipped = (ROOT / "gdbheapx" / "packs" / (build_id + ".json")).read_text()
-    assert pack.dump(one) == shipped, "run: make packs"
+    assert make_packs.dump(one) == shipped, "run: make packs"
 
 
 @pytest.mark.slow

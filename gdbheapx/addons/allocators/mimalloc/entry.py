@@ -44,7 +44,7 @@ class Entry(Allocator["Mimalloc", "MimallocFacts"]):
 
         return four_to_a_doubling(request_bytes) if request_bytes <= CLASSES_BYTES else -(-request_bytes // SLICE_BYTES) * SLICE_BYTES
 
-    def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
+    def find(self, target: Target) -> Instances:
         """Every one of them, by its texts and its structures."""
         modules = GATE.hidden_in(target)
         if not modules:

@@ -32,7 +32,7 @@ class Entry(Allocator["Musl", "MuslFacts"]):
         {"arenas": "gdbheapx.addons.allocators.musl.records.MuslArena", "bins": "gdbheapx.addons.allocators.musl.records.MuslBin"}
     )
 
-    def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
+    def find(self, target: Target) -> Instances:
         """Every copy, by its secret."""
         if not GATE.may_be_in(target):
             return Instances(())

@@ -40,7 +40,7 @@ class Entry(Allocator["Tcmalloc", "TcFacts"]):
 
         return block_bytes(request_bytes)
 
-    def find(self, target: Target, pack_directories: Sequence[str]) -> Instances:
+    def find(self, target: Target) -> Instances:
         """Every copy, by its structure."""
         objects = suspects(target)
         if not objects:

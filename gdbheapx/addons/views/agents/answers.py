@@ -225,7 +225,6 @@ class Answers:
             "exe": asked.exe,
             "sysroot": asked.sysroot,
             "debug_dirs": asked.debug_dirs,
-            "symbols": asked.symbols,
             "debug_info": not asked.no_debug_info,
         }
         where: Any = int(named) if form == take.PROCESS else named

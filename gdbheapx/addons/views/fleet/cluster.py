@@ -178,7 +178,6 @@ def seen_from_anywhere(asked: GlobalOptions) -> List[str]:
         gdb=os.path.abspath(asked.gdb) if asked.gdb and "/" in asked.gdb else asked.gdb,
         sysroot=asked.sysroot and os.path.abspath(asked.sysroot),
         debug_dirs=[os.path.abspath(directory) for directory in asked.debug_dirs],
-        symbols=[os.path.abspath(symbol) for symbol in asked.symbols],
     ).words()
 
 

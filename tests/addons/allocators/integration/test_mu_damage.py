@@ -37,7 +37,7 @@ class Patient:
 
         self.core = DamagedCore(process.core())
         self.truth = recorded(process)
-        (found,) = ALLOCATOR.find(self.core.target, ()).located
+        (found,) = ALLOCATOR.find(self.core.target).located
         malloc: Any = ALLOCATOR.open(found, heap_context(self.core.target, load(), Budget(), lambda *problem, **more: None))
         groups = malloc.groups()
         self.whole = self.sums()

@@ -28,7 +28,7 @@ class Patient:
 
     def __init__(self, core: DamagedCore) -> None:
         self.core = core
-        (found,) = ALLOCATOR.find(core.target, ()).located
+        (found,) = ALLOCATOR.find(core.target).located
         heap: Any = ALLOCATOR.open(found, heap_context(core.target, load(), Budget(), lambda *problem, **more: None))
         survey, counts, known = heap.survey(), heap.counts(), found.structure
         target, page_map = core.target, known.page_map

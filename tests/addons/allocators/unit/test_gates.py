@@ -34,7 +34,7 @@ def test_a_target_without_it_imports_nothing(name: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(allocators, "sys", SimpleNamespace(modules={}))
     (behind,) = [one for one in allocators.every() if one.name == GATES[name].name]
     monkeypatch.setattr(allocators, "importlib", None)
-    assert behind.fingerprint == GATES[name].fingerprint and not behind.find(target(), ()).located
+    assert behind.fingerprint == GATES[name].fingerprint and not behind.find(target()).located
     monkeypatch.setattr(allocators, "importlib", SimpleNamespace(import_module=imported))
     for capability in ("meter", "exact-reading", "purge", "trim", "pack"):
         assert behind.can(capability) == imported(name).ALLOCATOR.can(capability)

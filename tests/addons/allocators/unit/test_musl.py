@@ -31,7 +31,7 @@ class Opened(NamedTuple):
 def opened(target: MuslTarget, kernel: Kernel) -> Opened:
     """By its secret."""
     told: List[Code] = []
-    (found,) = ALLOCATOR.find(target, ()).located
+    (found,) = ALLOCATOR.find(target).located
     around = heap_context(target, kernel, Budget(), lambda code, *rest, **more: told.append(code))
     malloc = ALLOCATOR.open(found, around)
     assert isinstance(malloc, MuslMalloc)
@@ -235,7 +235,7 @@ def test_a_libc_without_a_context_is_told_by_its_release(release: str) -> None:
     """Up to 1.2.0 another malloc is there, which cannot be read; from then on it was not used yet."""
     target = Shared(made())
     target.release = release
-    found = ALLOCATOR.find(target, ())
+    found = ALLOCATOR.find(target)
     member, text = BY_RELEASE[release]
     (told,) = getattr(found, member)
     assert not found.located and text in told.what and told.hint and told.module == LIBC
@@ -264,7 +264,7 @@ def test_a_malloc_that_another_replaces_is_not_read(constants: bytes, member: st
     """A static program with an allocator of its own: musl's malloc has nothing, and the answer is not partial."""
     target = Static(made())
     target.constants = constants
-    found = ALLOCATOR.find(target, ())
+    found = ALLOCATOR.find(target)
     assert [len(rows) for rows in (found.located, found.unread, found.unused)] == [0, member == "unread", member == "unused"]
 
 

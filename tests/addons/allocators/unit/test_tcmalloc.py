@@ -27,7 +27,7 @@ class Opened(NamedTuple):
 def opened(target: TcTarget, kernel: Kernel) -> Opened:
     """By its structure."""
     told: List[Code] = []
-    (found,) = ALLOCATOR.find(target, ()).located
+    (found,) = ALLOCATOR.find(target).located
     around = heap_context(target, kernel, Budget(), lambda code, *rest, **more: told.append(code))
     heap = ALLOCATOR.open(found, around)
     assert isinstance(heap, TcmallocHeap)
@@ -171,14 +171,14 @@ def test_without_thread_caches(kernel: Kernel) -> None:
 
 def test_what_is_not_read(kernel: Kernel) -> None:
     """Before the first span there is none to read; a big-endian machine is named."""
-    found = ALLOCATOR.find(TcTarget(), ())
+    found = ALLOCATOR.find(TcTarget())
     assert not found.located and len(found.unused) == 1 and not found.unread
     target, _, _ = made()
     target.little_endian = False
-    found = ALLOCATOR.find(target, ())
+    found = ALLOCATOR.find(target)
     assert not found.located and len(found.unread) == 1
     target.little_endian = True
-    (located,) = ALLOCATOR.find(target, ()).located
+    (located,) = ALLOCATOR.find(target).located
     assert ALLOCATOR.confirm(target, located) is located
     target.pieces[LEAF][:] = bytes(len(target.pieces[LEAF]))
     assert ALLOCATOR.confirm(target, located) is None

@@ -1,15 +1,11 @@
-"""Which variables of a jemalloc a pack holds, and the pack of one that is in the target."""
+"""The variables of jemalloc that a pack holds, and a check of its types."""
 
 import re
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Module, Target, TypeSet
-from gdbheapx.jemalloc.detection import layouts, traces
-from gdbheapx.jemalloc.detection.symbols import PUBLIC_VARIABLES, Symbols
-from gdbheapx.jemalloc.detection.unread import debug_hint
-from gdbheapx.layout.pack import Pack, no_types
+from gdbheapx.inferior.base import TypeSet
+from gdbheapx.jemalloc.detection.symbols import PUBLIC_VARIABLES
 from gdbheapx.problems import MISSING_SYMBOLS
 
 _STATICS = """
@@ -86,60 +82,3 @@ def check(types: TypeSet, what: str) -> None:
             "give its debug files with --debug-dir DIR",
             code=MISSING_SYMBOLS,
         )
-
-
-def with_symbols(target: Target) -> List[Tuple[Module, str]]:
-    """(module, private prefix) of every jemalloc that has its symbols, whether or not it can be read yet."""
-    by_base: Dict[int, Tuple[Module, str]] = {}
-    for name, module in target.names_ending(traces.PREFIX_MARK):
-        by_base.setdefault(module.base, (module, name[: -len(traces.PREFIX_MARK)]))
-    return list(by_base.values())
-
-
-def of_target(target: Target, instances: Instances, allocator_id: Optional[str]) -> Pack:
-    """The pack of the jemalloc with this id, else of the one that owns malloc, else of the first. HeapxError where debug information is
-    missing."""
-    chosen = instances.chosen(allocator_id)
-    if chosen is not None:
-        constants = {"lg_page": chosen.geometry.lg_page, "lg_vaddr": chosen.geometry.rtree.lg_vaddr}
-        return pack_of(target, chosen.module, chosen.symbols.prefix, chosen.version_text, constants)
-    for module, prefix in with_symbols(target) if allocator_id is None else ():
-        return pack_of(target, module, prefix, None, {})
-    raise instances.none_chosen("jemalloc", allocator_id)
-
-
-def pack_of(target: Target, module: Module, prefix: str, version_text: Optional[str], constants: Dict[str, int]) -> Pack:
-    """The pack of the jemalloc in `module`, from its debug information. HeapxError if that is missing."""
-    if not module.build_id:
-        raise HeapxError(
-            "%s has no build-id, and packs are found by build-id" % module.name, "link it with -Wl,--build-id", code=MISSING_SYMBOLS
-        )
-    near = target.module_symbol(module, prefix + "arenas")
-    public = public_prefix([name for name, _ in target.names_ending("mallctl", module)])
-    table = [Variable(*entry) for entry in target.variables(module)]
-    symbols, thread_locals = places(table, prefix, public)
-    types = (
-        target.types(near, layouts.STRUCTS, sorted(symbols) + sorted(thread_locals), layouts.ENUMERATORS, prefix)
-        if near is not None
-        else None
-    )
-    if types is None:
-        raise no_types(target, module, debug_hint(target, module).line())
-    check(types, module.name)
-    code = Symbols(target, module, prefix, None).near() or near  # after 5.3.1 the unit of `arenas` has no use for constants
-    switches = {name: target.constant(name, code) for name in layouts.SWITCHES} if code is not None else {}
-    return Pack(
-        allocator="jemalloc",
-        version_text=version_text,
-        build_id=module.build_id,
-        machine=target.machine,
-        word_bytes=target.word_bytes,
-        prefix=prefix,
-        public_prefix=public,
-        symbols=symbols,
-        thread_locals=thread_locals,
-        types=types,
-        constants={**constants, **{name: value for name, value in switches.items() if value is not None}},
-        made_from=types.origin,
-        exactness="",
-    )

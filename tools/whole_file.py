@@ -1,8 +1,7 @@
 """Everything that one ELF file tells of types, read by pyelftools: what a pack is made of. The one file that imports elftools.
 
-Not for what every command needs: importing pyelftools alone takes 65 ms of CPU, and it is 3 to 900 times slower than file.py
-and dwarf.py, whose docstrings have the figures. `symbols export` has that time, and needs every unit of the file, where dwarf.py reads one.
-Where it is not installed (the single file, a gdb whose Python is not pip's) gdb reads the same, which the tests hold against each other.
+Not for the product: importing pyelftools alone takes 65 ms of CPU, and it is 3 to 900 times slower than file.py and dwarf.py, whose
+docstrings have the figures. Making a pack needs every unit of the file, where dwarf.py reads one.
 """
 
 import struct
