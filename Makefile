@@ -81,7 +81,7 @@ single: ## one file that gdb's `source` accepts and Python runs, for hosts where
 	@$(SETUP) demo
 	@$(PYTHON) -m tools.make_single $(if $(WITH),--with $(WITH))
 
-dist: ## sdist, a wheel with the kernel for each machine whose compiler is here, one for any platform; in dist/, tried in venvs
+dist: ## sdist, a wheel with the kernel for each machine whose compiler is here; in dist/, tried in venvs
 	@$(SETUP) dist
 	@$(PYTHON) -m tools.make_dist
 

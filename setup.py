@@ -1,4 +1,4 @@
-"""Metadata and packages; builds the C kernel where a compiler is found. Without one each command says how to get it."""
+"""Metadata and packages; builds the C kernel, without which there is no wheel."""
 
 import importlib.util
 import os
@@ -66,7 +66,9 @@ class BuildPy(build_py):
     def run(self) -> None:
         super().run()
         in_place = getattr(self, "editable_mode", False)
-        kernel_build().build(os.path.join(HERE if in_place else self.build_lib, KERNEL), quiet=False)
+        made = kernel_build().build(os.path.join(HERE if in_place else self.build_lib, KERNEL), quiet=False)
+        if made is None and not in_place:
+            raise SystemExit("gdbheapx needs its native library: install a C compiler, or take a wheel or the single file, which have it")
 
 
 class BuildKernel(Command):
@@ -88,17 +90,17 @@ class BuildKernel(Command):
 
 
 class WithKernel(Distribution):
-    """Belongs to one platform if the kernel can be built."""
+    """Belongs to one platform: it has a native library."""
 
     def has_ext_modules(self) -> bool:
-        return kernel_build().compiler() is not None
+        return True
 
 
 class Wheel(bdist_wheel):
-    """The kernel speaks to Python by ctypes: any Python 3, one platform; without the kernel any platform."""
+    """The kernel speaks to Python by ctypes: any Python 3, one platform."""
 
     def get_tag(self) -> Tuple[str, str, str]:
-        return ("py3", "none", "any" if self.root_is_pure else super().get_tag()[2])
+        return ("py3", "none", super().get_tag()[2])
 
 
 CORES = [

@@ -1,6 +1,6 @@
 """Tries the files of `make dist` in the image of each release that is there: python3 docker/try_dist.py FOLDER; exit code 3 without an engine.
 
-tests/test_packaging.py installs both wheels in venvs of that release's Python and asks them, with its gdb and without.
+tests/test_packaging.py installs the wheel in venvs of that release's Python and asks them, with its gdb and without.
 """
 
 import io

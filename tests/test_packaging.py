@@ -39,8 +39,8 @@ class Made(NamedTuple):
     """What `make dist` gives."""
 
     sdist: Path
-    wheels: Dict[str, Path]
-    """`c` has the native library; `python` is for any platform."""
+    wheel: Path
+    """For this machine."""
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +53,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         if importlib.util.find_spec("setuptools") is None or importlib.util.find_spec("wheel") is None:
             pytest.skip("setuptools and wheel are not installed in this environment")
         make_dist.make(folder)
-    (sdist,), (pure,), (native,) = (list(folder.glob("gdbheapx-*" + end)) for end in (".tar.gz", "-any.whl", "-manylinux*_%s.whl" % platform.machine()))
-    return Made(sdist, {"c": native, "python": pure})
+    (sdist,), (wheel,) = (list(folder.glob("gdbheapx-*" + end)) for end in (".tar.gz", "-manylinux*_%s.whl" % platform.machine()))
+    return Made(sdist, wheel)
 
 
 def names_in(wheel: Path) -> Set[str]:
@@ -82,21 +82,19 @@ def test_sdist_is_whole(made: Made) -> None:
     assert not [name for name in names if name.endswith((".so", ".pyc"))]
 
 
-def test_wheels_are_whole(made: Made) -> None:
-    """Each wheel, which is made from the sdist, holds every module, the commands as gdbheapx.commands, packs, man page and completion."""
-    for kind, wheel in made.wheels.items():
-        names = names_in(wheel)
-        for path in (ROOT / "gdbheapx").rglob("*.py"):
-            assert str(path.relative_to(ROOT)) in names
-        for path in (ROOT / "commands").glob("*.py"):
-            assert "gdbheapx/%s" % path.relative_to(ROOT) in names
-        packs = list((ROOT / "gdbheapx" / "packs").glob("*.json"))
-        assert len(packs) >= 8 and all(str(path.relative_to(ROOT)) in names for path in packs)
-        assert "gdbheapx/packs/jemalloc.structs" in names
-        ends = [name.partition(".data/data/")[2] for name in names if ".data/data/" in name]
-        assert sorted(ends) == ["share/bash-completion/completions/gdbheapx", "share/man/man1/gdbheapx.1", "share/zsh/site-functions/_gdbheapx"]
-        assert ("gdbheapx/kernel/_kernel.so" in names) == (kind == "c")
-        assert [name for name in names if name.endswith(".so")] == ["gdbheapx/kernel/_kernel.so"] * (kind == "c")
+def test_the_wheel_is_whole(made: Made) -> None:
+    """The wheel, which is made from the sdist, holds every module, the commands as gdbheapx.commands, packs, man page and completion."""
+    names = names_in(made.wheel)
+    for path in (ROOT / "gdbheapx").rglob("*.py"):
+        assert str(path.relative_to(ROOT)) in names
+    for path in (ROOT / "commands").glob("*.py"):
+        assert "gdbheapx/%s" % path.relative_to(ROOT) in names
+    packs = list((ROOT / "gdbheapx" / "packs").glob("*.json"))
+    assert len(packs) >= 8 and all(str(path.relative_to(ROOT)) in names for path in packs)
+    assert "gdbheapx/packs/jemalloc.structs" in names
+    ends = [name.partition(".data/data/")[2] for name in names if ".data/data/" in name]
+    assert sorted(ends) == ["share/bash-completion/completions/gdbheapx", "share/man/man1/gdbheapx.1", "share/zsh/site-functions/_gdbheapx"]
+    assert [name for name in names if name.endswith(".so")] == ["gdbheapx/kernel/_kernel.so"]
 
 
 def test_an_sdist_is_the_same_each_time(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +123,7 @@ def outside() -> Dict[str, str]:
 
 def metadata(made: Made) -> List[Message]:
     """What sdist and wheels say of themselves."""
-    found = [email.message_from_string(zipfile.ZipFile(wheel).read(name).decode()) for wheel in made.wheels.values() for name in names_in(wheel) if name.endswith("/METADATA")]
+    found = [email.message_from_string(zipfile.ZipFile(wheel).read(name).decode()) for wheel in [made.wheel] for name in names_in(wheel) if name.endswith("/METADATA")]
     with tarfile.open(made.sdist) as archive:
         file = archive.extractfile("%s/PKG-INFO" % made.sdist.name[: -len(".tar.gz")])
         assert file is not None
@@ -147,7 +145,7 @@ def test_metadata_stand_alone(made: Made) -> None:
 def test_an_index_takes_them(made: Made) -> None:
     """twine, strictly: metadata are valid, and the long description can be shown."""
     pytest.importorskip("twine", reason="twine is not installed")
-    done = subprocess.run([sys.executable, "-m", "twine", "--no-color", "check", "--strict", str(made.sdist), *map(str, made.wheels.values())], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "twine", "--no-color", "check", "--strict", str(made.sdist), str(made.wheel)], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count("PASSED") == 3, done.stdout + done.stderr
 
 
@@ -165,8 +163,7 @@ def test_links_lead_to_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tags_promise_no_more_than_the_kernel_keeps(made: Made, tmp_path: Path) -> None:
-    """The kernel's wheel is marked for glibc and musl of its machine, and its library names neither; the other is for any platform."""
-    assert made.wheels["python"].name.endswith("-py3-none-any.whl")
+    """The kernel's wheel is marked for glibc and musl of its machine, and its library names neither."""
     for machine in libraries.compilers():
         (wheel,) = made.sdist.parent.glob("gdbheapx-*_%s.whl" % machine)
         with zipfile.ZipFile(wheel) as archive:
@@ -219,15 +216,13 @@ def idle() -> Iterator[int]:
 @pytest.fixture(scope="module")
 def installed(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel with the library in a venv: its entry point."""
-    return install(made.wheels["c"], tmp_path_factory.mktemp("venv"))
+    return install(made.wheel, tmp_path_factory.mktemp("venv"))
 
 
-def test_the_wheel_for_any_platform_says_what_it_lacks(made: Made, idle: int, tmp_path: Path) -> None:
-    """One line: why there is no library, and how to get one."""
-    entry = install(made.wheels["python"], tmp_path)
-    done = subprocess.run([str(entry), "--gdb", "none", "--pid", str(idle), "arenas"], capture_output=True, text=True, cwd="/", timeout=120)
-    assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
-    assert "native library" in done.stderr and "wheel" in done.stderr and "single file" in done.stderr
+def test_no_wheel_without_a_compiler(made: Made, tmp_path: Path) -> None:
+    """A wheel always has the native library: where nothing compiles it, the build ends with what to do."""
+    with pytest.raises(make_dist.CannotBuild, match="needs its native library: install a C compiler"):
+        make_dist.make_wheel(made.sdist, tmp_path, {"CC": "/nowhere/cc"})
 
 
 def said(entry: Path, *words: str, cwd: Path = Path("/")) -> str:

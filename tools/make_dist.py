@@ -1,4 +1,4 @@
-"""`make dist`: the sdist, and made of it a wheel with the C kernel for each machine whose compiler is here, and one for any platform without it.
+"""`make dist`: the sdist, and made of it a wheel with the C kernel for each machine whose compiler is here.
 
 The kernel names no libc and no version of a symbol: one wheel serves glibc and musl.
 """
@@ -24,7 +24,6 @@ ROOT = Path(__file__).resolve().parent.parent
 KERNEL = "gdbheapx/kernel/_kernel.so"
 FOLDERS = ("gdbheapx", "commands", "docs", "share", "debian", "tests", "tools", "docker", "bench", "demo", "changelog.d")
 """What MANIFEST.in takes from."""
-NO_COMPILER = {"CC": "/nowhere/cc"}
 BEGIN_OF_ZIP = "315532800"
 """1980: no file in a wheel can be older."""
 NO_ENGINE = 3
@@ -131,10 +130,7 @@ def make(folder: Path) -> List[Path]:
     for old in (*folder.glob("gdbheapx-*.whl"), *folder.glob("gdbheapx-*.tar.gz")):
         old.unlink()
     sdist = make_sdist(folder)
-    pure = make_wheel(sdist, folder, NO_COMPILER)
-    if not pure.name.endswith("-py3-none-any.whl"):
-        raise CannotBuild("%s is not for any platform" % pure.name)
-    made = [sdist, pure]
+    made = [sdist]
     for machine, compiler in libraries.compilers().items():
         made.append(tag(make_wheel(sdist, folder, {"CC": compiler, "GDBHEAPX_PORTABLE": machine}), machine))
     return made

@@ -91,7 +91,7 @@ def release(version: str) -> List[str]:
             left_out.append("%s: no engine for images, as said above" % step.name)
         elif code != 0:
             raise Refused("%s failed (exit code %d); what it said stands above" % (step.name, code))
-    (wheel,) = DIST.glob("gdbheapx-%s-py3-none-any.whl" % version)
+    wheel = min(DIST.glob("gdbheapx-%s-py3-none-*.whl" % version))
     (DIST / ("gdbheapx-%s.cdx.json" % version)).write_text(make_sbom.make(wheel, int(make_dist.source_date())))
     (DIST / SUMS).write_text(sums(DIST))
     return left_out
