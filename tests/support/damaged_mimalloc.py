@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Dict, List
 
 from gdbheapx import kernel as kernels
-from gdbheapx.addons.allocators.mimalloc import survey
+from gdbheapx.addons.allocators.mimalloc import heap
 from gdbheapx.addons.allocators.mimalloc.entry import ALLOCATOR
 from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
@@ -22,7 +22,7 @@ class DamagedMimalloc(DamagedCore):
         super().__init__(path)
         (self.mimalloc,) = ALLOCATOR.find(self.target).located
         around = heap_context(self.target, kernels.load(), Budget(None), lambda *told: None)
-        self.found = survey.look(self.mimalloc, around)
+        self.found = heap.survey_mimalloc(self.mimalloc, around)
         assert not self.found.broken, self.found.broken
         form, kinds = self.mimalloc.form, {"page": [], "link": [], "head": []}  # type: ignore[var-annotated]
         for counted in self.found.pages:

@@ -3,8 +3,8 @@
 from array import array
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.allocators.musl.detect import offsets
-from gdbheapx.addons.allocators.musl.native_records import AREA_BYTES, MUSL_CLASSES, OWN_CLASS, UNIT_BYTES, MuslLayout, slot_units
+from gdbheapx.addons.allocators.musl.detect import find_offsets
+from gdbheapx.addons.allocators.musl.records import AREA_BYTES, MUSL_CLASSES, OWN_CLASS, UNIT_BYTES, MuslLayout, count_slot_units
 from gdbheapx.inferior.base import BytesSource, Module, Symbol
 from gdbheapx.kernel.glibc.records import Geometry
 from tests.support.builders.process import FakeTarget
@@ -91,7 +91,7 @@ class MuslHeap:
     ) -> Tuple[int, int]:
         """Its address and its meta's. Slots without a request are free: those of the mask `freed` in freed_mask, the others in avail_mask;
         those of `in_use` hold groups. `at`: in memory that is there. `pages`: of its mapping; 0: none."""
-        units = slot_units(size_class)
+        units = count_slot_units(size_class)
         if pages is None:
             pages = -(-(UNIT_BYTES + units * UNIT_BYTES * slots) // self.page) * self.page // AREA_BYTES
         stride = pages * AREA_BYTES - UNIT_BYTES if pages and slots == 1 else units * UNIT_BYTES
@@ -168,7 +168,7 @@ class MuslTarget(FakeTarget):
 
     def __init__(self, heap: MuslHeap, has_page_size: bool = False) -> None:
         super().__init__(Geometry(heap.word, 16, 32, 48, heap.page, heap.little_endian), "i386:x86-64")
-        self.heap, self.where = heap, offsets(heap.word, has_page_size)
+        self.heap, self.where = heap, find_offsets(heap.word, has_page_size)
         heap.pieces[CONTEXT & -4096] = bytearray(b"\1\0\0\0" * 2048)
         self.pieces = heap.pieces
         heap.pieces[CONTEXT & -4096][:1024] = bytes(1024)

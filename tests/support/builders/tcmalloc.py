@@ -3,7 +3,7 @@
 import struct
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.allocators.tcmalloc.native_records import SPAN_BYTES
+from gdbheapx.addons.allocators.tcmalloc.records import SPAN_BYTES
 from gdbheapx.inferior.base import Module, Symbol, Thread
 from gdbheapx.kernel.glibc.records import Geometry
 from tests.support.builders.process import FakeTarget

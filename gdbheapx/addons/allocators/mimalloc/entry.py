@@ -22,7 +22,7 @@ NEVER_RETURNS = NeverReturns(
 )
 
 
-class Entry(Allocator["Mimalloc", "MimallocFacts"]):
+class MimallocEntry(Allocator["Mimalloc", "MimallocFacts"]):
     """Any mimalloc: a process can have several, hidden in libraries."""
 
     name, fingerprint = GATE.name, GATE.fingerprint
@@ -34,12 +34,12 @@ class Entry(Allocator["Mimalloc", "MimallocFacts"]):
         {
             "arenas": "gdbheapx.addons.allocators.mimalloc.records.MimallocArena",
             "bins": "gdbheapx.addons.allocators.mimalloc.records.MimallocBin",
-            "tunables": "gdbheapx.addons.allocators.mimalloc.options.MimallocTunables",
+            "tunables": "gdbheapx.addons.allocators.mimalloc.detect.MimallocTunables",
         }
     )
 
     def preload_bytes(self, request_bytes: int) -> int:
-        """As its size classes are on 64-bit machines; a larger block begins on a slice of a segment, and ends where the program ends."""
+        """Round up to a size class of 64-bit machines; a larger block begins on a slice of a segment and ends with the request."""
         from gdbheapx.allocators.effects import four_to_a_doubling
 
         return four_to_a_doubling(request_bytes) if request_bytes <= CLASSES_BYTES else -(-request_bytes // SLICE_BYTES) * SLICE_BYTES
@@ -49,43 +49,43 @@ class Entry(Allocator["Mimalloc", "MimallocFacts"]):
         modules = GATE.hidden_in(target)
         if not modules:
             return Instances(())
-        from gdbheapx.addons.allocators.mimalloc import detect
+        from gdbheapx.addons.allocators.mimalloc.detect import find_mimallocs
 
-        return detect.find(target, modules)
+        return find_mimallocs(target, modules)
 
     def confirm(self, target: Target, located: "Mimalloc") -> "Optional[Mimalloc]":
-        """The same copy, proved again."""
-        from gdbheapx.addons.allocators.mimalloc import detect
+        """Prove the same mimalloc again."""
+        from gdbheapx.addons.allocators.mimalloc.detect import confirm_mimalloc
 
-        return detect.confirm(target, located)
+        return confirm_mimalloc(target, located)
 
     def open(self, located: "Mimalloc", around: HeapContext) -> Heap:
-        """One of them."""
-        from gdbheapx.addons.allocators.mimalloc.allocator import MimallocHeap
+        """Open one of them."""
+        from gdbheapx.addons.allocators.mimalloc.heap import MimallocHeap
 
         return MimallocHeap(located, around)
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:
-        """By its id, alone or not."""
+        """Name it by its id."""
         return "%s (pages and metadata)" % allocator_id
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
-        """One line per owner."""
-        from gdbheapx.addons.allocators.mimalloc.messages import arenas
+        """Return the page `arenas`."""
+        from gdbheapx.addons.allocators.mimalloc.text import make_arenas_page
 
-        return arenas.page(rows, totals)
+        return make_arenas_page(rows, totals)
 
     def page(self, name: str, answer: Any) -> Page:
         """Options as they are in force."""
-        from gdbheapx.addons.allocators.mimalloc import options
+        from gdbheapx.addons.allocators.mimalloc.detect import make_options_page
 
-        return options.page(answer) if name == "tunables" else super().page(name, answer)
+        return make_options_page(answer) if name == "tunables" else super().page(name, answer)
 
     def judge(self, facts: "Sequence[MimallocFacts]", around: Surroundings) -> "Sequence[Judged]":
-        """Each by itself, with what other threads have freed."""
-        from gdbheapx.addons.allocators.mimalloc.messages import judgement
+        """Judge each heap."""
+        from gdbheapx.addons.allocators.mimalloc.text import judge_mimallocs
 
-        return judgement.judge(facts, around)
+        return judge_mimallocs(facts, around)
 
 
-ALLOCATOR = Entry()
+ALLOCATOR = MimallocEntry()

@@ -14,8 +14,8 @@ ENCODED_BYTES = 16
 WORD, HALF, SHORT, BYTE = 8, 4, 2, 1
 
 
-class Place(NamedTuple):
-    """Of a member: where it is in its struct, and how long."""
+class FieldPlace(NamedTuple):
+    """Offset and size of a member in its struct."""
 
     offset: int
     bytes: int = WORD
@@ -33,8 +33,8 @@ class PagePlaces(NamedTuple):
     """A byte, or the low bits of a word."""
     free: int
     local_free: int
-    used: Place
-    block_bytes: Place
+    used: FieldPlace
+    block_bytes: FieldPlace
     xthread_free: int
     heap: int
     """Of the thread that owns the page."""
@@ -115,8 +115,8 @@ class ArenaPlaces(NamedTuple):
     """Bitmap of the slices that a page begins at, in releases whose page map keeps leading to pages that are freed; None: it does not."""
 
 
-class Form(NamedTuple):
-    """One line of releases."""
+class MimallocForm(NamedTuple):
+    """The layout of one line of releases."""
 
     releases: str
     line: int
@@ -141,7 +141,7 @@ class Form(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name the form for messages."""
         return self.releases + (", encoded lists" if self.is_encoded else "") + (", padded" if self.is_padded else "")
 
 
@@ -151,8 +151,8 @@ OLD_PAGE = PagePlaces(
     reserved=12,
     flags=14,
     free=16,
-    used=Place(24, HALF),
-    block_bytes=Place(28, HALF),
+    used=FieldPlace(24, HALF),
+    block_bytes=FieldPlace(28, HALF),
     local_free=32,
     keys=40,
     xthread_free=40,
@@ -165,8 +165,8 @@ NEW_PAGE = PagePlaces(
     flags=14,
     free=16,
     local_free=24,
-    used=Place(32, SHORT),
-    block_bytes=Place(40),
+    used=FieldPlace(32, SHORT),
+    block_bytes=FieldPlace(40),
     start=48,
     keys=56,
     xthread_free=56,
@@ -178,8 +178,8 @@ FIRST_PAGE = PagePlaces(
     reserved=4,
     flags=6,
     free=8,
-    used=Place(16, HALF),
-    block_bytes=Place(20, HALF),
+    used=FieldPlace(16, HALF),
+    block_bytes=FieldPlace(20, HALF),
     local_free=24,
     keys=32,
     xthread_free=32,
@@ -192,8 +192,8 @@ LATER_FIRST_PAGE = PagePlaces(
     flags=6,
     free=8,
     local_free=16,
-    used=Place(24, SHORT),
-    block_bytes=Place(32),
+    used=FieldPlace(24, SHORT),
+    block_bytes=FieldPlace(32),
     start=40,
     keys=48,
     xthread_free=48,
@@ -205,10 +205,10 @@ MAPPED_PAGE = PagePlaces(
     reserved=20,
     flags=0,
     free=8,
-    used=Place(16, SHORT),
+    used=FieldPlace(16, SHORT),
     local_free=24,
     xthread_free=32,
-    block_bytes=Place(40),
+    block_bytes=FieldPlace(40),
     start=48,
     keys=56,
     heap=56,
@@ -312,23 +312,21 @@ LAST_ARENA = SHARED_ARENA._replace(slices_free=104, slices_committed=112, slices
 
 UNPADDED = ("2.0.6", "2.0.7", "2.0.9")
 """Their secure builds encode lists without a word behind each block; debug builds have both, as all builds of other lines that encode."""
-PLAIN: Tuple[Form, ...] = (
-    Form("1.8.0 to 1.8.6", 1, FIRST_PAGE, ONE_KIND, OLD_HEAP, aligns_first=True),
-    Form("1.8.7 to 1.8.9", 1, LATER_FIRST_PAGE, ONE_KIND._replace(thread_id=112, page_shift=120), NEW_HEAP),
-    Form(
+PLAIN: Tuple[MimallocForm, ...] = (
+    MimallocForm("1.8.0 to 1.8.6", 1, FIRST_PAGE, ONE_KIND, OLD_HEAP, aligns_first=True),
+    MimallocForm("1.8.7 to 1.8.9", 1, LATER_FIRST_PAGE, ONE_KIND._replace(thread_id=112, page_shift=120), NEW_HEAP),
+    MimallocForm(
         "1.9",
         1,
         LATER_FIRST_PAGE,
-        SegmentPlaces(
-            cookie=112, thread_id=136, size=32, info=104, entries=96, used=88, abandoned=72, pages=160, page_shift=144
-        ),
+        SegmentPlaces(cookie=112, thread_id=136, size=32, info=104, entries=96, used=88, abandoned=72, pages=160, page_shift=144),
         NEW_HEAP,
     ),
-    Form("2.0.6", 2, OLD_PAGE._replace(keys=24), FIRST_SLICED, FIRST_HEAP, starts=FIRST_FIXED),
-    Form("2.0.7", 2, OLD_PAGE._replace(keys=24), FIRST_SLICED, OLD_HEAP, starts=FIRST_FIXED),
-    Form("2.0.9", 2, OLD_PAGE, SLICED, OLD_HEAP, starts=FIXED),
-    Form("2.1.0 to 2.1.4", 2, OLD_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), OLD_HEAP, starts=BY_SIZE),
-    Form(
+    MimallocForm("2.0.6", 2, OLD_PAGE._replace(keys=24), FIRST_SLICED, FIRST_HEAP, starts=FIRST_FIXED),
+    MimallocForm("2.0.7", 2, OLD_PAGE._replace(keys=24), FIRST_SLICED, OLD_HEAP, starts=FIRST_FIXED),
+    MimallocForm("2.0.9", 2, OLD_PAGE, SLICED, OLD_HEAP, starts=FIXED),
+    MimallocForm("2.1.0 to 2.1.4", 2, OLD_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), OLD_HEAP, starts=BY_SIZE),
+    MimallocForm(
         "2.1.2 of free-threaded CPython 3.13",  # a list node and a goal behind each page, for what waits until no thread looks at it
         2,
         OLD_PAGE._replace(bytes=96),
@@ -336,21 +334,23 @@ PLAIN: Tuple[Form, ...] = (
         OLD_HEAP,
         starts=BY_SIZE,
     ),
-    Form("2.1.7 to 2.1.9", 2, NEW_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), NEW_HEAP),
-    Form("2.2 to 2.4", 2, NEW_PAGE, LATER_SLICED, NEW_HEAP),
+    MimallocForm("2.1.7 to 2.1.9", 2, NEW_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), NEW_HEAP),
+    MimallocForm("2.2 to 2.4", 2, NEW_PAGE, LATER_SLICED, NEW_HEAP),
     # Where the free bitmap alone differs, the one that begins later stands first: the other reads zeros there, which contradict nothing.
-    Form("3.0.1, 3.0.7 to 3.0.12", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=160), arena=FIRST_MAPPED_ARENA),
-    Form("3.0.2", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=FIRST_MAPPED_ARENA._replace(free_chunks=384, pages=None)),
-    Form("3.1.6", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=MAPPED_ARENA._replace(free_chunks=448)),
-    Form("3.0.3, 3.1", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=MAPPED_ARENA),
-    Form("3.2", 3, MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=SHARED_ARENA),
-    Form("3.3", 3, MAPPED_PAGE, heap=HeapPlaces(page_count=176), arena=LAST_ARENA),
-    Form("3.4", 3, LAST_PAGE, heap=HeapPlaces(page_count=184), arena=LAST_ARENA),
+    MimallocForm("3.0.1, 3.0.7 to 3.0.12", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=160), arena=FIRST_MAPPED_ARENA),
+    MimallocForm(
+        "3.0.2", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=FIRST_MAPPED_ARENA._replace(free_chunks=384, pages=None)
+    ),
+    MimallocForm("3.1.6", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=MAPPED_ARENA._replace(free_chunks=448)),
+    MimallocForm("3.0.3, 3.1", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=MAPPED_ARENA),
+    MimallocForm("3.2", 3, MAPPED_PAGE, heap=HeapPlaces(page_count=168), arena=SHARED_ARENA),
+    MimallocForm("3.3", 3, MAPPED_PAGE, heap=HeapPlaces(page_count=176), arena=LAST_ARENA),
+    MimallocForm("3.4", 3, LAST_PAGE, heap=HeapPlaces(page_count=184), arena=LAST_ARENA),
 )
 
 
-def encoded(form: Form, is_padded: bool = True) -> Form:
-    """The same line built with encoded lists; with a word behind each block an older heap has one more before its other members."""
+def encode_form(form: MimallocForm, is_padded: bool = True) -> MimallocForm:
+    """Return the form of a build with encoded lists; a heap of a padded older build has another word before its other members."""
     page, keys = form.page, form.page.keys
     heap = form.heap
     if heap in (OLD_HEAP, FIRST_HEAP) and heap is not None and is_padded:
@@ -373,14 +373,14 @@ def encoded(form: Form, is_padded: bool = True) -> Form:
 
 
 @cache
-def forms(line: int) -> List[Form]:
-    """Those of a line, the plain ones first."""
+def list_forms(line: int) -> List[MimallocForm]:
+    """Return the forms of a line of releases, plain builds first."""
     plain = [form for form in PLAIN if form.line == line]
-    return plain + [encoded(form, False) for form in plain if form.releases in UNPADDED] + [encoded(form) for form in plain]
+    return plain + [encode_form(form, False) for form in plain if form.releases in UNPADDED] + [encode_form(form) for form in plain]
 
 
-def first_block(form: Form, block_bytes: int) -> int:
-    """Where the first block begins in a page's memory, where no member says it."""
+def find_first_block(form: MimallocForm, block_bytes: int) -> int:
+    """Return the offset of the first block in a page's memory, for forms without a member that has it."""
     for largest, times, fixed in form.starts:
         if 8 <= block_bytes <= largest:
             return times * block_bytes + fixed

@@ -10,14 +10,14 @@
 #define SMALL_BYTES 2048u
 
 struct free_lists {
-    const struct free_list *lists;      /* the caller's, as are the pages */
-    const struct list_page *blocks;
+    const struct mi_free_list *lists;      /* the caller's, as are the pages */
+    const struct mi_list_page *blocks;
     uint64_t count, page_count;
     uint64_t place;                     /* the list at hand */
     uint64_t member;                    /* the next member of it; it is begun where `is_open` */
     int is_open;
     uint64_t most;                      /* of members of a list of all pages */
-    struct list_end *ends;
+    struct mi_list_end *ends;
     uint64_t *shared;                   /* by page */
     uint64_t *found, found_count, found_room;   /* address | kind */
     struct pages pages;
@@ -37,8 +37,8 @@ void heapx_mimalloc_lists_free(struct free_lists *job)
 }
 
 /* `lists` and `pages` stay the caller's. NULL: no memory. */
-struct free_lists *heapx_mimalloc_lists_new(const struct source *source, const struct free_list *lists, uint64_t count,
-                                            const struct list_page *pages, uint64_t page_count)
+struct free_lists *heapx_mimalloc_lists_new(const struct source *source, const struct mi_free_list *lists, uint64_t count,
+                                            const struct mi_list_page *pages, uint64_t page_count)
 {
     struct free_lists *job = calloc(1, sizeof *job);
     if (!job)
@@ -60,14 +60,14 @@ struct free_lists *heapx_mimalloc_lists_new(const struct source *source, const s
     return job;
 }
 
-static int is_block(const struct list_page *page, uint64_t address)
+static int is_block(const struct mi_list_page *page, uint64_t address)
 {
     const uint64_t lead = address - page->start;
     return address >= page->start && page->block_bytes && lead % page->block_bytes == 0 && lead / page->block_bytes < page->blocks;
 }
 
 /* The page that has a block at this address; page_count: none. */
-static uint64_t page_of(const struct free_lists *job, const struct free_list *list, uint64_t address)
+static uint64_t page_of(const struct free_lists *job, const struct mi_free_list *list, uint64_t address)
 {
     if (list->page < job->page_count)
         return is_block(&job->blocks[list->page], address) ? list->page : job->page_count;
@@ -82,7 +82,7 @@ static uint64_t page_of(const struct free_lists *job, const struct free_list *li
     return low && is_block(&job->blocks[low - 1], address) ? low - 1 : job->page_count;
 }
 
-static uint64_t decoded(const struct free_list *list, uint64_t value)
+static uint64_t decoded(const struct mi_free_list *list, uint64_t value)
 {
     if (!list->is_encoded)
         return value;
@@ -108,7 +108,7 @@ static int add(struct free_lists *job, uint64_t value)
 /* The first word of a block of this page. 0: it cannot be read, or reading was interrupted. */
 static int read_link(struct free_lists *job, uint64_t page, uint64_t address, uint8_t *to)
 {
-    const struct list_page *blocks = &job->blocks[page];
+    const struct mi_list_page *blocks = &job->blocks[page];
     if (blocks->block_bytes > SMALL_BYTES || blocks->blocks * blocks->block_bytes > WHOLE_BYTES)
         return pages_read(&job->pages, address, to, 8);
     if (job->whole != page) {
@@ -130,8 +130,8 @@ static int read_link(struct free_lists *job, uint64_t page, uint64_t address, ui
 /* One member of the list at hand: 1; the list ends here: 0; INTERRUPTED; NO_MEMORY. */
 static int step(struct free_lists *job)
 {
-    const struct free_list *list = &job->lists[job->place];
-    struct list_end *end = &job->ends[job->place];
+    const struct mi_free_list *list = &job->lists[job->place];
+    struct mi_list_end *end = &job->ends[job->place];
     const uint64_t address = job->member;
     uint8_t bytes[8];
     if (address == list->null || !address)
@@ -189,7 +189,7 @@ uint64_t heapx_mimalloc_lists_count(const struct free_lists *job, uint64_t *list
     return job->found_count;
 }
 
-void heapx_mimalloc_lists_result(const struct free_lists *job, uint64_t *found, struct list_end *ends, uint64_t *shared)
+void heapx_mimalloc_lists_result(const struct free_lists *job, uint64_t *found, struct mi_list_end *ends, uint64_t *shared)
 {
     if (job->found_count)
         memcpy(found, job->found, (size_t) job->found_count * sizeof *found);

@@ -1,17 +1,126 @@
-"""mimalloc's answers: records only. JSON's keys are the fields' names."""
+"""mimalloc's answers and the records that C and Python share, with the native follower of its free lists."""
 
+from array import array
 from typing import Annotated, Mapping, NamedTuple, Optional, Sequence
 
+from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, TEXT, Column, hidden
+from gdbheapx.inferior.base import BulkSource
+from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_RETURNED, CLASS_USED
+from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, run
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow
 from gdbheapx.ranges import Range
+
+MI_USED, MI_FREE, MI_REMOTE, MI_RESERVE, MI_SPAN, MI_RETURNED, MI_METADATA = range(7)
+"""MI_REMOTE: freed by another thread, and not collected by the page's owner."""
+MI_WORDS = ("used", "free", "remote-free", "reserve", "span", "returned", "metadata")
+PAD_BYTES = 8
+"""Behind each block of a build that pads them."""
+PADDING = (PAD_BYTES, PAD_BYTES, PAD_BYTES, 0, 0, 0, 0)
+"""By kind: what a block has beyond its usable bytes there."""
+MI_CLASS_OF = (CLASS_USED, CLASS_FREE, CLASS_CACHED, CLASS_RESERVE, CLASS_FREE, CLASS_RETURNED, CLASS_OVERHEAD)
+
+LIST_GOOD = 0
+LIST_STRAY = 1
+"""A member is no block of the page, or, of a list of all pages, of none."""
+LIST_LONG = 2
+"""More members than there are blocks: it comes back to one that it had."""
+LIST_UNREADABLE = 3
+LIST_KIND_BITS = 3
+"""Blocks begin at multiples of 8."""
+
+
+class MiFreeList(NamedTuple):
+    """A list of free blocks, linked by their first words."""
+
+    head: int
+    """0: it is empty."""
+    page: int
+    """Place in the pages; their number for a list whose members lie in any of them."""
+    kind: int
+    """MI_ number of its members, below 1 << LIST_KIND_BITS."""
+    null: int
+    """What a link to nothing is, once it is decoded: 0, or in builds that encode lists the address of the page or heap."""
+    is_encoded: bool
+    key: int
+    turn: int
+    """The two keys."""
+
+
+class MiListPage(NamedTuple):
+    """The blocks of one page; pages are given by address, without overlap."""
+
+    start: int
+    block_bytes: int
+    blocks: int
+    """That were ever handed out."""
+
+
+class MiListEnd(NamedTuple):
+    """The end of a list: its members, and the problem that stopped it."""
+
+    members: int
+    problem: int
+    at: int
+    """The member that cannot be, or be read."""
+
+
+class FreeBlocks(NamedTuple):
+    """The members of all lists."""
+
+    is_whole: bool
+    """False: the budget expired; lists from the first without an end on were not followed."""
+    addresses: "Annotated[array[int], 'Q']"
+    """Sorted."""
+    kinds: "Annotated[array[int], 'B']"
+    ends: Sequence[MiListEnd]
+    """Of each list that was followed."""
+    shared: "Annotated[array[int], 'Q']"
+    """By page: members of lists of all pages."""
+    twice: int
+    """Members that are on lists more than once."""
+
+
+PROTOTYPES = """
+struct free_lists *heapx_mimalloc_lists_new(const struct source *source, const struct mi_free_list *lists, uint64_t count,
+    const struct mi_list_page *pages, uint64_t page_count);
+int64_t heapx_mimalloc_lists_slice(struct free_lists *job, double seconds);
+uint64_t heapx_mimalloc_lists_count(const struct free_lists *job, uint64_t *lists);
+void heapx_mimalloc_lists_result(const struct free_lists *job, uint64_t *found, struct mi_list_end *ends, uint64_t *shared);
+uint64_t heapx_mimalloc_lists_split(uint64_t *found, uint64_t count, uint8_t *kinds);
+void heapx_mimalloc_lists_free(struct free_lists *job);
+"""
+
+
+def follow_free_lists(
+    kernel: Kernel, source: BulkSource, lists: Sequence[MiFreeList], pages: Sequence[MiListPage], budget: Budget
+) -> FreeBlocks:
+    """Every member of these lists, told apart from what damage leads to."""
+    library, opened = declared(kernel.library, PROTOTYPES), kernel.open(source)
+    rows = array("Q", [number for row in lists for number in row])
+    blocks = array("Q", [number for row in pages for number in row])
+    job = library.heapx_mimalloc_lists_new(opened.handle, at(rows), len(lists), at(blocks), len(pages))
+    if not job:
+        raise MemoryError()
+    try:
+        run(lambda seconds: library.heapx_mimalloc_lists_slice(job, seconds), opened, budget)
+        followed = array("Q", [0])
+        found = array("Q", bytes(8 * library.heapx_mimalloc_lists_count(job, at(followed))))
+        ends, shared = Rows(MiListEnd, followed[0]), array("Q", bytes(8 * len(pages)))
+        library.heapx_mimalloc_lists_result(job, at(found), at(ends.numbers), at(shared))
+    finally:
+        library.heapx_mimalloc_lists_free(job)
+    ordered, kinds = kernel.in_order(found), array("B", bytes(len(found)))
+    twice = library.heapx_mimalloc_lists_split(at(ordered), len(ordered), at(kinds))
+    return FreeBlocks(followed[0] == len(lists), ordered, kinds, ends.records(followed[0]), shared, twice)
+
 
 THREAD, ABANDONED, SHARED = "thread", "abandoned", "shared"
 """Whose an arena is: a thread's; pages that no thread owns, as theirs has ended or, in release 3, they were full; what all share."""
 
 
 class MimallocArena(NamedTuple):
-    """What one thread owns. held = used + free + remote-free + reserve + span + overhead + unparsed, to the byte."""
+    """The pages of one thread. held = used + free + remote-free + reserve + span + overhead + unparsed, to the byte."""
 
     allocator: str
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
@@ -67,7 +176,7 @@ class MimallocArena(NamedTuple):
 
 
 class MimallocBin(NamedTuple):
-    """One block size that has pages."""
+    """A block size that has pages."""
 
     allocator: str
     size_bytes: Annotated[int, Column("block size", BYTES)]
@@ -83,7 +192,7 @@ class MimallocBin(NamedTuple):
     reserve_bytes: Annotated[int, Column("never used", BYTES, goes=2)]
 
 
-class Delay(NamedTuple):
+class PurgeDelay(NamedTuple):
     """The option that says when free pages are returned."""
 
     name: str
@@ -106,7 +215,7 @@ class MimallocFacts(NamedTuple):
     """Pages that no thread owns are those of threads that have ended."""
     returned: Sequence[Range] = ()
     """What returned_bytes are, as ascending ranges."""
-    delay: Optional[Delay] = None
+    delay: Optional[PurgeDelay] = None
     """When free pages are returned; None where the options cannot be read."""
     is_reset: Optional[bool] = None
     """They are given to MADV_FREE; None where the options cannot be read."""

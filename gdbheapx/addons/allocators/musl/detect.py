@@ -7,7 +7,7 @@ else looks so, and no symbol is needed.
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.addons.allocators.gates import GATES, MUSL_LIBRARY, MUSL_STATIC, REPLACING
-from gdbheapx.addons.allocators.musl.native_records import AREA_BYTES, MUSL_CLASSES, MuslLayout
+from gdbheapx.addons.allocators.musl.records import AREA_BYTES, MUSL_CLASSES, MuslLayout
 from gdbheapx.allocators import fingerprints
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.arch import ByteOrder
@@ -29,8 +29,8 @@ OLD_HINT = "update musl to 1.2.1 or later (Alpine 3.13), or use the allocator's 
 BUMP_HINT = "all memory that it has allocated is in use; report shows how much that is"
 
 
-class Offsets(NamedTuple):
-    """Where a context has its members."""
+class ContextOffsets(NamedTuple):
+    """Offsets of the members of a context."""
 
     init_done: int
     first_area: int
@@ -39,13 +39,13 @@ class Offsets(NamedTuple):
 
 
 class Musl(NamedTuple):
-    """One mallocng in the target, and all that is constant about it."""
+    """A mallocng in the target; its fields are constant."""
 
     id: str
     module: Module
     context: int
     """Address of __malloc_context."""
-    offsets: Offsets
+    offsets: ContextOffsets
     secret: int
     version: Optional[str]
     """Of the shared libc; a static program has none to read."""
@@ -66,35 +66,37 @@ class Musl(NamedTuple):
         )
 
     def layout(self, target: Target) -> MuslLayout:
-        """As the kernel walks it, by the list of areas as it is now."""
+        """Describe it for the native walk, with the list of areas as it is now."""
         memory = sum(mapping.size_bytes for mapping in target.mappings())
         return MuslLayout(
             word_bytes=target.word_bytes,
             little_endian=target.little_endian,
             secret=self.secret,
-            first_area=first_area(target, self.context, self.offsets) or 0,
+            first_area=read_first_area(target, self.context, self.offsets) or 0,
             most_areas=memory // AREA_BYTES + 1,
             page_bytes=max(target.page_bytes, AREA_BYTES),
         )
 
 
-def offsets(word_bytes: int, has_page_size: bool) -> Offsets:
-    """Where the page size is no constant of the machine, a member has it, and all that follows lies further on."""
+def find_offsets(word_bytes: int, has_page_size: bool) -> ContextOffsets:
+    """Return the offsets of a context's members. Where the page size is no constant of the machine, a member has it, and later members
+    move.
+    """
     more = word_bytes if has_page_size else 0
     active = 8 + more + 8 + 8 * word_bytes  # init_done, mmap_counter; free_meta_head to avail_meta_areas
-    return Offsets(8 + more, 16 + more + 5 * word_bytes, active, active + MUSL_CLASSES * word_bytes)
+    return ContextOffsets(8 + more, 16 + more + 5 * word_bytes, active, active + MUSL_CLASSES * word_bytes)
 
 
-def first_area(target: Target, context: int, where: Offsets) -> Optional[int]:
+def read_first_area(target: Target, context: int, where: ContextOffsets) -> Optional[int]:
     """The first area of metas; None if it cannot be read."""
     data = target.read_prefix(context + where.first_area, target.word_bytes)
     return int.from_bytes(data, target.byte_order) if len(data) == target.word_bytes else None
 
 
-def proven(target: Target, context: int, where: Offsets) -> Optional[int]:
+def prove_context(target: Target, context: int, where: ContextOffsets) -> Optional[int]:
     """The secret, if a context in use begins here."""
     head = target.read_prefix(context, where.init_done + 4)
-    area = first_area(target, context, where)
+    area = read_first_area(target, context, where)
     if len(head) < where.init_done + 4 or not area or area % AREA_BYTES or not _is_written(target, area):
         return None
     secret, is_done = int.from_bytes(head[:8], target.byte_order), int.from_bytes(head[-4:], target.byte_order)
@@ -114,19 +116,19 @@ def _is_written(target: Target, address: int) -> bool:
     return target.kind == "remote" or bool(target.touched_ranges(address, address + AREA_BYTES))
 
 
-def find(target: Target) -> Instances:
+def find_musls(target: Target) -> Instances:
     """Every copy, and those that are there and cannot be read."""
     located: List[Musl] = []
     unread: List[NotRead] = []
     unused: List[NotRead] = []
-    for module in _objects(target):
-        found = next(_contexts(target, module), None)
+    for module in _list_objects(target):
+        found = next(_find_contexts(target, module), None)
         if found is not None:
             ident = "musl" if not located else "musl#%d" % (len(located) + 1)
-            version = None if _is_static(target) else release(target, module)
+            version = None if _is_static(target) else read_musl_release(target, module)
             located.append(Musl(ident, module, *found, version, _owns(target, module)))
             continue
-        _without_context(target, module, unread, unused)
+        _explain_missing(target, module, unread, unused)
     return Instances(located, unread, unused=unused)
 
 
@@ -134,7 +136,7 @@ def _is_static(target: Target) -> bool:
     return len(target.modules()) == 1 and target.modules()[0].is_executable
 
 
-def _objects(target: Target) -> Sequence[Module]:
+def _list_objects(target: Target) -> Sequence[Module]:
     if _is_static(target):
         return target.modules()
     return [module for module in target.modules() if GATES["gdbheapx.addons.allocators.musl.entry"].files.match(module.file_name)]
@@ -147,14 +149,14 @@ def _owns(target: Target, module: Module) -> Optional[bool]:
     return owner.module == module
 
 
-def release(target: Target, module: Module) -> Optional[str]:
+def read_musl_release(target: Target, module: Module) -> Optional[str]:
     """The release of a shared libc, by its text."""
     match = next(iter(fingerprints.find(target, module, (MUSL_LIBRARY,))), None)
     return match.version if match is not None else None
 
 
-def _without_context(target: Target, module: Module, unread: List[NotRead], unused: List[NotRead]) -> None:
-    """What an object that has no context in use is said to be; a static program of another libc is nothing of ours."""
+def _explain_missing(target: Target, module: Module, unread: List[NotRead], unused: List[NotRead]) -> None:
+    """Describe an object that has no context in use; a static program of another libc is ignored."""
     name = module.file_name
     if _is_static(target):
         if target.module_symbol(module, BUMP) is not None and target.module_symbol(module, CONTEXT) is None:
@@ -170,7 +172,7 @@ def _without_context(target: Target, module: Module, unread: List[NotRead], unus
             what = "%s contains musl, and its malloc was not used yet, or is the bump allocator, which never frees" % name
             unread.append(NotRead(module, what, BUMP_HINT))
         return
-    version = release(target, module)
+    version = read_musl_release(target, module)
     if version is None:
         return
     if tuple(int(part) for part in version.split(".")) < FIRST_RELEASE:
@@ -179,12 +181,12 @@ def _without_context(target: Target, module: Module, unread: List[NotRead], unus
     unused.append(NotRead(module, "musl's malloc in %s was never used" % name, "look again once the program has allocated memory"))
 
 
-def _contexts(target: Target, module: Module) -> Iterator[Tuple[int, Offsets, int]]:
+def _find_contexts(target: Target, module: Module) -> Iterator[Tuple[int, ContextOffsets, int]]:
     """Address, members and secret of each context in an object's writable data."""
     symbol = target.module_symbol(module, CONTEXT) if _is_static(target) else None
-    both = [offsets(target.word_bytes, has_page_size) for has_page_size in (False, True)]
+    both = [find_offsets(target.word_bytes, has_page_size) for has_page_size in (False, True)]
     for where in both if symbol is not None else ():
-        secret = proven(target, symbol.address, where) if symbol is not None else None
+        secret = prove_context(target, symbol.address, where) if symbol is not None else None
         if secret is not None and symbol is not None:
             yield symbol.address, where, secret
             return
@@ -193,24 +195,24 @@ def _contexts(target: Target, module: Module) -> Iterator[Tuple[int, Offsets, in
         for first, last in target.touched_ranges(start, end) if target.kind != "remote" else [(start, end)]:
             for at in range(first, min(last, first + left), PIECE_BYTES):
                 data = target.read_prefix(at, min(PIECE_BYTES, last - at))
-                yield from _in_piece(target, at, data, both)
+                yield from _search_piece(target, at, data, both)
             left -= min(left, last - first)
 
 
-def _in_piece(target: Target, start: int, data: bytes, both: Sequence[Offsets]) -> Iterator[Tuple[int, Offsets, int]]:
+def _search_piece(target: Target, start: int, data: bytes, both: Sequence[ContextOffsets]) -> Iterator[Tuple[int, ContextOffsets, int]]:
     done, step = (1).to_bytes(4, target.byte_order), target.word_bytes
     place = data.find(done)
     while place >= 0:
         for where in both:
             context = start + place - where.init_done
             if (start + place) % 4 == 0 and context % step == 0 and _may_be(data, place, where, step, target.byte_order):
-                secret = proven(target, context, where)
+                secret = prove_context(target, context, where)
                 if secret is not None:
                     yield context, where, secret
         place = data.find(done, place + 1)
 
 
-def _may_be(data: bytes, place: int, where: Offsets, word: int, order: ByteOrder) -> bool:
+def _may_be(data: bytes, place: int, where: ContextOffsets, word: int, order: ByteOrder) -> bool:
     """The word that would lead to the first area is a multiple of its size; what lies beyond the piece may be."""
     at = place - where.init_done + where.first_area
     value = data[at : at + word]
@@ -218,6 +220,6 @@ def _may_be(data: bytes, place: int, where: Offsets, word: int, order: ByteOrder
     return len(value) < word or (number != 0 and number % AREA_BYTES == 0)
 
 
-def confirm(target: Target, located: Musl) -> Optional[Musl]:
-    """The same copy, proved again; None if it does not hold."""
-    return located if proven(target, located.context, located.offsets) == located.secret else None
+def confirm_musl(target: Target, located: Musl) -> Optional[Musl]:
+    """Prove the same mallocng again; None if it is gone."""
+    return located if prove_context(target, located.context, located.offsets) == located.secret else None

@@ -20,7 +20,7 @@ NEVER_RETURNS = NeverReturns(
 )
 
 
-class Entry(Allocator["Musl", "MuslFacts"]):
+class MuslEntry(Allocator["Musl", "MuslFacts"]):
     """musl's mallocng."""
 
     name, fingerprint = GATE.name, GATE.fingerprint
@@ -36,37 +36,37 @@ class Entry(Allocator["Musl", "MuslFacts"]):
         """Every copy, by its secret."""
         if not GATE.may_be_in(target):
             return Instances(())
-        from gdbheapx.addons.allocators.musl import detect
+        from gdbheapx.addons.allocators.musl.detect import find_musls
 
-        return detect.find(target)
+        return find_musls(target)
 
     def confirm(self, target: Target, located: "Musl") -> "Optional[Musl]":
         """The proof, again."""
-        from gdbheapx.addons.allocators.musl import detect
+        from gdbheapx.addons.allocators.musl.detect import confirm_musl
 
-        return detect.confirm(target, located)
+        return confirm_musl(target, located)
 
     def open(self, located: "Musl", around: HeapContext) -> Heap:
-        """One copy."""
-        from gdbheapx.addons.allocators.musl.allocator import MuslMalloc
+        """Open one of them."""
+        from gdbheapx.addons.allocators.musl.heap import MuslMalloc
 
         return MuslMalloc(located, around)
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:
-        """For most people it is malloc."""
+        """Call it malloc where it is the only heap."""
         return "%s (groups and metas)" % ("malloc" if is_alone else allocator_id)
 
     def judge(self, facts: "Sequence[MuslFacts]", around: Surroundings) -> List[Judged]:
-        """Each by itself."""
-        from gdbheapx.addons.allocators.musl.messages.verdict import judge
+        """Judge each heap."""
+        from gdbheapx.addons.allocators.musl.text import judge_musl
 
-        return [judge(one, around) for one in facts]
+        return [judge_musl(one, around) for one in facts]
 
     def page(self, name: str, answer: Any) -> Page:
-        """One line per size class; it has no settings."""
+        """Return a table of size classes; there are no settings."""
         from gdbheapx.allocators.heap import plain_page
 
         return plain_page(answer, {}) if name == "bins" and answer else ["musl's malloc has no %s" % name]
 
 
-ALLOCATOR = Entry()
+ALLOCATOR = MuslEntry()

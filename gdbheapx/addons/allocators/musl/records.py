@@ -1,13 +1,290 @@
-"""musl's malloc answers with these: records only. JSON's keys are the fields' names."""
+"""musl's answers and the records that C and Python share, with the native walk over groups and slots."""
 
-from typing import Annotated, Mapping, NamedTuple, Optional, Sequence, Tuple
+from array import array
+from typing import Annotated, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, TEXT, Column, hidden
+from gdbheapx.inferior.base import BulkSource
+from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED
+from gdbheapx.kernel.blocks.slot_walker import SlotWalker
+from gdbheapx.kernel.blocks.slots import SlotReader, SlotRun
+from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, flat, run
 from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow
+
+UNIT_BYTES = 16
+TRAILER_BYTES = 4
+"""IB: what the header of the next slot takes of this one's end."""
+AREA_BYTES = 4096
+MUSL_CLASSES = 48
+OWN_CLASS = 63
+"""A mapping of its own."""
+SIZE_CLASSES = (
+    *(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 18, 20, 25, 31, 36, 42, 50, 63, 72, 84, 102, 127),
+    *(146, 170, 204, 255, 292, 340, 409, 511, 584, 682, 818, 1023, 1169, 1364, 1637, 2047, 2340, 2730, 3276, 4095),
+    *(4680, 5460, 6552, 8191),
+)
+"""Slots of each class, in units."""
+HEAD_LABEL = 64
+MUSL_LABELS = HEAD_LABEL + 1
+"""Sums are made by class, and those of the heads of groups apart."""
+
+MUSL_USED, MUSL_FREE, MUSL_METADATA = range(3)
+MUSL_WORDS = ("used", "free", "metadata")
+MUSL_CLASS_OF = (CLASS_USED, CLASS_FREE, CLASS_OVERHEAD)
+
+PLACE_MAPPED, PLACE_NESTED, PLACE_DONATED, PLACE_LOST = range(4)
+"""Of a group: in a mapping of its own; in a slot of another; in the unused end of an object's data; in a slot of a group that is broken."""
+
+GROUP_GOOD = 0
+GROUP_AREA_UNREADABLE = 1
+"""The area of metas cannot be read; so those behind it on the list are not known."""
+GROUP_AREA_CHECK = 2
+"""It does not begin with the secret, or has another number of metas: the list ends here."""
+GROUP_AREA_AGAIN = 3
+"""The list of areas comes back to one that it had."""
+GROUP_CLASS = 4
+"""A size class that there is none of, or a group of it that cannot be so long."""
+GROUP_MASKS = 5
+"""A slot is free in both masks, or one is free that the group does not have."""
+GROUP_PLACE = 6
+"""It lies at no unit, or leaves the address space, or its mapping is too short or too long for its slots."""
+GROUP_OVERLAP = 7
+"""It lies across another group, or in a slot that is free."""
+GROUP_OUTSIDE = 8
+"""A group that was cut out of another's slot lies in none."""
+GROUP_UNMAPPED = 9
+"""It reaches beyond the memory of the process."""
+
+GROUP_MAKING = 10
+"""A thread is making it, and has not written yet what it is (alloc_group); or gives it up, and its slot is free already (free_group)."""
+
+HEADER_INDEX = 16
+"""The index of the slot in the header of a used block is another's. From blocks.slots.SLOT_OWN on."""
+HEADER_OFFSET = 17
+"""Its way back to the group's begin is wrong."""
+HEADER_ZERO = 18
+"""A byte that is always 0 is not: in the header, or behind the block, which something has written past."""
+HEADER_SLACK = 19
+"""More is left of the slot than it has."""
+HEADER_STALE = 20
+"""The slot is taken, and its header is that of a freed block, or of none: a thread is handing it out, or freeing it (malloc fills it in
+after it has let the lock go, free() empties it before it says that the slot is free)."""
+HEADER_USED = 21
+"""The slot is free, and has the header of a block in use."""
+TAG_NESTED, TAG_SHORT = 1, 2
+"""Of a group's head in a run, beside the address of its meta: it lies in a slot of another group; words have 4 bytes."""
+HEAD_BACK = 22
+"""The first word of a group does not lead back to its meta."""
+HEAD_MARK = 23
+"""A group lies in a slot that is not marked as a group's."""
+
+HEADER_HALF = 24
+"""The slot says that its block begins further on, and no header there leads back; or a header has its offset alone, or the mark of a group
+that is not there: malloc (enframe, alloc_group) has written a part of it, or it is damaged."""
+
+MOST_MUSL_PROBLEMS = 1000
+
+
+class MuslLayout(NamedTuple):
+    """Context of one mallocng for the native walk."""
+
+    word_bytes: int
+    little_endian: bool
+    secret: int
+    first_area: int
+    most_areas: int
+    """What all memory could hold."""
+    page_bytes: int
+
+
+class MuslGroup(NamedTuple):
+    """A group of slots."""
+
+    address: int
+    """struct group; its first slot is UNIT_BYTES behind."""
+    meta: int
+    bytes: int
+    """All of it, the rest of its mapping included."""
+    slot_bytes: int
+    slots: int
+    free_slots: int
+    nested_slots: int
+    """Slots that hold groups."""
+    size_class: int
+    place: int
+    """PLACE_ number."""
+    problem: int
+    """GROUP_GOOD, or why its slots are not told."""
+    is_freeable: bool
+
+
+class MuslProblem(NamedTuple):
+    """Damage of an area, a meta or a group."""
+
+    code: int
+    address: int
+    meta: int
+    """0 for an area."""
+
+
+class MuslClass(NamedTuple):
+    """Groups of one class, as far as they are good."""
+
+    groups: int
+    slots: int
+    """But for those that hold groups."""
+    free_slots: int
+    slot_bytes: int
+    """Of all these slots."""
+    free_bytes: int
+    """Of the free ones, without their trailers."""
+    counted_slots: int
+    """As usage_by_class has them: donated groups are not in it, and slots that hold groups are."""
+
+    @property
+    def used_slots(self) -> int:
+        """Number of slots with blocks in use."""
+        return self.slots - self.free_slots
+
+    @property
+    def used_bytes(self) -> int:
+        """Most bytes that these blocks may have."""
+        return self.slot_bytes - TRAILER_BYTES * self.slots - self.free_bytes
+
+
+class MuslHeld(NamedTuple):
+    """Sums over groups that are good."""
+
+    groups: int
+    own_bytes: int
+    """In mappings of their own, or donated."""
+    rest_bytes: int
+    """Beside slots: heads, ends of mappings, and what groups leave of the slots that they lie in."""
+    donated_bytes: int
+    lost_bytes: int
+    """In slots of broken ones."""
+
+
+class MuslSums(NamedTuple):
+    """Sums over all groups, and whether the walk reached its end."""
+
+    ended: int
+    areas: int
+    groups: int
+    runs: int
+    held: int
+    alone: int
+    problems: int
+    told: int
+
+
+class MuslGroups(NamedTuple):
+    """The groups of one mallocng."""
+
+    is_whole: bool
+    """False: the budget expired."""
+    areas: "Annotated[array[int], 'Q']"
+    """Of metas, sorted."""
+    held: "Annotated[array[int], 'Q']"
+    """Begin and end of what good groups hold in mappings of their own or donated, those side by side as one."""
+    alone: "Annotated[array[int], 'Q']"
+    """The same of groups with one slot, which is in use, in a mapping."""
+    classes: Sequence[MuslClass]
+    """By class."""
+    sums: MuslHeld
+    problems: Sequence[MuslProblem]
+    problem_count: int
+    groups: "Annotated[array[int], 'Q']"
+    """MuslGroup, row by row, by address; empty where no rows were asked for, as `runs`."""
+    runs: "Annotated[array[int], 'Q']"
+    """Of kernel.blocks.slots, of those that are good."""
+
+    def ranges(self, name: str) -> List[Tuple[int, int]]:
+        """`held` or `alone`, as (begin, end)."""
+        numbers = getattr(self, name)
+        return list(zip(numbers[::2], numbers[1::2]))
+
+    def column(self, name: str) -> "array[int]":
+        """Return one member of all groups."""
+        return self.groups[MuslGroup._fields.index(name) :: len(MuslGroup._fields)]
+
+
+def count_slot_units(size_class: int) -> int:
+    """A slot of this class, in units; 0 for one of its own."""
+    return SIZE_CLASSES[size_class] if size_class < MUSL_CLASSES else 0
+
+
+def find_most_bytes(size_class: int) -> int:
+    """The largest block of a class."""
+    return count_slot_units(size_class) * UNIT_BYTES - TRAILER_BYTES
+
+
+READERS = """
+struct block_source *heapx_musl_blocks(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,
+    const uint8_t *free_kinds, uint64_t free_count, const uint8_t *classes, const struct block_wanted *wanted);
+struct slot_tally_job *heapx_musl_tally(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
+    const uint64_t *frees, uint64_t free_count, uint64_t labels);
+struct block_source *heapx_musl_blocks_big(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
+    const uint64_t *frees, const uint8_t *free_kinds, uint64_t free_count, const uint8_t *classes, const struct block_wanted *wanted);
+struct slot_tally_job *heapx_musl_tally_big(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
+    const uint64_t *frees, uint64_t free_count, uint64_t labels);
+"""
+PROTOTYPES = (
+    READERS
+    + """
+struct groups_job *heapx_musl_groups_new(const struct source *source, const struct musl_layout *layout, const uint64_t *memory,
+    uint64_t memory_count, int with_rows);
+int64_t heapx_musl_groups_slice(struct groups_job *job, double seconds);
+void heapx_musl_groups_sums(const struct groups_job *job, struct musl_sums *out);
+void heapx_musl_groups_result(const struct groups_job *job, uint64_t *areas, uint64_t *held, uint64_t *alone, struct musl_class *classes,
+    struct musl_held *sums, struct musl_problem *problems);
+void heapx_musl_groups_rows(const struct groups_job *job, struct musl_group *groups, struct slot_run *runs);
+void heapx_musl_groups_free(struct groups_job *job);
+"""
+)
+
+
+def read_groups(
+    kernel: Kernel, source: BulkSource, layout: MuslLayout, memory: "array[int]", with_rows: bool, budget: Budget
+) -> MuslGroups:
+    """Walk areas, metas and groups; `with_rows`: return their slots as runs, too. Damage is listed and left out. `memory`: array('Q') of
+    begin and end of each range of the process, sorted.
+    """
+    library, opened, numbers, counts = declared(kernel.library, PROTOTYPES), kernel.open(source), flat(layout), Rows(MuslSums, 1)
+    job = library.heapx_musl_groups_new(opened.handle, at(numbers), at(memory), len(memory) // 2, with_rows)
+    if not job:
+        raise MemoryError()
+    try:
+        run(lambda seconds: library.heapx_musl_groups_slice(job, seconds), opened, budget)
+        library.heapx_musl_groups_sums(job, at(counts.numbers))
+        (known,) = counts.records(1)
+        areas, held, alone = (_room(count) for count in (known.areas, 2 * known.held, 2 * known.alone))
+        classes, sums, problems = Rows(MuslClass, HEAD_LABEL), Rows(MuslHeld, 1), Rows(MuslProblem, MOST_MUSL_PROBLEMS)
+        library.heapx_musl_groups_result(job, *map(at, (areas, held, alone, classes.numbers, sums.numbers, problems.numbers)))
+        rows = _room(len(MuslGroup._fields) * known.groups), _room(len(SlotRun._fields) * known.runs)
+        library.heapx_musl_groups_rows(job, *map(at, rows))
+    finally:
+        library.heapx_musl_groups_free(job)
+    told = problems.records(known.told)
+    return MuslGroups(bool(known.ended), areas, held, alone, classes.records(HEAD_LABEL), sums.records(1)[0], told, known.problems, *rows)
+
+
+def _room(count: int) -> "array[int]":
+    return array("Q", (0,)) * count
+
+
+def make_musl_slot_walker(kernel: Kernel, source: BulkSource, layout: MuslLayout, runs: Sequence[int], budget: Budget) -> SlotWalker:
+    """Over the slots of these groups."""
+    ending = "" if layout.little_endian else "_big"
+    names = ("heapx_musl_blocks" + ending, "heapx_musl_tally" + ending)
+    reader = SlotReader(*names, prototypes=PROTOTYPES)
+    assert isinstance(runs, array)
+    return SlotWalker(kernel, source, runs, MUSL_CLASS_OF, MUSL_LABELS, budget, reader=reader)
 
 
 class MuslArena(NamedTuple):
-    """All of one musl malloc. system = used + free + overhead + unparsed, to the byte."""
+    """Totals of one mallocng. system = used + free + overhead + unparsed, to the byte."""
 
     allocator: str
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
@@ -45,14 +322,14 @@ class MuslArena(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """What it took from the kernel; where that is not known, what is known to lie in it."""
+        """Bytes taken from the kernel; where that is unknown, the known parts of it."""
         if self.system_bytes is not None:
             return self.system_bytes
         return sum(part or 0 for part in (self.used_bytes, self.free_bytes, self.overhead_bytes))
 
 
 class MuslBin(NamedTuple):
-    """One size class that has groups."""
+    """A size class that has groups."""
 
     allocator: str
     size_class: Annotated[int, Column("class")]

@@ -1,7 +1,9 @@
-"""tcmalloc as the registry has it."""
+"""tcmalloc's entry in the registry, and the size classes of a usual build with pages of 8 KiB (SizeMap::Init in common.cc)."""
 
+from bisect import bisect_left
+from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple, cast
 
 from gdbheapx.addons.allocators.gates import GATES, OF_GOOGLE, TC_FILES, TC_FUNCTION
 from gdbheapx.allocators import fingerprints
@@ -10,87 +12,124 @@ from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged
 from gdbheapx.inferior.base import Module, Target
 
 if TYPE_CHECKING:
-    from gdbheapx.addons.allocators.tcmalloc.detect import Tcmalloc
     from gdbheapx.addons.allocators.tcmalloc.records import TcArena, TcFacts
+    from gdbheapx.addons.allocators.tcmalloc.structure import Tcmalloc
+
+USUAL_PAGE_BYTES = 8 << 10
+MOST_CLASS_BYTES = 256 << 10
+"""Larger blocks are whole pages."""
+MOVED_BYTES, MOVED_MOST = 64 << 10, 32
+"""So much at once, and so many objects, go between a thread and the central list."""
+
+
+def round_to_block(request_bytes: int) -> int:
+    """The block for a request."""
+    if request_bytes > MOST_CLASS_BYTES:
+        return -(-request_bytes // USUAL_PAGE_BYTES) * USUAL_PAGE_BYTES
+    return list_size_classes()[bisect_left(list_size_classes(), request_bytes)]
+
+
+@cache
+def list_size_classes() -> Tuple[int, ...]:
+    """Return the sizes in ascending order. Neighbouring sizes with equal numbers of pages and of objects in a span are one class."""
+    made, before, size = [8], (1, USUAL_PAGE_BYTES // 8), 16
+    while size <= MOST_CLASS_BYTES:
+        pages = _count_pages(size)
+        shape = pages, pages * USUAL_PAGE_BYTES // size
+        if shape == before:
+            made.pop()
+        made.append(size)
+        before, size = shape, size + (16 if size < 128 else min(USUAL_PAGE_BYTES, 1 << (size.bit_length() - 4)))
+    return tuple(made)
+
+
+def _count_pages(size_bytes: int) -> int:
+    """Return the pages of a span: less than an eighth is left over, and a quarter of a transfer fits in."""
+    pages, moved = 1, max(2, min(MOVED_MOST, MOVED_BYTES // size_bytes)) // 4
+    while pages * USUAL_PAGE_BYTES % size_bytes > pages * USUAL_PAGE_BYTES >> 3 or pages * USUAL_PAGE_BYTES // size_bytes < moved:
+        pages += 1
+    return pages
+
 
 GATE = GATES[__name__]
 
-RELEASE = Returning("purge", "purged", "a purge")
+RELEASE_COMMAND = Returning("purge", "purged", "a purge")
 
 
-class Entry(Allocator["Tcmalloc", "TcFacts"]):
+class TcmallocEntry(Allocator["Tcmalloc", "TcFacts"]):
     """gperftools' tcmalloc."""
 
     name, fingerprint = GATE.name, GATE.fingerprint
     preload = "libtcmalloc_minimal.so.4"
     statuses = ("used", "free", "transfer", "tcache", "free-span", "returned", "tail", "metadata")
     known_capabilities = GATE.capabilities
-    returning = RELEASE
+    returning = RELEASE_COMMAND
     records = MappingProxyType(
         {
             "arenas": "gdbheapx.addons.allocators.tcmalloc.records.TcArena",
             "bins": "gdbheapx.addons.allocators.tcmalloc.records.TcBin",
-            "tunables": "gdbheapx.addons.allocators.tcmalloc.tunables.TcTunables",
+            "tunables": "gdbheapx.addons.allocators.tcmalloc.heap.TcTunables",
         }
     )
 
     def preload_bytes(self, request_bytes: int) -> int:
-        """As a library of a distribution has its size classes."""
-        from gdbheapx.addons.allocators.tcmalloc.classes import block_bytes
+        """Round up to a size class of a distribution's library."""
+        # E-merge
 
-        return block_bytes(request_bytes)
+        return round_to_block(request_bytes)
 
     def find(self, target: Target) -> Instances:
         """Every copy, by its structure."""
-        objects = suspects(target)
+        objects = find_suspect_objects(target)
         if not objects:
             return Instances(())
-        from gdbheapx.addons.allocators.tcmalloc import detect
+        from gdbheapx.addons.allocators.tcmalloc.structure import find_tcmallocs
 
-        return detect.find(target, objects)
+        return find_tcmallocs(target, objects)
 
     def confirm(self, target: Target, located: "Tcmalloc") -> "Optional[Tcmalloc]":
         """Proved again."""
-        from gdbheapx.addons.allocators.tcmalloc import detect
+        from gdbheapx.addons.allocators.tcmalloc.structure import confirm_tcmalloc
 
-        return detect.confirm(target, located)
+        return confirm_tcmalloc(target, located)
 
     def open(self, located: "Tcmalloc", around: HeapContext) -> Heap:
-        """One copy."""
-        from gdbheapx.addons.allocators.tcmalloc.allocator import TcmallocHeap
+        """Open one of them."""
+        from gdbheapx.addons.allocators.tcmalloc.heap import TcmallocHeap
 
         return TcmallocHeap(located, around)
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:
-        """By its id, alone or not."""
+        """Name it by its id."""
         return "%s (spans and metadata)" % allocator_id
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
-        """One line."""
-        from gdbheapx.addons.allocators.tcmalloc.messages import arenas
+        """Return the page `arenas`."""
+        from gdbheapx.addons.allocators.tcmalloc.text import make_arenas_page
 
-        return arenas(cast("Sequence[TcArena]", rows), totals)
+        return make_arenas_page(cast("Sequence[TcArena]", rows), totals)
 
     def page(self, name: str, answer: Any) -> Page:
-        """One line per size class, or per setting."""
-        from gdbheapx.addons.allocators.tcmalloc import messages, tunables
+        """Return a table of size classes, or of settings."""
+        from gdbheapx.addons.allocators.tcmalloc.heap import make_tunables_page
+        from gdbheapx.addons.allocators.tcmalloc.text import make_bins_page
 
-        return messages.bins(answer) if name == "bins" else tunables.page(answer)
+        return make_bins_page(answer) if name == "bins" else make_tunables_page(answer)
 
     def parts_page(self, allocator_id: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
-        """What it holds."""
-        from gdbheapx.addons.allocators.tcmalloc.messages import parts_page
+        """Return the sums of its parts."""
+        from gdbheapx.addons.allocators.tcmalloc.text import make_parts_page
 
-        return parts_page(allocator_id, parts, totals)
+        return make_parts_page(allocator_id, parts, totals)
 
     def judge(self, facts: "Sequence[TcFacts]", around: Surroundings) -> List[Judged]:
-        """Each by itself."""
-        from gdbheapx.addons.allocators.tcmalloc.messages import judge
+        """Judge each heap."""
+        from gdbheapx.addons.allocators.tcmalloc.text import judge_tcmallocs
 
-        return judge(facts, around)
+        return judge_tcmallocs(facts, around)
 
 
-def suspects(target: Target) -> List[Module]:
+def find_suspect_objects(target: Target) -> List[Module]:
     """Objects that may hold one. A program that has malloc itself is asked for its texts, no other is."""
     modules, owner = target.modules(), target.dynamic_symbol("malloc")
     known = [module for module in modules if TC_FILES.match(module.file_name)]
@@ -104,5 +143,5 @@ def suspects(target: Target) -> List[Module]:
     return known
 
 
-ALLOCATOR = Entry()
+ALLOCATOR = TcmallocEntry()
 """What the registry asks for."""

@@ -35,11 +35,11 @@ struct span_range {
     uint64_t start, end;
 };
 
-struct free_list {
+struct tc_free_list {
     uint64_t head, most, kind, start;
 };
 
-struct list_end {
+struct tc_list_end {
     uint64_t count, problem, at;
 };
 
@@ -71,8 +71,8 @@ void heapx_tc_spans_sums(const struct spans_job *job, struct span_sums *out);
 void heapx_tc_spans_result(const struct spans_job *job, struct tc_span *spans, struct slot_run *runs, struct span_problem *problems,
     struct span_tally *tallies, struct span_range *held);
 void heapx_tc_spans_free(struct spans_job *job);
-struct lists_job *heapx_tc_lists_new(const struct source *source, uint64_t little_endian, const struct free_list *lists,
-    uint64_t list_count, uint64_t most, struct list_end *ends);
+struct lists_job *heapx_tc_lists_new(const struct source *source, uint64_t little_endian, const struct tc_free_list *lists,
+    uint64_t list_count, uint64_t most, struct tc_list_end *ends);
 int64_t heapx_tc_lists_slice(struct lists_job *job, double seconds);
 void heapx_tc_lists_sums(const struct lists_job *job, struct list_sums *out);
 void heapx_tc_lists_result(const struct lists_job *job, uint64_t *objects);

@@ -9,9 +9,9 @@
 #define KIND_SHIFT 3u           /* KIND_BITS */
 
 struct lists_job {
-    const struct free_list *lists;      /* the caller's */
+    const struct tc_free_list *lists;      /* the caller's */
     uint64_t list_count, list, most;    /* `most`: objects of all lists */
-    struct list_end *ends;              /* the caller's */
+    struct tc_list_end *ends;              /* the caller's */
     uint64_t next;
     int is_begun;
     unsigned swap;
@@ -31,8 +31,8 @@ void heapx_tc_lists_free(struct lists_job *job)
 }
 
 /* `lists` and `ends` (one for each) stay the caller's. NULL: no memory. */
-struct lists_job *heapx_tc_lists_new(const struct source *source, uint64_t little_endian, const struct free_list *lists,
-                                     uint64_t list_count, uint64_t most, struct list_end *ends)
+struct lists_job *heapx_tc_lists_new(const struct source *source, uint64_t little_endian, const struct tc_free_list *lists,
+                                     uint64_t list_count, uint64_t most, struct tc_list_end *ends)
 {
     struct lists_job *job = calloc(1, sizeof *job);
     if (!job)
@@ -62,7 +62,7 @@ static int add(struct lists_job *job, uint64_t object, uint64_t kind)
 }
 
 /* The object's first word: 1; 0: it cannot be read, or reading was interrupted. */
-static int read_link(struct lists_job *job, const struct free_list *list, uint64_t object, uint8_t *word)
+static int read_link(struct lists_job *job, const struct tc_free_list *list, uint64_t object, uint8_t *word)
 {
     const uint64_t offset = object - job->window.begin;
     if (list->start && offset < job->window.length && job->window.length - offset >= 8) {
@@ -79,8 +79,8 @@ int64_t heapx_tc_lists_slice(struct lists_job *job, double seconds)
     uint64_t links = 0;
     job->pages.interrupted = job->window.interrupted = 0;
     for (; job->list < job->list_count; job->list++, job->is_begun = 0) {
-        const struct free_list *list = &job->lists[job->list];
-        struct list_end *end = &job->ends[job->list];
+        const struct tc_free_list *list = &job->lists[job->list];
+        struct tc_list_end *end = &job->ends[job->list];
         if (!job->is_begun) {
             if (list->start && list->head)
                 (void) window_at(&job->window, list->start, 8);

@@ -1,13 +1,284 @@
-"""tcmalloc answers with these: records only. JSON's keys are the fields' names."""
+"""tcmalloc's answers and the records that C and Python share, with the native walks over spans and lists of free objects."""
 
-from typing import Annotated, Mapping, NamedTuple, Optional, Sequence
+from array import array
+from typing import Annotated, Any, Mapping, NamedTuple, Optional, Sequence
 
+from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_KNOWN, TEXT, Column, hidden
+from gdbheapx.inferior.base import BulkSource
+from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RETURNED, CLASS_USED
+from gdbheapx.kernel.blocks.slot_walker import SlotWalker
+from gdbheapx.kernel.blocks.slots import Frees, SlotRun
+from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, flat, run
 from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow
+
+SIZE_CLASSES = 128
+"""kClassSizesMax: room for so many, 0 being that of large blocks."""
+SPAN_BYTES = 48
+
+TC_USED, TC_CENTRAL, TC_TRANSFER, TC_CACHED, TC_FREE_SPAN, TC_RETURNED, TC_TAIL, TC_METADATA = range(8)
+"""A block in use; a free object in its span; in a transfer cache; in a thread cache; pages that are free; the same, returned to the system;
+what objects do not fill of a span; tcmalloc's own."""
+TC_WORDS = ("used", "free", "transfer", "tcache", "free-span", "returned", "tail", "metadata")
+TC_CLASS_OF = (
+    *(CLASS_USED, CLASS_FREE, CLASS_CACHED, CLASS_CACHED),
+    *(CLASS_RETURNED, CLASS_RETURNED, CLASS_OVERHEAD, CLASS_OVERHEAD),
+)
+
+TC_LARGE, TC_FREE_LABEL, TC_RETURNED_LABEL, TC_TAIL_LABEL = 0, SIZE_CLASSES, SIZE_CLASSES + 1, SIZE_CLASSES + 2
+"""Labels of runs beside those of size classes: what sums are made by."""
+TC_LABELS = SIZE_CLASSES + 3
+
+SPAN_IN_USE, SPAN_ON_NORMAL, SPAN_ON_RETURNED = range(3)
+"""Span::location."""
+
+SPAN_GOOD = 0
+SPAN_UNREADABLE = 1
+"""A leaf leads to memory that cannot be read."""
+SPAN_WRONG = 2
+"""It has no page, leaves the address space, or has a location or a size class that there is none of."""
+SPAN_LEAF = 3
+"""A leaf cannot be read to its end."""
+
+LIST_GOOD = 0
+LIST_UNREADABLE = 1
+LIST_LONG = 2
+"""It goes on behind as many objects as there may be."""
+LIST_MISALIGNED = 3
+"""A link that no object can have."""
+
+MOST_SPAN_PROBLEMS = 1000
+KIND_BITS = 3
+"""What a free object's address is shifted by, to have its kind beside it."""
+
+
+class SpanLayout(NamedTuple):
+    """Constants of one tcmalloc for the native walk."""
+
+    little_endian: int
+    page_shift: int
+    leaf_bits: int
+    """A leaf has so many bits of a page's number."""
+    page_bits: int
+    """A page's number has so many."""
+
+
+class PageLeaf(NamedTuple):
+    """A leaf of the page map."""
+
+    place: int
+    """In the root."""
+    address: int
+
+
+class TcSpan(NamedTuple):
+    """A span."""
+
+    address: int
+    """Of struct Span."""
+    start: int
+    bytes: int
+    size_class: int
+    """0: one large block, or free."""
+    location: int
+    is_sampled: int
+    refcount: int
+    """Objects that are out: in use, or in a cache."""
+    objects: int
+    """That fit; 1 without a class."""
+    list: int
+    """The first free one; 0: none. Of a sampled block its StackTrace."""
+
+
+class SpanTally(NamedTuple):
+    """Sums over all spans of one label."""
+
+    spans: int
+    bytes: int
+    objects: int
+    """That fit; 1 for each span without a class."""
+    listed: int
+    """Of them those that are free in their spans, by refcount."""
+
+
+class SpanRange(NamedTuple):
+    """Spans that touch each other."""
+
+    start: int
+    end: int
+
+
+class TcFreeList(NamedTuple):
+    """A list of free objects, linked by their first words."""
+
+    head: int
+    most: int
+    """Links that are followed."""
+    kind: int
+    """TC_ number."""
+    start: int
+    """Of the span that all its objects lie in; 0: they lie anywhere."""
+
+
+class TcListEnd(NamedTuple):
+    """The end of a list: its members, and the problem that stopped it."""
+
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
+    problem: int
+    """LIST_ number."""
+    at: int
+    """The object whose link is wrong, or that cannot be read."""
+
+
+class SpanProblem(NamedTuple):
+    """Damage of a span."""
+
+    code: int
+    address: int
+    """Of the struct, or of the leaf."""
+    page: int
+    """Address of the page that led there."""
+
+
+class SpanSums(NamedTuple):
+    """Sums of a walk over the page map."""
+
+    ended: int
+    spans: int
+    runs: int
+    held: int
+    """SpanRanges."""
+    problems: int
+    told: int
+
+
+class ListSums(NamedTuple):
+    """Sums of following all lists."""
+
+    ended: int
+    objects: int
+
+
+class TcSpans(NamedTuple):
+    """The page map."""
+
+    is_whole: bool
+    """False: the budget expired."""
+    spans: "Annotated[array[int], 'Q']"
+    """TcSpan, row by row, by address of their memory."""
+    runs: "Annotated[array[int], 'Q']"
+    """Of kernel.blocks.slots: their objects."""
+    problems: Sequence[SpanProblem]
+    problem_count: int
+    tallies: Sequence[SpanTally]
+    """By label, LABELS of them."""
+    held: Sequence[SpanRange]
+    """By address."""
+
+    def column(self, name: str) -> "array[int]":
+        """Return one member of all spans."""
+        return self.spans[TcSpan._fields.index(name) :: len(TcSpan._fields)]
+
+
+class FollowedLists(NamedTuple):
+    """Objects on lists, and the end of each list."""
+
+    is_whole: bool
+    ends: "Annotated[array[int], 'Q']"
+    """ListEnd, row by row, of each list."""
+    objects: "Annotated[array[int], 'Q']"
+    """Address and kind (KIND_BITS), sorted."""
+
+    def end(self, place: int) -> TcListEnd:
+        """Return the end of one list."""
+        width = len(TcListEnd._fields)
+        return TcListEnd._make(self.ends[width * place : width * (place + 1)])
+
+
+PROTOTYPES = """
+struct spans_job *heapx_tc_spans_new(const struct source *source, const struct span_layout *layout, const struct page_leaf *leaves,
+    uint64_t leaf_count, const uint64_t *sizes);
+int64_t heapx_tc_spans_slice(struct spans_job *job, double seconds);
+void heapx_tc_spans_sums(const struct spans_job *job, struct span_sums *out);
+void heapx_tc_spans_result(const struct spans_job *job, struct tc_span *spans, struct slot_run *runs, struct span_problem *problems,
+    struct span_tally *tallies, struct span_range *held);
+void heapx_tc_spans_free(struct spans_job *job);
+struct lists_job *heapx_tc_lists_new(const struct source *source, uint64_t little_endian, const struct tc_free_list *lists,
+    uint64_t list_count, uint64_t most, struct tc_list_end *ends);
+int64_t heapx_tc_lists_slice(struct lists_job *job, double seconds);
+void heapx_tc_lists_sums(const struct lists_job *job, struct list_sums *out);
+void heapx_tc_lists_result(const struct lists_job *job, uint64_t *objects);
+void heapx_tc_lists_split(uint64_t *objects, uint64_t count, uint64_t *kinds);
+void heapx_tc_lists_free(struct lists_job *job);
+"""
+
+
+def read_spans(
+    kernel: Kernel, source: BulkSource, layout: SpanLayout, leaves: Sequence[PageLeaf], sizes: Sequence[int], budget: Budget
+) -> TcSpans:
+    """Walk the spans of these leaves and return their objects as runs of slots. `sizes`: object bytes of each of SIZE_CLASSES, 0 for
+    none.
+    """
+    library, opened, sums = declared(kernel.library, PROTOTYPES), kernel.open(source), Rows(SpanSums, 1)
+    numbers, places, classes = flat(layout), flat(leaves), array("Q", sizes)
+    job = library.heapx_tc_spans_new(opened.handle, at(numbers), at(places), len(leaves), at(classes))
+    if not job:
+        raise MemoryError()
+    try:
+        run(lambda seconds: library.heapx_tc_spans_slice(job, seconds), opened, budget)
+        library.heapx_tc_spans_sums(job, at(sums.numbers))
+        (known,) = sums.records(1)
+        found, runs = _room(TcSpan, known.spans), _room(SlotRun, known.runs)
+        problems, tallies, held = Rows(SpanProblem, known.told), Rows(SpanTally, TC_LABELS), Rows(SpanRange, known.held)
+        library.heapx_tc_spans_result(job, at(found), at(runs), at(problems.numbers), at(tallies.numbers), at(held.numbers))
+    finally:
+        library.heapx_tc_spans_free(job)
+    told = problems.records(known.told), known.problems
+    return TcSpans(bool(known.ended), found, runs, *told, tallies.records(TC_LABELS), held.records(known.held))
+
+
+def follow_objects(
+    kernel: Kernel, source: BulkSource, little_endian: bool, lists: "array[int]", most: int, budget: Budget
+) -> FollowedLists:
+    """Follow lists of free objects. `lists`: TcFreeList, row by row; `most`: the number of objects that may exist."""
+    library, opened, sums = declared(kernel.library, PROTOTYPES), kernel.open(source), Rows(ListSums, 1)
+    count = len(lists) // len(TcFreeList._fields)
+    ends = _room(TcListEnd, count)
+    job = library.heapx_tc_lists_new(opened.handle, int(little_endian), at(lists), count, most, at(ends))
+    if not job:
+        raise MemoryError()
+    try:
+        run(lambda seconds: library.heapx_tc_lists_slice(job, seconds), opened, budget)
+        library.heapx_tc_lists_sums(job, at(sums.numbers))
+        (known,) = sums.records(1)
+        objects = array("Q", bytes(8 * known.objects))
+        library.heapx_tc_lists_result(job, at(objects))
+    finally:
+        library.heapx_tc_lists_free(job)
+    return FollowedLists(bool(known.ended), ends, kernel.in_order(objects))
+
+
+def collect_frees(kernel: Kernel, listed: FollowedLists) -> Frees:
+    """Return objects on lists for the walker over slots; `listed.objects` is consumed."""
+    objects = listed.objects
+    kinds = array("B", bytes(-(-len(objects) // 8) * 8))
+    declared(kernel.library, PROTOTYPES).heapx_tc_lists_split(at(objects), len(objects), at(kinds))
+    return Frees(objects, kinds[: len(objects)])
+
+
+def _room(kind: Any, count: int) -> "array[int]":
+    return array("Q", (0,)) * (len(kind._fields) * count)
+
+
+def make_tc_slot_walker(kernel: Kernel, source: BulkSource, runs: "array[int]", lists: Frees, budget: Budget) -> SlotWalker:
+    """Over the objects of these spans."""
+    return SlotWalker(kernel, source, runs, TC_CLASS_OF, TC_LABELS, budget, lists)
 
 
 class TcArena(NamedTuple):
-    """All of one tcmalloc, which has one page heap. system = used + central + transfer + cached + tails + free + returned, to the byte."""
+    """Totals of one tcmalloc, which has one page heap. system = used + central + transfer + cached + tails + free + returned, to the
+    byte.
+    """
 
     allocator: str
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
@@ -40,12 +311,12 @@ class TcArena(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """What it has from the kernel, its metadata included."""
+        """Bytes taken from the kernel, metadata included."""
         return self.system_bytes - self.returned_bytes + self.metadata_bytes
 
 
 class TcBin(NamedTuple):
-    """One size class that has spans; class 0 is blocks with a span of their own."""
+    """A size class that has spans; class 0 has blocks with a span of their own."""
 
     allocator: str
     size_class: Annotated[int, Column("class")]

@@ -1,31 +1,344 @@
-"""One look at every list of free objects of a tcmalloc, and what is left: the blocks in use."""
+"""Count a tcmalloc's spans, follow its lists, compare both with its own counters, and add them up."""
 
+import struct
 from array import array
-from itertools import chain
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from collections import Counter
+from itertools import chain, islice
+from operator import mul
+from re import finditer
+from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.allocators.tcmalloc import accounts, codes, walkers
-from gdbheapx.addons.allocators.tcmalloc import native_records as api
-from gdbheapx.addons.allocators.tcmalloc.counts import Counts, is_changing, tell
-from gdbheapx.addons.allocators.tcmalloc.detect import Tcmalloc
-from gdbheapx.addons.allocators.tcmalloc.native_records import FreeList, ListEnd
+from gdbheapx.addons.allocators.tcmalloc import codes
+from gdbheapx.addons.allocators.tcmalloc.records import (
+    LIST_LONG,
+    LIST_MISALIGNED,
+    LIST_UNREADABLE,
+    SIZE_CLASSES,
+    SPAN_IN_USE,
+    SPAN_LEAF,
+    SPAN_ON_NORMAL,
+    SPAN_ON_RETURNED,
+    SPAN_UNREADABLE,
+    SPAN_WRONG,
+    TC_CACHED,
+    TC_CENTRAL,
+    TC_FREE_LABEL,
+    TC_LABELS,
+    TC_LARGE,
+    TC_RETURNED_LABEL,
+    TC_TRANSFER,
+    PageLeaf,
+    SpanLayout,
+    SpanRange,
+    SpanTally,
+    TcArena,
+    TcBin,
+    TcFreeList,
+    TcListEnd,
+    TcSpan,
+    TcSpans,
+    collect_frees,
+    follow_objects,
+    make_tc_slot_walker,
+    read_spans,
+)
+from gdbheapx.addons.allocators.tcmalloc.structure import (
+    CentralList,
+    PageMap,
+    Tcmalloc,
+    TcThreadCaches,
+    read_central_lists,
+    read_thread_caches,
+)
+from gdbheapx.allocators.keeping import SPAN, ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.inferior.base import Target
+from gdbheapx.kernel.blocks.pins import ROOM, PinShape
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
-from gdbheapx.kernel.blocks.slots import SLOT_TWICE, Frees, SlotTallies
+from gdbheapx.kernel.blocks.slots import SLOT_TWICE, Frees, SlotRun, SlotTallies
+from gdbheapx.kernel.common.in_ram import UNKNOWN
+from gdbheapx.model import Address, CacheBin, HistogramRow, ThreadCache
 from gdbheapx.problems import Code, Report
+from gdbheapx.ranges import subtract, union
+from gdbheapx.units import number, plural
 
-OF_LISTS: Dict[int, Tuple[Code, str]] = {
-    api.LIST_UNREADABLE: (codes.FREE_LIST_UNREADABLE, "cannot read this free object, or its address is wrong"),
-    api.LIST_LONG: (codes.FREE_LIST_BROKEN, "a list of free objects does not end where it should"),
-    api.LIST_MISALIGNED: (codes.FREE_LIST_BROKEN, "a list of free objects points to something that is not an object"),
+if TYPE_CHECKING:
+    from gdbheapx.addons.allocators.tcmalloc.structure import TcmallocStructure
+
+Contradiction = Tuple[Code, Optional[int], str]
+FATAL = (4, 6, 7, 8, 11)
+"""Signals of a fault or of abort(): what a thread met inside tcmalloc was wrong before."""
+FRAME_BYTES = 512
+"""Of a stack's top, where a thread in a system call has the address that it returns to."""
+PIECE_BYTES = 8 << 20
+"""Metadata comes from the system in pieces of so much at most (kMetadataAllocChunkSize), of which what was not used yet leads nowhere."""
+METADATA_PAGE = 4096
+EMPTY_COUNTS = bytes(METADATA_PAGE)
+TRIED_SPANS = 64
+OF_SPANS: Dict[int, Tuple[Code, str]] = {
+    SPAN_UNREADABLE: (codes.SPAN_UNREADABLE, "cannot read the span that a page points to"),
+    SPAN_WRONG: (codes.SPAN_WRONG, "this span has a length, a location or a size class that cannot be"),
+    SPAN_LEAF: (codes.LEAF_UNREADABLE, "cannot read a leaf of the page map to its end"),
 }
-COUNTED = "objects behind it on this list count as used"
-NOTHING = SlotTallies(False, 0, (), (), 0, 0)
+CHANGING_HINT = "a thread was inside tcmalloc: retry to see whether it persists"
 
 
-class Listing(NamedTuple):
-    """One list of free objects, and how it ended."""
+class TcmallocCounts(NamedTuple):
+    """Spans, central lists and thread caches of one tcmalloc."""
+
+    leaves: Sequence[PageLeaf]
+    spans: TcSpans
+    central: Sequence[CentralList]
+    caches: TcThreadCaches
+    objects: "Counter[Tuple[int, int]]"
+    """Free objects by (kind, size class)."""
+    is_whole: bool
+
+    def used_objects(self, size_class: int) -> int:
+        """Return the number of objects out of their spans and in no cache."""
+        tally = self.spans.tallies[size_class]
+        return max(0, tally.objects - sum(self.objects[kind, size_class] for kind in (TC_CENTRAL, TC_TRANSFER, TC_CACHED)))
+
+
+def count_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, report: Report) -> TcmallocCounts:
+    """Read spans, lists and caches; `report` hears what keeps figures from being complete."""
+    target, known, kernel = around.target, tcmalloc.structure, around.kernel
+    page_map, batch = known.page_map, known.sizes.batch
+    layout = SpanLayout(1, page_map.page_shift, page_map.leaf_bits, page_map.page_bits)
+    known_leaves = read_leaves(target, tcmalloc, report)
+    spans = read_spans(kernel, target.bulk_source(), layout, known_leaves, known.sizes.object_bytes, around.budget)
+    spans, unmapped = _is_mapped(target, spans)
+    central, threads = read_central_lists(target, known, report), read_thread_caches(target, known, report)
+    objects = Counter({(TC_CENTRAL, number): tally.listed for number, tally in enumerate(spans.tallies[:SIZE_CLASSES])})
+    for row in central:
+        objects[TC_TRANSFER, row.size_class] += len(row.batches) * batch[row.size_class]
+    for cache in threads.rows:
+        for own in cache.lists:
+            objects[TC_CACHED, own.size_class] += own.length
+    if not spans.is_whole:
+        report(codes.SPANS_CUT, None, "out of time before all spans were read", "raise --max-seconds or --max-stop")
+    _tell_spans(target, spans, unmapped, report)
+    is_whole = spans.is_whole and threads.is_whole and not (spans.problem_count or unmapped)
+    counts = TcmallocCounts(known_leaves, spans, central, threads, objects, is_whole)
+    if not is_whole:
+        return counts
+    found = list(check_counts(counts, read_stats(target, tcmalloc), known))
+    return counts._replace(is_whole=not found) if report_contradictions(found, tcmalloc, target, central, report) else counts
+
+
+def report_contradictions(
+    found: Sequence[Contradiction], tcmalloc: Tcmalloc, target: Target, central: Sequence[CentralList], report: Report
+) -> Sequence[Contradiction]:
+    """Report contradictions: as one moment, where a thread stands inside."""
+    is_live = target.kind == "live"
+    if found and is_changing(target, tcmalloc, central):
+        _, address, what = found[0]
+        more = " (and %s more like this)" % number(len(found) - 1) if len(found) > 1 else ""
+        report(codes.LISTS_CHANGING, address, what + more, CHANGING_HINT, is_live)
+        return found
+    for code, address, what in found:
+        report(code, address, what, None, is_live)
+    return found
+
+
+def read_leaves(target: Target, tcmalloc: Tcmalloc, report: Report) -> List[PageLeaf]:
+    """Return the leaves of the page map's root, each once."""
+    page_map = tcmalloc.structure.page_map
+    data = target.read_prefix(page_map.root, 8 * page_map.root_words)
+    if len(data) < 8 * page_map.root_words:
+        what = "cannot read the root of the page map"
+        report(codes.ROOT_UNREADABLE, page_map.root + len(data), what, "spans beyond are missing")
+    size, memory = 8 << page_map.leaf_bits, union([(mapping.start, mapping.end) for mapping in target.mappings()])
+    listed = [
+        (at // 8 + place, address)
+        for at in range(0, len(data), METADATA_PAGE)
+        if data[at : at + METADATA_PAGE] != EMPTY_COUNTS
+        for place, address in enumerate(array("Q", data[at : min(at + METADATA_PAGE, len(data) // 8 * 8)]))
+        if address
+    ]
+    often = Counter(address for _, address in listed)
+    own = {address: _find_place(target, page_map, address) for address, count in often.items() if count > 1}
+    found: List[PageLeaf] = []
+    for place, address in listed:
+        if own.get(address, place) != place or address % 8 or subtract([(address, address + size)], memory):
+            what = "the page map points to a leaf that is in no memory, or belongs to another place"
+            report(codes.LEAF_BROKEN, page_map.root + 8 * place, what, "spans in it are missing", target.kind == "live")
+        else:
+            found.append(PageLeaf(place, address))
+    return found
+
+
+def _find_place(target: Target, page_map: PageMap, leaf: int) -> Optional[int]:
+    """The place of a leaf that the root has at several: that of the pages whose spans it leads to."""
+    words = array("Q", target.read_prefix(leaf, 8 << page_map.leaf_bits))
+    for at, span in islice(((at, span) for at, span in enumerate(words) if span), TRIED_SPANS):
+        data = target.read_prefix(span, 8)
+        start = int.from_bytes(data, "little")
+        if len(data) == 8 and start & (1 << page_map.leaf_bits) - 1 == at:
+            return start >> page_map.leaf_bits
+    return None
+
+
+def _is_mapped(target: Target, spans: TcSpans) -> Tuple[TcSpans, List[int]]:
+    """Spans without those that lie in no memory of the process, and where these begin."""
+    memory = union([(mapping.start, mapping.end) for mapping in target.mappings()])
+    outside = subtract(spans.held, memory)
+    if not outside:
+        return spans, []
+    ranges = [(start, start + size) for start, size in zip(spans.column("start"), spans.column("bytes"))]
+    bad = {place for place, (start, end) in enumerate(ranges) if any(start < last and first < end for first, last in outside[:1000])}
+    width, run_width = len(TcSpan._fields), len(SlotRun._fields)
+    addresses = {spans.column("address")[place] for place in bad}
+    kept, runs = array("Q"), array("Q")
+    for place in range(len(ranges)):
+        if place not in bad:
+            kept.extend(spans.spans[width * place : width * (place + 1)])
+    base = SlotRun._fields.index("base")
+    for at in range(0, len(spans.runs), run_width):
+        if spans.runs[at + base] not in addresses:
+            runs.extend(spans.runs[at : at + run_width])
+    tallies, held = _count_spans(kept)
+    return spans._replace(spans=kept, runs=runs, tallies=tallies, held=held), sorted(ranges[place][0] for place in bad)
+
+
+def _count_spans(rows: "array[int]") -> Tuple[List[SpanTally], List[SpanRange]]:
+    """Return the sums and the joined ranges of spans: TcSpan, row by row."""
+    sums, width = [[0] * len(SpanTally._fields) for _ in range(TC_LABELS)], len(TcSpan._fields)
+    spans = [TcSpan._make(rows[at : at + width]) for at in range(0, len(rows), width)]
+    for span in spans:
+        out_of_use = {SPAN_ON_NORMAL: TC_FREE_LABEL, SPAN_ON_RETURNED: TC_RETURNED_LABEL}
+        listed = max(0, span.objects - span.refcount) if span.size_class else 0
+        own = sums[out_of_use.get(span.location, span.size_class)]
+        own[:] = [before + more for before, more in zip(own, (1, span.bytes, span.objects, listed))]
+    held = union((span.start, span.start + span.bytes) for span in spans)
+    return [SpanTally(*row) for row in sums], [SpanRange(*row) for row in held]
+
+
+def is_changing(target: Target, tcmalloc: Tcmalloc, central: Sequence[CentralList]) -> bool:
+    """A thread stands in tcmalloc's code, or in a call that this made, or holds a lock, and not because it crashed there."""
+    threads = target.threads()
+    if any(thread.signal in FATAL for thread in threads[:1]):
+        return False
+    if any(row.lock for row in central):
+        return True
+    code = target.code_ranges(tcmalloc.module)
+    if tcmalloc.module.is_executable:
+        return False
+    for thread in threads:
+        words = [] if thread.stack_pointer is None else target.words_in(target.read_prefix(thread.stack_pointer & -8, FRAME_BYTES))
+        if any(start <= word < end for word in (thread.pc or 0, *words) for start, end in code):
+            return True
+    return False
+
+
+def _tell_spans(target: Target, spans: TcSpans, unmapped: Sequence[int], report: Report) -> None:
+    for problem in spans.problems:
+        code, what = OF_SPANS[problem.code]
+        report(code, problem.address, what, "the pages from 0x%x on are missing" % problem.page, target.kind == "live")
+    for start in unmapped:
+        what = "this span lies in no memory of the process"
+        report(codes.SPAN_UNMAPPED, start, what, "it is left out", target.kind == "live")
+
+
+def find_metadata(tcmalloc: Tcmalloc, counts: TcmallocCounts, target: Target) -> List[Tuple[int, int]]:
+    """Return the ranges that hold spans, leaves and thread caches: no list has them, so they are what lies around those in the same
+    mapping, up to the next span.
+    """
+    page_map, cache_bytes = tcmalloc.structure.page_map, tcmalloc.structure.sizes.cache_bytes
+    own = [(page, page + METADATA_PAGE) for page in {address & -METADATA_PAGE for address in counts.spans.column("address")}]
+    for leaf in counts.leaves:
+        own.append(
+            (leaf.address // METADATA_PAGE * METADATA_PAGE, -(-(leaf.address + (8 << page_map.leaf_bits)) // METADATA_PAGE) * METADATA_PAGE)
+        )
+    own += [
+        (cache.address // METADATA_PAGE * METADATA_PAGE, -(-(cache.address + cache_bytes) // METADATA_PAGE) * METADATA_PAGE)
+        for cache in counts.caches.rows
+    ]
+    held = counts.spans.held
+    pieces: List[Tuple[int, int]] = []
+    known = sorted([*((start, end, True) for start, end in union(own)), *((start, end, False) for start, end in held)])
+    last, was_own = 0, False
+    for start, end, is_own in known:
+        if last < start <= last + PIECE_BYTES and (is_own or was_own):
+            pieces.append((last, start))
+        if is_own:
+            pieces.append((start, end))
+        last, was_own = max(last, end), is_own
+    memory = union([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable and not mapping.is_file])
+    data = [(start, end) for start, _, end in target.writable_segments(tcmalloc.module)]
+    joined = union(pieces)
+    return subtract(joined, union([*held, *subtract(joined, memory), *data]))
+
+
+def read_stats(target: Target, tcmalloc: Tcmalloc) -> Tuple[int, ...]:
+    """The page heap's own: bytes of all spans, of free ones, of returned ones; empty if they cannot be read."""
+    data = target.read_prefix(tcmalloc.structure.page_map.stats, 24)
+    return struct.unpack("<3Q", data) if len(data) == 24 else ()
+
+
+def check_counts(counts: "TcmallocCounts", stats: Sequence[int], known: "TcmallocStructure") -> Iterator[Contradiction]:
+    """Yield contradictions that need no list. `stats`: the page heap's own three figures, empty where they cannot be read."""
+    tallies, sizes = counts.spans.tallies, known.sizes.object_bytes
+    for row in counts.central:
+        number, tally = row.size_class, tallies[row.size_class]
+        if row.counter != tally.listed:
+            what = "class %d has %s in its spans, and counts %d" % (number, plural(tally.listed, "free object"), row.counter)
+            yield codes.CENTRAL_COUNT, row.address, what
+        if row.spans != tally.spans:
+            yield codes.CENTRAL_SPANS, row.address, "class %d has %s, and counts %d" % (number, plural(tally.spans, "span"), row.spans)
+        cached = counts.objects[TC_TRANSFER, number] + counts.objects[TC_CACHED, number]
+        if cached > tally.objects - tally.listed:
+            what = "caches hold %s of class %d, and %d are out of its spans"
+            yield codes.CENTRAL_COUNT, row.address, what % (plural(cached, "object"), number, tally.objects - tally.listed)
+    for cache in counts.caches.rows:
+        listed = sum(own.length * sizes[own.size_class] for own in cache.lists)
+        if cache.size_bytes != listed:
+            what = "a thread cache counts %d bytes, and its lists add up to %d" % (cache.size_bytes, listed)
+            yield codes.CACHE_COUNT, cache.address, what
+    walked = [sum(tally.bytes for tally in tallies), tallies[TC_FREE_LABEL].bytes, tallies[TC_RETURNED_LABEL].bytes]
+    if list(stats) != walked:
+        what = "the page heap counts %s bytes of spans, %s free and %s returned; its spans add up to %d, %d and %d"
+        yield codes.HEAP_BYTES, known.page_map.stats, what % (*(stats or ("unknown",) * 3), *walked)
+
+
+def check_lists(counts: "TcmallocCounts", survey: "TcmallocSurvey") -> Iterator[Contradiction]:
+    """Yield lists that contradict their counter or hold objects of another class."""
+    spans, structs = counts.spans.column("start"), counts.spans.column("address")
+    for listing, end in zip(survey.listings, survey.ends):
+        if end.problem or end.count == listing.expected:
+            continue
+        own, size_class = (end.count, listing.expected), listing.size_class
+        if listing.kind == TC_CENTRAL:
+            what = "the span at 0x%x has %s on its list, and by its refcount %d"
+            yield codes.SPAN_COUNT, structs[listing.place], what % (spans[listing.place], plural(own[0], "free object"), own[1])
+        elif listing.kind == TC_TRANSFER:
+            what = "a batch of the transfer cache of class %d has %s instead of %d"
+            yield codes.BATCH_COUNT, end.at or None, what % (size_class, plural(own[0], "object"), own[1])
+        else:
+            what = "the list of class %d of a thread cache has %s and says %d"
+            cache = counts.caches.rows[listing.place].address
+            yield codes.CACHE_COUNT, cache, what % (size_class, plural(own[0], "object"), own[1])
+    listed: Counter[int] = Counter()
+    for listing, end in zip(survey.listings, survey.ends):
+        listed[listing.size_class] += end.count
+    for row in counts.central:
+        inside = survey.tallies.tallies[row.size_class].listed_slots
+        if listed[row.size_class] != inside:
+            what = "lists of class %d have %s; %s lie in its spans"
+            yield codes.LIST_CLASS, row.address, what % (row.size_class, plural(listed[row.size_class], "object"), number(inside))
+
+
+LIST_PROBLEMS: Dict[int, Tuple[Code, str]] = {
+    LIST_UNREADABLE: (codes.FREE_LIST_UNREADABLE, "cannot read this free object, or its address is wrong"),
+    LIST_LONG: (codes.FREE_LIST_BROKEN, "a list of free objects does not end where it should"),
+    LIST_MISALIGNED: (codes.FREE_LIST_BROKEN, "a list of free objects points to something that is not an object"),
+}
+COUNTED_HINT = "objects behind it on this list count as used"
+NO_TALLIES = SlotTallies(False, 0, (), (), 0, 0)
+
+
+class FreeListing(NamedTuple):
+    """The owner of a followed list."""
 
     kind: int
     size_class: int
@@ -37,59 +350,59 @@ class Listing(NamedTuple):
     """So many fewer or more it may have while a thread changes it."""
 
 
-class Survey(NamedTuple):
-    """All of them."""
+class TcmallocSurvey(NamedTuple):
+    """Followed lists of one tcmalloc."""
 
-    listings: Sequence[Listing]
-    ends: Sequence[ListEnd]
+    listings: Sequence[FreeListing]
+    ends: Sequence[TcListEnd]
     frees: Frees
     tallies: SlotTallies
 
 
-def look(tcmalloc: Tcmalloc, around: HeapContext, counts: Counts, report: Report) -> Survey:
+def survey_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, counts: TcmallocCounts, report: Report) -> TcmallocSurvey:
     """The walk over what was counted, which tells `report` where the lists are something else."""
     target, kernel = around.target, around.kernel
-    lists, listings = _lists(tcmalloc, counts)
+    lists, listings = _make_lists(tcmalloc, counts)
     most = sum(tally.objects for tally in counts.spans.tallies) + sum(listing.slack for listing in listings)
-    followed = walkers.follow(kernel, target.bulk_source(), True, lists, most, around.budget)
+    followed = follow_objects(kernel, target.bulk_source(), True, lists, most, around.budget)
     ends = [followed.end(number) for number in range(len(listings))]
-    survey = Survey(listings, ends, walkers.frees(kernel, followed), NOTHING)
-    survey = survey._replace(tallies=walker_of(counts, survey, around).tally())
+    survey = TcmallocSurvey(listings, ends, collect_frees(kernel, followed), NO_TALLIES)
+    survey = survey._replace(tallies=make_walker(counts, survey, around).tally())
     is_whole = followed.is_whole and survey.tallies.is_whole
     if counts.spans.is_whole and not is_whole:
         report(codes.SPANS_CUT, None, "out of time before all lists were read", "raise --max-seconds or --max-stop")
-    is_told = _tell_lists(target, tcmalloc, counts, survey, report)
+    is_told = _report_lists(target, tcmalloc, counts, survey, report)
     if counts.spans.is_whole and is_whole and not is_told:
-        tell(list(accounts.of_lists(counts, survey)), tcmalloc, target, counts.central, report)
+        report_contradictions(list(check_lists(counts, survey)), tcmalloc, target, counts.central, report)
     return survey
 
 
-def walker_of(counts: Counts, survey: Survey, around: HeapContext) -> SlotWalker:
+def make_walker(counts: TcmallocCounts, survey: TcmallocSurvey, around: HeapContext) -> SlotWalker:
     """Over its objects."""
-    return walkers.slot_walker(around.kernel, around.target.bulk_source(), counts.spans.runs, survey.frees, around.budget)
+    return make_tc_slot_walker(around.kernel, around.target.bulk_source(), counts.spans.runs, survey.frees, around.budget)
 
 
-def _lists(tcmalloc: Tcmalloc, counts: Counts) -> "Tuple[array[int], List[Listing]]":
+def _make_lists(tcmalloc: Tcmalloc, counts: TcmallocCounts) -> "Tuple[array[int], List[FreeListing]]":
     batch = tcmalloc.structure.sizes.batch
     columns = zip(*(counts.spans.column(name) for name in ("list", "objects", "size_class", "refcount", "start")))
     rows = [
-        (FreeList(head, objects, api.TC_CENTRAL, start), Listing(api.TC_CENTRAL, size_class, place, objects - refcount, 0))
+        (TcFreeList(head, objects, TC_CENTRAL, start), FreeListing(TC_CENTRAL, size_class, place, objects - refcount, 0))
         for place, (head, objects, size_class, refcount, start) in enumerate(columns)
         if size_class and (head or objects != refcount)
     ]
     for place, row in enumerate(counts.central):
         count = batch[row.size_class]
-        listing = Listing(api.TC_TRANSFER, row.size_class, place, count, 0)
-        rows += [(FreeList(one.head, count, api.TC_TRANSFER, 0), listing) for one in row.batches]
+        listing = FreeListing(TC_TRANSFER, row.size_class, place, count, 0)
+        rows += [(TcFreeList(one.head, count, TC_TRANSFER, 0), listing) for one in row.batches]
     for place, cache in enumerate(counts.caches.rows):
         for own in cache.lists:
             slack = 2 * batch[own.size_class]
-            made = FreeList(own.head, own.length + slack, api.TC_CACHED, 0)
-            rows.append((made, Listing(api.TC_CACHED, own.size_class, place, own.length, slack)))
+            made = TcFreeList(own.head, own.length + slack, TC_CACHED, 0)
+            rows.append((made, FreeListing(TC_CACHED, own.size_class, place, own.length, slack)))
     return array("Q", chain.from_iterable(made for made, _ in rows)), [listing for _, listing in rows]
 
 
-def _tell_lists(target: Target, tcmalloc: Tcmalloc, counts: Counts, survey: Survey, report: Report) -> bool:
+def _report_lists(target: Target, tcmalloc: Tcmalloc, counts: TcmallocCounts, survey: TcmallocSurvey, report: Report) -> bool:
     """Reports lists that do not end, or hold what is no object; whether there is one."""
     broken = [end for end in survey.ends if end.problem]
     if not broken and not survey.tallies.problems:
@@ -100,11 +413,138 @@ def _tell_lists(target: Target, tcmalloc: Tcmalloc, counts: Counts, survey: Surv
         report(codes.LISTS_CHANGING if changing else code, address, what, hint, is_live)
 
     for end in broken:
-        code, what = OF_LISTS[end.problem]
-        told(code, end.at, what, COUNTED)
+        code, what = LIST_PROBLEMS[end.problem]
+        told(code, end.at, what, COUNTED_HINT)
     for problem in survey.tallies.problems:
         if problem.code == SLOT_TWICE:
             told(codes.FREED_TWICE, problem.address, "this object is on lists of free objects more than once", "it was freed twice")
         else:
             told(codes.FREE_LIST_BROKEN, problem.address, "a list of free objects holds an address that is no object's", "it is left out")
     return True
+
+
+EXACT_BYTES = 1024
+
+
+def find_free_spans(counts: TcmallocCounts) -> List[Tuple[int, int]]:
+    """(start, end) of unused pages that the system has not got back."""
+    starts, sizes, locations = (counts.spans.column(name) for name in ("start", "bytes", "location"))
+    places = [match.start() for match in finditer(bytes((SPAN_ON_NORMAL,)), bytes(locations.tolist()))]
+    return [(starts[place], starts[place] + sizes[place]) for place in places]
+
+
+def make_tcmalloc_arena(tcmalloc: Tcmalloc, around: HeapContext, counts: TcmallocCounts, metadata_bytes: int) -> TcArena:
+    """system = used + central + transfer + cached + tails + free + returned."""
+    sizes, tallies = tcmalloc.structure.sizes.object_bytes, counts.spans.tallies
+    listed = {
+        kind: sum(count * sizes[size_class] for (of, size_class), count in counts.objects.items() if of == kind)
+        for kind in (TC_CENTRAL, TC_TRANSFER, TC_CACHED)
+    }
+    free = find_free_spans(counts)
+    in_ram = around.ram.of(free) or UNKNOWN
+    is_whole, large, classes = counts.spans.is_whole, tallies[TC_LARGE], range(1, SIZE_CLASSES)
+    used = [counts.used_objects(number) for number in classes]
+    return TcArena(
+        allocator=tcmalloc.id,
+        index=0,
+        address=Address(tcmalloc.structure.page_map.root),
+        spans=sum(tally.spans for tally in tallies),
+        system_bytes=sum(tally.bytes for tally in tallies),
+        used_blocks=sum(used) + large.objects if is_whole else None,
+        used_bytes=sum(map(mul, used, sizes[1:])) + large.bytes if is_whole else None,
+        central_bytes=listed[TC_CENTRAL],
+        transfer_bytes=listed[TC_TRANSFER],
+        cached_bytes=listed[TC_CACHED] if counts.caches.is_whole else None,
+        tail_bytes=sum(tallies[number].bytes - tallies[number].objects * sizes[number] for number in classes),
+        free_bytes=sum(end - start for start, end in free),
+        free_resident_bytes=in_ram.resident_bytes,
+        free_exclusive_bytes=in_ram.exclusive_bytes,
+        returned_bytes=tallies[TC_RETURNED_LABEL].bytes,
+        metadata_bytes=metadata_bytes,
+    )
+
+
+def make_tcmalloc_bins(tcmalloc: Tcmalloc, counts: TcmallocCounts) -> List[TcBin]:
+    """The size classes that have spans."""
+    sizes, rows = tcmalloc.structure.sizes.object_bytes, []
+    for size_class, tally in enumerate(counts.spans.tallies[:SIZE_CLASSES]):
+        if not tally.spans:
+            continue
+        size, used = sizes[size_class], counts.used_objects(size_class)
+        central, transfer, cached = (counts.objects[kind, size_class] for kind in (TC_CENTRAL, TC_TRANSFER, TC_CACHED))
+        is_known = counts.caches.is_whole
+        rows.append(
+            TcBin(
+                allocator=tcmalloc.id,
+                size_class=size_class,
+                size_bytes=size or None,
+                spans=tally.spans,
+                objects=tally.objects,
+                used_objects=used,
+                used_bytes=used * size if size_class else tally.bytes,
+                central_objects=central,
+                central_bytes=central * size,
+                transfer_objects=transfer,
+                transfer_bytes=transfer * size,
+                cached_objects=cached if is_known else None,
+                cached_bytes=cached * size if is_known else None,
+            )
+        )
+    return rows
+
+
+def make_tcmalloc_histogram(counts: TcmallocCounts, rows: Sequence[TcBin]) -> List[HistogramRow]:
+    """Return a row for each size class; blocks with a span of their own are grouped by quarters of a power of two."""
+    found = []
+    for row in rows:
+        if row.size_bytes is not None:
+            free, cached, size = row.central_objects, row.transfer_objects + (row.cached_objects or 0), row.size_bytes
+            known = None if row.cached_objects is None else cached
+            found.append(HistogramRow(size, size, row.used_objects or 0, row.used_bytes or 0, free, free * size, known))
+    large: Dict[Tuple[int, int], List[int]] = {}
+    columns = (counts.spans.column(name) for name in ("bytes", "size_class", "location"))
+    for size, size_class, location in zip(*columns):
+        if not size_class and location == SPAN_IN_USE:
+            step = 1 << max(0, (size - 1).bit_length() - 3)
+            top = -(-size // step) * step
+            large.setdefault((top - step + 1, top), [0, 0])
+            large[top - step + 1, top][0] += 1
+            large[top - step + 1, top][1] += size
+    found += [HistogramRow(low, top, count, size, 0, 0, 0) for (low, top), (count, size) in large.items()]
+    return sorted(found)
+
+
+def make_tcmalloc_caches(tcmalloc: Tcmalloc, around: HeapContext, counts: TcmallocCounts) -> List[ThreadCache]:
+    """Return a row for each thread cache."""
+    sizes, names = tcmalloc.structure.sizes.object_bytes, {thread.lwp: thread.name for thread in around.target.threads()}
+    lists = [
+        [
+            CacheBin(own.size_class, sizes[own.size_class], own.length, own.length * sizes[own.size_class])
+            for own in cache.lists
+            if own.length
+        ]
+        for cache in counts.caches.rows
+    ]
+    return [
+        ThreadCache(
+            allocator=tcmalloc.id,
+            lwp=cache.lwp,
+            name=names.get(cache.lwp) if cache.lwp is not None else None,
+            arena=0,
+            tcache=Address(cache.address),
+            chunks=sum(row.chunks for row in rows),
+            bytes=sum(row.bytes or 0 for row in rows),
+            bins=rows,
+        )
+        for cache, rows in zip(counts.caches.rows, lists)
+    ]
+
+
+def measure_tcmalloc_kept(tcmalloc: Tcmalloc, row: TcArena) -> Keeping:
+    """A span of objects is free when its last object is back in it: what is free beside others stays."""
+    sizes = tcmalloc.structure.sizes
+    page = tcmalloc.structure.page_map.page_bytes
+    rooms = sorted((size, pages * page) for size, pages in zip(sizes.object_bytes, sizes.pages) if size)
+    kept: Optional[int] = row.central_bytes
+    terms = [Term("central", row.central_bytes or 0)]
+    return Keeping(PinShape(page, rooms=rooms), [ArenaKeeps(0, kept)], terms, words={ROOM: SPAN}, returnable_bytes=row.free_bytes)

@@ -4,7 +4,7 @@ from typing import Any, Dict, List
 
 import pytest
 
-from gdbheapx.addons.allocators.musl.native_records import TRAILER_BYTES
+from gdbheapx.addons.allocators.musl.records import TRAILER_BYTES
 from tests.support.hidden import hidden
 from tests.support.musls import WAYS, recorded, start
 from tests.support.processes import Lasting, Process, Stage

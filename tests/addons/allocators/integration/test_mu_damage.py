@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
-from gdbheapx.addons.allocators.musl.native_records import AREA_BYTES, MuslGroup
+from gdbheapx.addons.allocators.musl.records import AREA_BYTES, MuslGroup
 from tests.support import kernelcore
 from tests.support.damaged import DamagedCore
 from tests.support.musls import build, recorded, start

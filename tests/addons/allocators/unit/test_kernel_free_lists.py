@@ -6,8 +6,7 @@ from typing import Any, List, Sequence
 import pytest
 
 from gdbheapx import kernel as kernels
-from gdbheapx.addons.allocators.mimalloc.lists import follow
-from gdbheapx.addons.allocators.mimalloc.native_records import (
+from gdbheapx.addons.allocators.mimalloc.records import (
     LIST_GOOD,
     LIST_LONG,
     LIST_STRAY,
@@ -15,15 +14,16 @@ from gdbheapx.addons.allocators.mimalloc.native_records import (
     MI_FREE,
     MI_REMOTE,
     FreeBlocks,
-    FreeList,
-    ListEnd,
-    ListPage,
+    MiFreeList,
+    MiListEnd,
+    MiListPage,
+    follow_free_lists,
 )
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 
 BASE, SIZE, COUNT = 0x10000, 48, 200
-PAGES = [ListPage(BASE, SIZE, COUNT), ListPage(BASE + 0x10000, 16, 50)]
+PAGES = [MiListPage(BASE, SIZE, COUNT), MiListPage(BASE + 0x10000, 16, 50)]
 MASK = (1 << 64) - 1
 
 
@@ -41,16 +41,16 @@ def written(links: Sequence[Sequence[int]], null: int = 0, key: int = 0, turn: i
     return BytesSource(((BASE, bytes(data)),))
 
 
-def followed(source: Any, rows: List[FreeList]) -> FreeBlocks:
+def followed(source: Any, rows: List[MiFreeList]) -> FreeBlocks:
     """All of them, to their ends."""
-    told = follow(kernels.load(), source, rows, PAGES, Budget(None))
+    told = follow_free_lists(kernels.load(), source, rows, PAGES, Budget(None))
     assert told.is_whole and sum(end.members for end in told.ends) == len(told.addresses) == len(told.kinds)
     assert list(told.addresses) == sorted(told.addresses)
     return told
 
 
-def plain(head: int, page: int, kind: int = MI_FREE) -> FreeList:
-    return FreeList(head, page, kind, 0, False, 0, 0)
+def plain(head: int, page: int, kind: int = MI_FREE) -> MiFreeList:
+    return MiFreeList(head, page, kind, 0, False, 0, 0)
 
 
 def test_members_are_told_by_address() -> None:
@@ -76,14 +76,14 @@ def test_a_ring_ends() -> None:
 def test_what_is_no_block_ends_a_list(address: int) -> None:
     """Inside a block, before and behind the page, at no address."""
     told = followed(written([[BASE + SIZE]], null=address), [plain(BASE + SIZE, 0)])
-    assert told.ends == [ListEnd(1, LIST_STRAY, address)]
+    assert told.ends == [MiListEnd(1, LIST_STRAY, address)]
 
 
 def test_memory_that_is_missing_ends_a_list() -> None:
     """What came before is told."""
     source = BytesSource(((BASE, (BASE + SIZE * 150).to_bytes(8, "little") + bytes(100)),))
     (end,) = followed(source, [plain(BASE, 0)]).ends
-    assert end == ListEnd(1, LIST_UNREADABLE, BASE + SIZE * 150)
+    assert end == MiListEnd(1, LIST_UNREADABLE, BASE + SIZE * 150)
 
 
 def test_blocks_on_two_lists_are_counted() -> None:
@@ -97,5 +97,5 @@ def test_encoded_lists(key: int) -> None:
     """Two keys; the page's own address stands for the end, also with a turn by nothing."""
     null, turn = 0x7000, 0x5555AAAA12345678
     members = [BASE + SIZE * number for number in (5, 1, 9)]
-    told = followed(written([members], null, key, turn), [FreeList(members[0], 0, MI_FREE, null, True, key, turn)])
+    told = followed(written([members], null, key, turn), [MiFreeList(members[0], 0, MI_FREE, null, True, key, turn)])
     assert list(told.addresses) == sorted(members) and told.ends[0].problem == LIST_GOOD

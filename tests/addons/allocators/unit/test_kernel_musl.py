@@ -6,9 +6,9 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 
-from gdbheapx.addons.allocators.musl import native_records as api
-from gdbheapx.addons.allocators.musl import walkers
-from gdbheapx.addons.allocators.musl.native_records import MUSL_CLASSES, UNIT_BYTES, Groups, most_bytes, slot_units
+from gdbheapx.addons.allocators.musl import records
+from gdbheapx.addons.allocators.musl import records as api
+from gdbheapx.addons.allocators.musl.records import MUSL_CLASSES, UNIT_BYTES, MuslGroups, count_slot_units, find_most_bytes
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.slots import SLOT_OWN, SlotTallies
 from gdbheapx.kernel.common.library import Kernel
@@ -17,12 +17,12 @@ from tests.support.builders.musl import MuslHeap, Request
 MACHINES = [(8, True), (8, False), (4, True)]
 
 
-def look(kernel: Kernel, heap: MuslHeap, with_rows: bool = True) -> Groups:
+def look(kernel: Kernel, heap: MuslHeap, with_rows: bool = True) -> MuslGroups:
     """All groups."""
-    return walkers.groups(kernel, heap.source(), heap.layout(), heap.memory(), with_rows, Budget())
+    return records.read_groups(kernel, heap.source(), heap.layout(), heap.memory(), with_rows, Budget())
 
 
-def check_sums(groups: Groups, tallies: SlotTallies) -> None:
+def check_sums(groups: MuslGroups, tallies: SlotTallies) -> None:
     """By class the masks of the groups say what a walk over every slot finds; what groups hold is slots and the rest beside them."""
     for one, tally in zip(groups.classes, tallies.tallies):
         assert (one.used_slots, one.free_slots, one.slot_bytes, one.free_bytes) == tally[:2] + (tally.slot_bytes, tally.free_bytes)
@@ -33,16 +33,16 @@ def check_sums(groups: Groups, tallies: SlotTallies) -> None:
     assert sums.own_bytes == sum(end - start for start, end in groups.ranges("held"))
 
 
-def blocks(kernel: Kernel, heap: MuslHeap, groups: Groups) -> Tuple[Dict[int, int], List[int], Any]:
+def blocks(kernel: Kernel, heap: MuslHeap, groups: MuslGroups) -> Tuple[Dict[int, int], List[int], Any]:
     """Blocks in use, free slots, and the sums."""
-    walker = walkers.slot_walker(kernel, heap.source(), heap.layout(), groups.runs, Budget())
+    walker = records.make_musl_slot_walker(kernel, heap.source(), heap.layout(), groups.runs, Budget())
     rows = [row for batch in walker.blocks() for row in zip(*batch)]
     assert rows == sorted(rows)
     used = {address: usable for address, usable, _, kind, _ in rows if kind == api.MUSL_USED}
     return used, [row[0] for row in rows if row[3] == api.MUSL_FREE], walker.tally()
 
 
-def check(kernel: Kernel, heap: MuslHeap) -> Groups:
+def check(kernel: Kernel, heap: MuslHeap) -> MuslGroups:
     """Everything is as it was built."""
     groups = look(kernel, heap)
     assert not groups.problems and groups.is_whole and list(groups.areas) == heap.areas
@@ -60,7 +60,7 @@ def some(rng: random.Random, size_class: int, slots: int) -> List[Request]:
     requests = []
     for slot in range(slots):
         if rng.random() < 0.6:
-            room = most_bytes(size_class)
+            room = find_most_bytes(size_class)
             units = rng.randrange(min(room // UNIT_BYTES, 255) + 1)
             left = room - units * UNIT_BYTES
             requests.append(Request(slot, left - min(left, rng.choice((0, 1, 3, 4, 5, 9, 200))), units))
@@ -89,7 +89,7 @@ def nested(heap: MuslHeap, depth: int, units: int) -> List[Tuple[int, int]]:
     address, meta = heap.group(size_class, 4, [Request(0, 9), Request(3, 9)], in_use=4)
     made.append((address, meta))
     for _ in range(depth):
-        stride = slot_units(size_class) * UNIT_BYTES
+        stride = count_slot_units(size_class) * UNIT_BYTES
         start = address + UNIT_BYTES + 2 * stride
         size_class -= 10
         at = heap.block(address, start, stride, Request(2, 40, units), mark=6)

@@ -7,9 +7,9 @@ from typing import Dict
 
 import pytest
 
-from gdbheapx.addons.allocators.tcmalloc import native_records as api
-from gdbheapx.addons.allocators.tcmalloc import walkers
-from gdbheapx.addons.allocators.tcmalloc.native_records import FreeList, PageLeaf, SpanLayout
+from gdbheapx.addons.allocators.tcmalloc import records
+from gdbheapx.addons.allocators.tcmalloc import records as api
+from gdbheapx.addons.allocators.tcmalloc.records import PageLeaf, SpanLayout, TcFreeList
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
@@ -49,7 +49,7 @@ def test_spans_are_what_their_pages_name(c_kernel: CKernel, seed: int) -> None:
     pieces = memory(random.Random(seed))
     source = BytesSource(tuple((start, bytes(data)) for start, data in sorted(pieces.items())))
     leaves = [PageLeaf(number, LEAVES + 0x10000 * number) for number in range(3)]
-    one = walkers.spans(c_kernel, source, LAYOUT, leaves, SIZES, Budget())
+    one = records.read_spans(c_kernel, source, LAYOUT, leaves, SIZES, Budget())
     assert one.is_whole
     starts, sizes = one.column("start"), one.column("bytes")
     assert all(start + size <= following for start, size, following in zip(starts, sizes, starts[1:]))
@@ -59,8 +59,8 @@ def test_spans_are_what_their_pages_name(c_kernel: CKernel, seed: int) -> None:
     width = len(SlotRun._fields)
     runs = [SlotRun._make(one.runs[at : at + width]) for at in range(0, len(one.runs), width)]
     assert sum(run.slots * run.slot_bytes for run in runs) == sum(sizes) == sum(tally.bytes for tally in one.tallies)
-    nothing = walkers.frees(c_kernel, walkers.follow(c_kernel, source, True, array("Q"), 0, Budget()))
-    assert walkers.slot_walker(c_kernel, source, one.runs, nothing, Budget()).tally().is_whole
+    nothing = records.collect_frees(c_kernel, records.follow_objects(c_kernel, source, True, array("Q"), 0, Budget()))
+    assert records.make_tc_slot_walker(c_kernel, source, one.runs, nothing, Budget()).tally().is_whole
 
 
 def test_lists_end(c_kernel: CKernel) -> None:
@@ -79,15 +79,15 @@ def test_lists_end(c_kernel: CKernel) -> None:
     link(301, 7)
     link(302, 0x7777_0000)
     lists = [(at, 1000), (at, 50), (at + 1600, 10), (at + 2400, 10), (at + 2408, 10), (at + 2416, 10), (0, 10), (at + 3, 1)]
-    numbers = array("Q", [number for place, (head, most) in enumerate(lists) for number in FreeList(head, most, place % 4, at if place % 2 else 0)])
+    numbers = array("Q", [number for place, (head, most) in enumerate(lists) for number in TcFreeList(head, most, place % 4, at if place % 2 else 0)])
     source = BytesSource(((at, bytes(words)),))
     for most in (10_000, 120):
-        one = walkers.follow(c_kernel, source, True, numbers, most, Budget())
+        one = records.follow_objects(c_kernel, source, True, numbers, most, Budget())
         assert one.is_whole and sum(one.end(place).count for place in range(len(lists))) == len(one.objects)
         ends = [one.end(place) for place in range(len(lists))]
         if most == 10_000:
             assert [end.count for end in ends] == [100, 50, 10, 1, 1, 1, 0, 0]
             expected = [api.LIST_GOOD, api.LIST_LONG, api.LIST_LONG, api.LIST_MISALIGNED, api.LIST_MISALIGNED, api.LIST_UNREADABLE, api.LIST_GOOD]
             assert [end.problem for end in ends] == [*expected, api.LIST_MISALIGNED]
-        frees = walkers.frees(c_kernel, one)
+        frees = records.collect_frees(c_kernel, one)
         assert list(frees.addresses) == sorted(frees.addresses) and set(frees.kinds) <= set(range(4))

@@ -8,8 +8,7 @@ from typing import Any, Dict, Optional, Sequence
 import pytest
 
 from gdbheapx import allocators, findings, verdict
-from gdbheapx.addons.allocators.mimalloc import detect, options
-from gdbheapx.addons.allocators.mimalloc.messages import arenas, judgement
+from gdbheapx.addons.allocators.mimalloc import detect, text
 from gdbheapx.addons.allocators.mimalloc.records import THREAD, MimallocArena, MimallocFacts
 from gdbheapx.allocators.records import Surroundings
 from gdbheapx.model import AllocatorInfo
@@ -24,7 +23,7 @@ class Data:
 
     def __init__(self, states: Dict[int, int], lead: int = 3) -> None:
         self.texts = b"".join(name.encode().ljust(32, b"\0") for name in NAMES)
-        rows = [options.OPTION.pack(-1 if name == "purge_delay" else 7, states.get(place, 1), place, TEXTS + 32 * place, 0) for place, name in enumerate(NAMES)]
+        rows = [detect.OPTION_STRUCT.pack(-1 if name == "purge_delay" else 7, states.get(place, 1), place, TEXTS + 32 * place, 0) for place, name in enumerate(NAMES)]
         self.data = struct.pack("<%dQ" % lead, *([(15 << 32) | 1] * lead)) + b"".join(rows) + bytes(64)
 
     def read_prefix(self, address: int, size: int) -> bytes:
@@ -35,14 +34,14 @@ class Data:
 def test_options_are_found_by_their_shape() -> None:
     """Each counts its own place; what precedes the array looks like one of them and is none. No word of the name table: not found."""
     target: Any = Data({3: 2})
-    place = options.find(target, [(BASE, array("Q", target.data))])
+    place = detect.find_options(target, [(BASE, array("Q", target.data))])
     assert place == BASE + 24
-    found = options.read(target, place)
+    found = detect.read_options(target, place)
     assert found is not None and [one.name for one in found] == NAMES and [one.name for one in found if one.is_set] == ["option3"]
-    assert options.in_force(found)["purge_delay"] == -1
+    assert detect.map_options(found)["purge_delay"] == -1
     target.texts = bytes(len(target.texts))
-    assert options.find(target, [(BASE, array("Q", target.data))]) is None
-    assert options.read(target, None) is None and "cannot be read" in str(list(options.page(options.MimallocTunables(None)))[0])
+    assert detect.find_options(target, [(BASE, array("Q", target.data))]) is None
+    assert detect.read_options(target, None) is None and "cannot be read" in str(list(detect.make_options_page(detect.MimallocTunables(None)))[0])
 
 
 def arena(owner: str, **fields: Any) -> MimallocArena:
@@ -57,7 +56,7 @@ def judged(rows: Sequence[MimallocArena], given: int = 0, droppable: Optional[in
     around = Surroundings(
         1, [], None, taken_bytes={"mimalloc": held if taken is None else taken}, taken=lambda ranges: given, droppable_bytes={} if droppable is None else {"mimalloc": droppable}
     )
-    (made,) = judgement.judge([MimallocFacts(info, rows, {}, (), (), returned=[(0, 1 << 30)], **facts)], around)
+    (made,) = text.judge_mimallocs([MimallocFacts(info, rows, {}, (), (), returned=[(0, 1 << 30)], **facts)], around)
     return made
 
 
@@ -68,7 +67,7 @@ def test_pages_given_to_madv_free_are_a_state(known: Dict[str, Any]) -> None:
     assert (made.verdict.code, made.verdict.kind, made.held_bytes) == (findings.GIVEN_BACK_IN_RAM, verdict.KEPT, 306 * MB)
     assert "the kernel takes these pages" in made.verdict.lines[0].hint and "6.0 MiB (100 %) are free" in str(made.verdict.lines[1].evidence)
     assert [step.command for step in made.next_steps if step.command.startswith("MIMALLOC")] == ["MIMALLOC_PURGE_DECOMMITS=1"] * ("is_reset" in known)
-    page = [str(line) for line in arenas.page([], {"returned_bytes": 400 * MB, "returned_resident_bytes": 300 * MB})]
+    page = [str(line) for line in text.make_arenas_page([], {"returned_bytes": 400 * MB, "returned_resident_bytes": 300 * MB})]
     assert any("plus 300.0 MiB returned" in line for line in page) and any("plus 100.0 MiB of address space" in line for line in page)
 
 
@@ -84,12 +83,12 @@ def test_pages_given_to_madv_free_are_a_state(known: Dict[str, Any]) -> None:
 )
 def test_a_copy_that_is_not_read_is_not_called_unused(monkeypatch: pytest.MonkeyPatch, start: int, is_file: bool, kind: str, what: Optional[str]) -> None:
     """Memory that begins where mimalloc alone asks for it is probably its; elsewhere nothing was ever allocated."""
-    monkeypatch.setattr(detect, "_page_map", lambda target, module: None)
-    monkeypatch.setattr(detect, "_segments", lambda target, module, heads: None)
+    monkeypatch.setattr(detect, "_find_page_map", lambda target, module: None)
+    monkeypatch.setattr(detect, "_find_segments", lambda target, module, heads: None)
     use = SimpleNamespace(mapping=SimpleNamespace(start=start, is_file=is_file), resident_bytes=90 * MB)
     target: Any = SimpleNamespace(kind=kind, word_bytes=8, little_endian=True, dynamic_symbol=lambda name: None, memory_use=lambda: SimpleNamespace(mappings=[use]))
     module: Any = SimpleNamespace(file_name="bun")
-    found = detect.find(target, [module])
+    found = detect.find_mimallocs(target, [module])
     assert [len(rows) for rows in (found.located, found.unread, found.unused)] == ([0, 1, 0] if what else [0, 0, 1])
     assert what is None or found.unread[0].what.endswith(what)
 

@@ -5,8 +5,8 @@ from typing import Any, Callable, Dict, Iterable
 import pytest
 
 from gdbheapx import findings as codes
-from gdbheapx.addons.allocators.mimalloc.messages import judgement as mimalloc_judgement
-from gdbheapx.addons.allocators.mimalloc.records import ABANDONED, THREAD, Delay, MimallocArena, MimallocFacts
+from gdbheapx.addons.allocators.mimalloc import text as mimalloc_judgement
+from gdbheapx.addons.allocators.mimalloc.records import ABANDONED, THREAD, MimallocArena, MimallocFacts, PurgeDelay
 from gdbheapx.allocators.records import Surroundings
 from gdbheapx.model import AllocatorInfo, Finding
 from tests.support.said import Case, check_case, unsaid
@@ -17,7 +17,7 @@ def mimalloc(*rows: Dict[str, Any], has_ended: bool = True) -> Callable[[], Iter
     """What is said of such arenas."""
     arenas = [MimallocArena("mimalloc", *([0] * (len(MimallocArena._fields) - 1)))._replace(index=index, **row) for index, row in enumerate(rows)]  # type: ignore[arg-type]
     info: Any = None
-    return lambda: mimalloc_judgement.findings_on(
+    return lambda: mimalloc_judgement.make_mimalloc_findings(
         MimallocFacts(info, arenas, {}, (), (), has_ended=has_ended), sum(row.held_bytes for row in arenas)
     )
 
@@ -28,8 +28,8 @@ def mimalloc_steps() -> Iterable[Any]:
         owner=THREAD, held_bytes=100 * MB, used_blocks=1, free_bytes=50 * MB, collectable_resident_bytes=20 * MB, unowned_collectable_resident_bytes=30 * MB
     )
     info = AllocatorInfo("mimalloc", "mimalloc", "2.3.2", "libmimalloc.so", None, "table", "probe", True)
-    facts = MimallocFacts(info, [row], {}, (), (), delay=Delay("purge_delay", 10), returned=[(0, 1)], is_reset=True)
-    (judged,) = mimalloc_judgement.judge([facts], Surroundings(1, [], None, taken_bytes={"mimalloc": 190 * MB}, taken=lambda ranges: 90 * MB))
+    facts = MimallocFacts(info, [row], {}, (), (), delay=PurgeDelay("purge_delay", 10), returned=[(0, 1)], is_reset=True)
+    (judged,) = mimalloc_judgement.judge_mimallocs([facts], Surroundings(1, [], None, taken_bytes={"mimalloc": 190 * MB}, taken=lambda ranges: 90 * MB))
     return judged.next_steps
 
 

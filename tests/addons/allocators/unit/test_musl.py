@@ -6,11 +6,11 @@ import pytest
 
 from gdbheapx import verdict
 from gdbheapx.addons.allocators.musl import codes, detect
-from gdbheapx.addons.allocators.musl import native_records as api
-from gdbheapx.addons.allocators.musl.allocator import MuslMalloc
+from gdbheapx.addons.allocators.musl import records as api
 from gdbheapx.addons.allocators.musl.entry import ALLOCATOR
-from gdbheapx.addons.allocators.musl.messages.verdict import judge
+from gdbheapx.addons.allocators.musl.heap import MuslMalloc
 from gdbheapx.addons.allocators.musl.records import MuslArena, MuslFacts
+from gdbheapx.addons.allocators.musl.text import judge_musl
 from gdbheapx.allocators.records import Surroundings, heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import Module, Thread
@@ -53,11 +53,11 @@ def made(word: int = 8, little_endian: bool = True) -> MuslHeap:
 def test_a_context_is_found_by_its_secret(word: int, little_endian: bool, has_page_size: bool) -> None:
     """Whatever the word size and order, and whether or not the page size is a constant of the machine."""
     target = MuslTarget(made(word, little_endian), has_page_size)
-    (found,) = detect.find(target).located
-    assert (found.context, found.offsets) == (CONTEXT, detect.offsets(word, has_page_size))
-    assert detect.confirm(target, found) is found
+    (found,) = detect.find_musls(target).located
+    assert (found.context, found.offsets) == (CONTEXT, detect.find_offsets(word, has_page_size))
+    assert detect.confirm_musl(target, found) is found
     target.heap.put(target.heap.areas[0], 1, 8)
-    assert detect.confirm(target, found) is None and not detect.find(target).located
+    assert detect.confirm_musl(target, found) is None and not detect.find_musls(target).located
 
 
 def test_words_that_only_look_so_are_no_context() -> None:
@@ -67,9 +67,9 @@ def test_words_that_only_look_so_are_no_context() -> None:
     for address, value in ((CONTEXT, 77), (heap.areas[0] + 16, 100), (CONTEXT + target.where.init_done, 0), (CONTEXT + target.where.first_area, 0)):
         before = target.read_prefix(address, 8)
         heap.put(address, value, 8 if not value else 4)
-        assert not detect.find(target).located
+        assert not detect.find_musls(target).located
         heap.put(address, int.from_bytes(before, "little"), 8)
-    assert detect.find(target).located
+    assert detect.find_musls(target).located
 
 
 def test_sums_are_equal_by_mappings_and_by_slots(kernel: Kernel) -> None:
@@ -186,14 +186,14 @@ def facts(used: int, free: int, overhead: int, own: Sequence[Tuple[int, int]] = 
     system = used + free + overhead
     row: Any = dict.fromkeys(MuslArena._fields)
     row.update(allocator="musl", index=0, groups=1, system_bytes=system, used_bytes=used, free_bytes=free, overhead_bytes=overhead)
-    info = detect.Musl("musl", MuslTarget(made()).modules()[0], 0, detect.offsets(8, False), 1, None, True).info()
+    info = detect.Musl("musl", MuslTarget(made()).modules()[0], 0, detect.find_offsets(8, False), 1, None, True).info()
     return MuslFacts(info, [MuslArena(**row)], {}, (), (), own_mappings=own)
 
 
 def test_large_blocks_that_were_never_written_to_decide_nothing() -> None:
     """They are in use, and take no memory: the verdict is on the rest."""
     around = Surroundings(1, [], None, taken_bytes={"musl": 100 * MIB}, taken=lambda ranges: 10 * MIB)
-    judged = judge(facts(1015 * MIB, 70 * MIB, 5 * MIB, own=[(0, 1000 * MIB)]), around)
+    judged = judge_musl(facts(1015 * MIB, 70 * MIB, 5 * MIB, own=[(0, 1000 * MIB)]), around)
     assert judged.verdict.kind == verdict.FRAGMENTED and "never written" in str(judged.verdict.lines[0].details)
     assert judged.held_bytes == 100 * MIB
 
@@ -203,7 +203,7 @@ def test_no_group_lies_beside_memory(kernel: Kernel) -> None:
     heap = made()
     target = MuslTarget(heap)
     assert not opened(target, kernel).malloc.counted().groups.problem_count
-    assert api.LABELS == 65
+    assert api.MUSL_LABELS == 65
 
 
 LIBC = Module("/lib/ld-musl-x86_64.so.1", 0x7F00_0000_0000, False, None, None)

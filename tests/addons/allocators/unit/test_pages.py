@@ -4,18 +4,25 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.addons.allocators.mimalloc import detect, page_map, pages, segments
-from gdbheapx.addons.allocators.mimalloc.layouts import PLAIN, SLICE_BYTES, Form, Place, encoded, first_block, forms
-from gdbheapx.addons.allocators.mimalloc.messages import arenas
-from gdbheapx.addons.allocators.mimalloc.native_records import MI_METADATA, MI_RETURNED, MI_SPAN
-from gdbheapx.addons.allocators.mimalloc.records import MimallocArena
+from gdbheapx.addons.allocators.mimalloc import detect
+from gdbheapx.addons.allocators.mimalloc import text as own_text
+from gdbheapx.addons.allocators.mimalloc.layouts import (
+    PLAIN,
+    SLICE_BYTES,
+    FieldPlace,
+    MimallocForm,
+    encode_form,
+    find_first_block,
+    list_forms,
+)
+from gdbheapx.addons.allocators.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN, MimallocArena
 
 KEY = 0x1234567890ABCDEF
 SEGMENT = 0x20000000000
 THREAD = 0x7F0000001000
 BLOCK, CAPACITY, USED = 64, 100, 40
-SEGMENTED = [form for line in (1, 2) for form in forms(line)]
-MAPPED = forms(3)
+SEGMENTED = [form for line in (1, 2) for form in list_forms(line)]
+MAPPED = list_forms(3)
 MAP, PART, ARENA, SUBPROC, STRUCTS = 0x30000000000, 0x30000400000, 0x40000000000, 0x50000000000, 0x3FFFFFF0000
 
 
@@ -47,12 +54,12 @@ class Memory:
         return sorted((max(start, low), min(end, low + len(data))) for low, data in self.pieces.items() if low < end and start < low + len(data))
 
 
-def reserved(form: Form) -> int:
+def reserved(form: MimallocForm) -> int:
     """How many blocks a page of one slice has room for."""
-    return (SLICE_BYTES - first_block(form, BLOCK)) // BLOCK
+    return (SLICE_BYTES - find_first_block(form, BLOCK)) // BLOCK
 
 
-def put_page(memory: Memory, form: Form, at: int, start: int, thread: int = 0) -> None:
+def put_page(memory: Memory, form: MimallocForm, at: int, start: int, thread: int = 0) -> None:
     """One page of blocks, with an empty list of each sort."""
     places = form.page
     for offset, value in ((places.capacity, CAPACITY), (places.reserved, reserved(form))):
@@ -68,7 +75,7 @@ def put_page(memory: Memory, form: Form, at: int, start: int, thread: int = 0) -
         memory.put(at + places.xthread_free, 1)
 
 
-def segment(form: Form) -> Tuple[Memory, int]:
+def segment(form: MimallocForm) -> Tuple[Memory, int]:
     """A segment with one page, and where that begins."""
     memory, places = Memory(), form.segment
     assert places is not None
@@ -87,18 +94,18 @@ def segment(form: Form) -> Tuple[Memory, int]:
             memory.put(SEGMENT + offset, value)
         memory.put(SEGMENT + at, 1, 4)
         memory.put(SEGMENT + places.pages + 2 * form.page.bytes, places.slices - 2, 4)
-        start = begin + first_block(form, BLOCK)
+        start = begin + find_first_block(form, BLOCK)
     put_page(memory, form, SEGMENT + at, start)
     return memory, SEGMENT + at
 
 
-def read(memory: Memory, form: Form) -> pages.Found:
+def read(memory: Memory, form: MimallocForm) -> detect.MimallocPages:
     target: Any = memory
-    return segments.read(target, form, KEY, [SEGMENT])
+    return detect.read_segments(target, form, KEY, [SEGMENT])
 
 
 @pytest.mark.parametrize("form", SEGMENTED, ids=lambda form: form.name)
-def test_a_segment_is_read(form: Form) -> None:
+def test_a_segment_is_read(form: MimallocForm) -> None:
     """Its page with its counts and owner; all its memory is in a page or a piece."""
     memory, at = segment(form)
     found = read(memory, form)
@@ -112,7 +119,7 @@ def test_a_segment_is_read(form: Form) -> None:
 
 
 @pytest.mark.parametrize("form", SEGMENTED, ids=lambda form: form.name)
-def test_a_damaged_page_is_told_and_left_out(form: Form) -> None:
+def test_a_damaged_page_is_told_and_left_out(form: MimallocForm) -> None:
     """More blocks in use than were handed out, a list outside, a size that is none: one code, and the rest stays."""
     for offset, value, size in (
         (form.page.used.offset, CAPACITY + 1, 2),
@@ -150,7 +157,7 @@ def test_a_segment_without_pages_is_kept_memory() -> None:
     assert not found.pages and [(piece.kind, piece.thread) for piece in found.pieces] == [(MI_SPAN, None)]
 
 
-def mapped(form: Form) -> Memory:
+def mapped(form: MimallocForm) -> Memory:
     """A page map with one page of an arena."""
     memory, places = Memory(), form.arena
     assert places is not None and form.page.memid is not None
@@ -182,10 +189,10 @@ def mapped(form: Form) -> Memory:
 
 
 @pytest.mark.parametrize("form", MAPPED, ids=lambda form: form.name)
-def test_a_page_map_is_read(form: Form) -> None:
+def test_a_page_map_is_read(form: MimallocForm) -> None:
     """The page with its owner, and what its arena has besides: its own slices, one to be purged, the rest returned."""
     target: Any = mapped(form)
-    found = page_map.read(target, form, MAP)
+    found = detect.read_page_map(target, form, MAP)
     (page,) = found.pages
     assert (page.memory, page.end, page.thread, page.has_aligned) == (ARENA + 2 * SLICE_BYTES, ARENA + 3 * SLICE_BYTES, THREAD, True)
     assert not found.broken
@@ -195,7 +202,7 @@ def test_a_page_map_is_read(form: Form) -> None:
 
 
 @pytest.mark.parametrize("form", MAPPED, ids=lambda form: form.name)
-def test_a_guard_page_ends_a_page_of_a_secure_build(form: Form) -> None:
+def test_a_guard_page_ends_a_page_of_a_secure_build(form: MimallocForm) -> None:
     """Its blocks end 4096 bytes earlier; where lists are not encoded there is none, and the count is wrong."""
     target: Any = mapped(form)
     at = ARENA + 2 * SLICE_BYTES if form.arena is not None and form.arena.pages is not None else STRUCTS
@@ -203,7 +210,7 @@ def test_a_guard_page_ends_a_page_of_a_secure_build(form: Form) -> None:
     if form.is_encoded:
         target.put(at + form.page.keys, KEY)
         target.put(at + form.page.keys + 8, KEY + 1)
-    found = page_map.read(target, form, MAP)
+    found = detect.read_page_map(target, form, MAP)
     assert [one.code for one in found.broken] == ([] if form.is_encoded else ["page-wrong"]) and len(found.pages) == form.is_encoded
 
 
@@ -213,7 +220,7 @@ def test_a_page_map_that_leads_nowhere_is_told() -> None:
     target: Any = mapped(form)
     target.put(PART + 8, STRUCTS + 0x100000)
     target.put(STRUCTS + (form.page.memid or 0) + 16, 99)
-    found = page_map.read(target, form, MAP)
+    found = detect.read_page_map(target, form, MAP)
     assert sorted(one.code for one in found.broken) == ["page-unreadable", "page-wrong"] and not found.pages
 
 
@@ -230,10 +237,10 @@ def test_words_of_freed_pages_are_left_out() -> None:
         target.put(PART + 8 * place, stale)
     target.add(MAP + (1 << 21), 1 << 16)
     target.put(MAP + (1 << 21), STRUCTS + 0x200000)
-    found = page_map.read(target, form, MAP)
+    found = detect.read_page_map(target, form, MAP)
     assert [page.address for page in found.pages] == [at] and not found.broken
     target.put(at + form.page.used.offset, CAPACITY + 1, 2)
-    found = page_map.read(target, form, MAP)
+    found = detect.read_page_map(target, form, MAP)
     assert not found.pages and [one.code for one in found.broken] == ["page-wrong"]
 
 
@@ -243,19 +250,19 @@ def test_words_of_freed_pages_are_left_out() -> None:
 )
 def test_a_release_is_spelled(version: int, text: Optional[str]) -> None:
     """As mi_version counts: three digits, four, five."""
-    assert detect.spelled(version) == text
+    assert detect.spell_release(version) == text
 
 
 def test_encoded_builds_move_what_is_behind_their_keys() -> None:
     """A page is two words longer; each block has a word of the allocator's behind it, but for secure builds of 2.0."""
     for form in PLAIN:
-        made, is_first = encoded(form), form.releases in ("2.0.6", "2.0.7")
+        made, is_first = encode_form(form), form.releases in ("2.0.6", "2.0.7")
         assert made.page.bytes == form.page.bytes + 16 and made.page.xthread_free - form.page.xthread_free == (16 if form.line < 3 else 0)
         assert made.is_padded and made.page.free == form.page.free
-        assert made.page.used == Place(form.page.used.offset + 16 * is_first, form.page.used.bytes)
-    secure = [form for form in forms(2) if form.is_encoded and not form.is_padded]
-    assert [form.releases for form in secure] == ["2.0.6", "2.0.7", "2.0.9"] and secure[2].heap == encoded(secure[2], False).heap
-    debug = next(form for form in forms(2) if form.releases == "2.0.9" and form.is_padded)
+        assert made.page.used == FieldPlace(form.page.used.offset + 16 * is_first, form.page.used.bytes)
+    secure = [form for form in list_forms(2) if form.is_encoded and not form.is_padded]
+    assert [form.releases for form in secure] == ["2.0.6", "2.0.7", "2.0.9"] and secure[2].heap == encode_form(secure[2], False).heap
+    debug = next(form for form in list_forms(2) if form.releases == "2.0.9" and form.is_padded)
     assert debug.heap is not None and secure[2].heap is not None and debug.heap.cookie == secure[2].heap.cookie + 8
 
 
@@ -264,7 +271,7 @@ def test_what_a_collection_returns_is_in_ram(in_ram: Optional[int], told: str) -
     """Spans that were never touched are address space."""
     row: Any = MimallocArena(**dict.fromkeys(MimallocArena._fields, 0))
     totals = {"collectable_bytes": 28 << 20, "collectable_resident_bytes": in_ram}
-    assert any(told in str(line) for line in arenas.page([row], totals))
+    assert any(told in str(line) for line in own_text.make_arenas_page([row], totals))
 
 
 @pytest.mark.parametrize("length", [0, 7, 4096])

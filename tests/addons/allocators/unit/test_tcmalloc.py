@@ -6,8 +6,8 @@ from typing import Any, List, NamedTuple
 import pytest
 
 from gdbheapx.addons.allocators.tcmalloc import codes
-from gdbheapx.addons.allocators.tcmalloc.allocator import SHAPE, TcmallocHeap
 from gdbheapx.addons.allocators.tcmalloc.entry import ALLOCATOR
+from gdbheapx.addons.allocators.tcmalloc.heap import TCMALLOC_SHAPE, TcmallocHeap
 from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.common.library import Kernel
@@ -51,7 +51,7 @@ def made(**options: Any) -> "tuple[TcTarget, Span, Span]":
 
 def rows(heap: TcmallocHeap) -> "List[tuple[int, int, str]]":
     """Address, usable bytes and status of all blocks."""
-    return [(row[0], row[1], SHAPE.words[row[3]]) for batch in heap.blocks() for row in zip(*batch)]
+    return [(row[0], row[1], TCMALLOC_SHAPE.words[row[3]]) for batch in heap.blocks() for row in zip(*batch)]
 
 
 @pytest.mark.parametrize("has_tid", [True, False])

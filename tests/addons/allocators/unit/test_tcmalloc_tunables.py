@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional
 import pytest
 
 from gdbheapx import verdict
-from gdbheapx.addons.allocators.tcmalloc import messages, tunables
+from gdbheapx.addons.allocators.tcmalloc import heap, text
 from gdbheapx.addons.allocators.tcmalloc.records import TcArena, TcFacts
 from gdbheapx.allocators.records import Surroundings
 from gdbheapx.hints import ask
@@ -31,10 +31,10 @@ class Flags:
 
 def test_a_setting_is_what_is_in_force() -> None:
     """By its flag, which the program can change; else by the environment; unknown is None."""
-    ((_, name),) = tunables.symbols("tcmalloc_release_rate", ("double",))
+    ((_, name),) = heap.name_flag_symbols("tcmalloc_release_rate", ("double",))
     assert name == "_ZN62FLAG__namespace_do_not_use_directly_use_DECLARE_double_instead27FLAGS_tcmalloc_release_rateE"
     target: Any = Flags(name, {"TCMALLOC_RELEASE_RATE": "10", "TCMALLOC_HEAP_LIMIT_MB": "512"})
-    rows = {row.name: row for row in tunables.read(target, target).tunables}
+    rows = {row.name: row for row in heap.read_tcmalloc_tunables(target, target).tunables}
     assert (rows["TCMALLOC_RELEASE_RATE"].value, rows["TCMALLOC_RELEASE_RATE"].environment) == (2.5, "10")
     assert rows["TCMALLOC_HEAP_LIMIT_MB"].value == "512" and rows["TCMALLOC_AGGRESSIVE_DECOMMIT"].value is None
 
@@ -46,11 +46,11 @@ def test_what_is_in_force_is_not_advised(is_aggressive: bool) -> None:
     row = made._replace(system_bytes=100 * MB, used_bytes=MB, free_bytes=99 * MB, free_resident_bytes=99 * MB)
     info = AllocatorInfo("tcmalloc", "tcmalloc", "2.10", "libtcmalloc.so.4", None, "table", "probe", True)
     facts = TcFacts(info, [row], {}, (), (), is_aggressive=is_aggressive)
-    (judged,) = messages.judge([facts], Surroundings(1, [], None, taken_bytes={"tcmalloc": 100 * MB}))
+    (judged,) = text.judge_tcmallocs([facts], Surroundings(1, [], None, taken_bytes={"tcmalloc": 100 * MB}))
     said = [*judged.next_steps, *(finding.hint for finding in judged.findings)]
     assert judged.verdict.kind == verdict.KEPT and any("purge" in line for line in said)
     assert not any(ask("purge") in str(line) for line in said)  # nothing says that it would not be refused: a core is no process
     advisable = {"tcmalloc": frozenset(["purge"])}
-    (judged,) = messages.judge([facts], Surroundings(1, [], None, taken_bytes={"tcmalloc": 100 * MB}, advisable=advisable))
+    (judged,) = text.judge_tcmallocs([facts], Surroundings(1, [], None, taken_bytes={"tcmalloc": 100 * MB}, advisable=advisable))
     assert any(ask("purge") in str(finding.hint) for finding in judged.findings)
     assert any("AGGRESSIVE_DECOMMIT" in line for line in said) != is_aggressive and not any("RELEASE_RATE=10" in line for line in said)

@@ -1,4 +1,4 @@
-"""The pages `arenas` and `bins` of tcmalloc, and what `report` says of it. Figures in, sentences out."""
+"""The pages `arenas` and `bins` of tcmalloc, and the verdict and findings that `report` shows."""
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
@@ -17,35 +17,35 @@ WORTH_BYTES = 16 << 20
 """Less than this needs no finding."""
 
 
-def arenas(rows: Sequence[TcArena], totals: Mapping[str, Optional[int]]) -> Page:
-    """One line: system is the sum of what follows but for metadata."""
+def make_arenas_page(rows: Sequence[TcArena], totals: Mapping[str, Optional[int]]) -> Page:
+    """Yield a table with one row, whose system is the sum of the other columns but for metadata."""
     yield Table(columns_of(TcArena), rows, {**totals, "index": "total"} if len(rows) > 1 else None)
 
 
-def bins(rows: Sequence[TcBin]) -> Page:
-    """One line per size class."""
-    yield Table(columns_of(TcBin), [_bin(row) for row in rows])
+def make_bins_page(rows: Sequence[TcBin]) -> Page:
+    """Yield a table with a row for each size class."""
+    yield Table(columns_of(TcBin), [_make_bin(row) for row in rows])
     if not rows:
         yield "no spans"
 
 
-def _bin(row: TcBin) -> Dict[str, Any]:
+def _make_bin(row: TcBin) -> Dict[str, Any]:
     return {**row._asdict(), **({"size_bytes": "own span"} if row.size_bytes is None else {})}
 
 
-def parts_page(name: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
+def make_parts_page(name: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
     """The parts of what one holds, and what it has returned beside them."""
     yield from plain_parts(name, parts)
     if totals.get("returned_bytes"):
         yield say("plus %s returned to the OS: address space only", Size(totals["returned_bytes"]))
 
 
-def judge(facts: Sequence[TcFacts], around: Surroundings) -> List[Judged]:
-    """Each by itself."""
-    return [_judge(heap, around) for heap in facts]
+def judge_tcmallocs(facts: Sequence[TcFacts], around: Surroundings) -> List[Judged]:
+    """Judge each heap."""
+    return [_judge_heap(heap, around) for heap in facts]
 
 
-def _judge(facts: TcFacts, around: Surroundings) -> Judged:
+def _judge_heap(facts: TcFacts, around: Surroundings) -> Judged:
     name, row = facts.info.id, facts.arenas[0]
     beyond = around.beyond_bytes if around.is_cut or not facts.is_whole else 0
     used = sum(size.used_bytes for size in facts.sizes)
@@ -66,12 +66,12 @@ def _judge(facts: TcFacts, around: Surroundings) -> Judged:
             steps.append(Step(AGGRESSIVE_DECOMMIT.text, "at the next start returns each free span at once"))
     elif judged.code == codes.FREE_REGIONS:
         steps.append(Step(ask("pins"), "shows which blocks keep spans from being returned"))
-    parts = _parts(row, metadata)
-    return Judged(name, (name,), held, judged, _findings(facts, row, "purge" in around.advisable.get(name, ())), steps, parts)
+    parts = _make_parts(row, metadata)
+    return Judged(name, (name,), held, judged, _make_findings(facts, row, "purge" in around.advisable.get(name, ())), steps, parts)
 
 
-def _parts(row: TcArena, metadata_bytes: int) -> List[Part]:
-    """What it holds; of caches that were not found nothing is known."""
+def _make_parts(row: TcArena, metadata_bytes: int) -> List[Part]:
+    """Return the parts of what it holds; parts of caches that were not found are unknown."""
     caches = None if row.cached_bytes is None or row.transfer_bytes is None else row.cached_bytes + row.transfer_bytes
     return [
         Part("in use", row.used_bytes),
@@ -83,16 +83,16 @@ def _parts(row: TcArena, metadata_bytes: int) -> List[Part]:
     ]
 
 
-def _findings(facts: TcFacts, row: TcArena, can_purge: bool) -> List[Finding]:
-    """Why free memory stays, what keeps most of it first."""
+def _make_findings(facts: TcFacts, row: TcArena, can_purge: bool) -> List[Finding]:
+    """Make findings on why free memory stays, the largest first."""
     caches = (row.cached_bytes or 0) + (row.transfer_bytes or 0)
     free = row.free_bytes if row.free_resident_bytes is None else row.free_resident_bytes
-    lines = [(free, _free_spans(facts, free, can_purge)), (row.central_bytes or 0, _central(row)), (caches, _caches(caches))]
+    lines = [(free, _make_free_spans(facts, free, can_purge)), (row.central_bytes or 0, _make_central(row)), (caches, _make_caches(caches))]
     worth = [(size, line) for size, line in lines if size >= WORTH_BYTES and 10 * size >= row.held_bytes]
     return [line for _, line in sorted(worth, key=lambda pair: -pair[0])]
 
 
-def _free_spans(facts: TcFacts, size: int, can_purge: bool) -> Finding:
+def _make_free_spans(facts: TcFacts, size: int, can_purge: bool) -> Finding:
     is_off = facts.release_rate is not None and facts.release_rate.strip() in ("0", "0.0")
     what = "tcmalloc keeps unused pages: it returns some only while the program frees spans, and none while it is idle"
     if is_off:
@@ -102,7 +102,7 @@ def _free_spans(facts: TcFacts, size: int, can_purge: bool) -> Finding:
     return Finding(what, say("%s of free spans", Size(size)), hint, codes.PURGING_OFF if is_off else codes.UNUSED_PAGES, size_bytes=size)
 
 
-def _central(row: TcArena) -> Finding:
+def _make_central(row: TcArena) -> Finding:
     what = "free objects share spans with objects in use: a span is returned only when all of it is free"
     hint = "which blocks keep them: %s" % ask("pins")
     return Finding(
@@ -110,7 +110,7 @@ def _central(row: TcArena) -> Finding:
     )
 
 
-def _caches(size: int) -> Finding:
+def _make_caches(size: int) -> Finding:
     hint = "%s limits all of them together; each thread's: %s" % (CACHE_BYTES.variable, ask("tcache"))
     what = "thread caches and transfer caches hold freed objects"
     return Finding(what, say("%s in caches", Size(size)), hint, codes.THREAD_CACHES, size_bytes=size)

@@ -1,4 +1,4 @@
-"""Whether a musl malloc's memory is in use, or free slots that it keeps, which nothing makes it return. Figures in, sentences out."""
+"""The verdict on a musl malloc's memory: in use, or free slots that it keeps, which nothing makes it return."""
 
 from typing import List, Optional
 
@@ -18,11 +18,11 @@ MUCH_OVERHEAD = 4
 """It is told from this part (1/MUCH_OVERHEAD) of what is held on."""
 
 
-def judge(facts: MuslFacts, around: Surroundings) -> Judged:
-    """All that `report` says of one copy."""
+def judge_musl(facts: MuslFacts, around: Surroundings) -> Judged:
+    """Make the verdict and findings on one heap."""
     row, name = facts.arenas[0], facts.info.id
     taken = around.taken_bytes.get(name)
-    held, untouched = row.held_bytes, _untouched(facts, around, taken)
+    held, untouched = row.held_bytes, _count_untouched(facts, around, taken)
     free = row.free_bytes or 0
     beyond = around.beyond_bytes if around.is_cut or not facts.is_whole else 0
     judged = verdict.usual(held - untouched, held - untouched - free, taken, beyond)
@@ -30,23 +30,23 @@ def judge(facts: MuslFacts, around: Surroundings) -> Judged:
     if judged.code in (findings.FREED_AND_HELD, findings.PART_HELD):
         steps.append(Step(ask("pins"), "shows which blocks keep free slots"))
     if judged.kind != verdict.INCONCLUSIVE:
-        judged = _in_words(judged, row, held - untouched)
+        judged = _describe(judged, row, held - untouched)
     if facts.has_stopped:
-        judged, steps = _with_stop(judged), [Step(ask("check"), "shows which rules of malloc are broken, and where"), *steps]
+        judged, steps = _add_stop(judged), [Step(ask("check"), "shows which rules of malloc are broken, and where"), *steps]
     told = held if taken is None else min(held, taken)
-    return Judged(name, (name,), told, judged, _findings(row, told), steps)
+    return Judged(name, (name,), told, judged, _make_findings(row, told), steps)
 
 
-def _with_stop(judged: Verdict) -> Verdict:
-    """The same for a process that musl has ended: of a small heap that is the verdict."""
+def _add_stop(judged: Verdict) -> Verdict:
+    """Add the line on a process that musl ended; it is the verdict of a small heap."""
     line = Finding(STOPPED, STOPPED_HOW, STOPPED_HINT, findings.ABORTED_IN_MALLOC)
     if judged.kind == verdict.SMALL:
         return of_lines([line], judged.sure)
     return judged._replace(lines=[*judged.lines, line])
 
 
-def _in_words(judged: Verdict, row: MuslArena, held_bytes: int) -> Verdict:
-    """The same with the figures of the groups: free slots beside blocks in use are never memory that musl could return."""
+def _describe(judged: Verdict, row: MuslArena, held_bytes: int) -> Verdict:
+    """Rewrite the verdict with the figures of groups: musl cannot return free slots beside blocks in use."""
     whole, used, free = row.held_bytes, row.used_bytes or 0, row.free_bytes or 0
     if judged.code == findings.SMALL_HEAP:
         return of_lines([judged.lines[0]._replace(evidence=say("%s requested from the kernel", Size(whole)))], judged.sure)
@@ -63,8 +63,8 @@ def _in_words(judged: Verdict, row: MuslArena, held_bytes: int) -> Verdict:
     return of_lines([line._replace(details=say("%s%s", details, more))], judged.sure)
 
 
-def _untouched(facts: MuslFacts, around: Surroundings, taken: Optional[int]) -> int:
-    """What takes no memory of large blocks, which are in use."""
+def _count_untouched(facts: MuslFacts, around: Surroundings, taken: Optional[int]) -> int:
+    """Return the bytes of large blocks that are not resident."""
     if taken is None or facts.arenas[0].held_bytes - taken <= SMALL_BYTES:
         return 0
     ranges = facts.own_mappings
@@ -72,8 +72,8 @@ def _untouched(facts: MuslFacts, around: Surroundings, taken: Optional[int]) -> 
     return 0 if known is None else max(0, sum(end - start for start, end in ranges) - known)
 
 
-def _findings(row: MuslArena, told_bytes: int) -> List[Finding]:
-    """What was never written to takes no memory: then how much of it is overhead is not known."""
+def _make_findings(row: MuslArena, told_bytes: int) -> List[Finding]:
+    """Make a finding on overhead, unless memory was never written: then its share is unknown."""
     overhead = row.overhead_bytes or 0
     if row.held_bytes - told_bytes > SMALL_BYTES or overhead * MUCH_OVERHEAD < row.held_bytes or overhead < 16 * SMALL_BYTES:
         return []

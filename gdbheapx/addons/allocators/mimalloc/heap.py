@@ -1,0 +1,783 @@
+"""One mimalloc as the commands ask for it: a survey of its pages and lists, their sums, its meter, and the rules that are broken."""
+
+from array import array
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+from gdbheapx.addons.allocators.mimalloc import codes
+from gdbheapx.addons.allocators.mimalloc.detect import (
+    DELAYS,
+    RESETS,
+    BrokenPlace,
+    Mimalloc,
+    MimallocPage,
+    MimallocPages,
+    MimallocPiece,
+    MimallocSegment,
+    MimallocTunables,
+    map_options,
+    read_options,
+    read_word,
+)
+from gdbheapx.addons.allocators.mimalloc.entry import NEVER_RETURNS
+from gdbheapx.addons.allocators.mimalloc.layouts import MimallocForm
+from gdbheapx.addons.allocators.mimalloc.records import (
+    ABANDONED,
+    LIST_GOOD,
+    LIST_LONG,
+    LIST_STRAY,
+    MI_CLASS_OF,
+    MI_FREE,
+    MI_METADATA,
+    MI_REMOTE,
+    MI_RESERVE,
+    MI_RETURNED,
+    MI_SPAN,
+    MI_USED,
+    MI_WORDS,
+    PAD_BYTES,
+    PADDING,
+    SHARED,
+    THREAD,
+    FreeBlocks,
+    MiFreeList,
+    MiListEnd,
+    MiListPage,
+    MimallocArena,
+    MimallocBin,
+    PurgeDelay,
+    follow_free_lists,
+)
+from gdbheapx.allocators.heap import Heap, once
+from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
+from gdbheapx.allocators.metering import Figure, Reading
+from gdbheapx.allocators.records import HeapContext, NeverReturns
+from gdbheapx.allocators.rules import INSIDE, MOST_BROKEN, BrokenRule, Suspect
+from gdbheapx.inferior.base import Target, Thread
+from gdbheapx.kernel.blocks.pins import PinShape
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockShape, BlockStream
+from gdbheapx.kernel.blocks.slot_walker import SlotWalker
+from gdbheapx.kernel.blocks.slots import Frees, SlotRun
+from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow
+from gdbheapx.problems import Severity
+from gdbheapx.ranges import Range, union
+from gdbheapx.units import number, plural
+
+if TYPE_CHECKING:
+    from gdbheapx.addons.allocators.mimalloc.records import MimallocFacts
+    from gdbheapx.allocators.effects import Effect
+    from gdbheapx.allocators.keeping import Keeping
+    from gdbheapx.allocators.metering import Reading
+    from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.rules import BrokenRule
+
+LIST_CODES = {LIST_STRAY: codes.LIST_STRAY, LIST_LONG: codes.LIST_RING}
+LIST_WHAT = {
+    LIST_STRAY: "a free list points to something that is not a block of its page",
+    LIST_LONG: "a free list has more members than its page has blocks",
+}
+FATAL = (4, 6, 7, 8, 11)
+"""Signals of a fault or of abort()."""
+CALLERS_BYTES = 512
+"""Of a stack, from its top: a system call that mimalloc makes is one or two frames away."""
+UNREADABLE_LIST = "a free block cannot be read, and with it the rest of its list"
+
+
+class PageOwner(NamedTuple):
+    """The owner of the pages of one arena."""
+
+    kind: str
+    thread: Optional[int]
+    """Thread pointer; 0: abandoned; None: nobody's."""
+    lwp: Optional[int]
+    name: Optional[str]
+
+
+class CountedPage(NamedTuple):
+    """A page with its numbers of free blocks."""
+
+    page: MimallocPage
+    arena: int
+    free: int
+    remote: int
+    is_good: bool
+    """Its lists could be followed."""
+
+    @property
+    def used(self) -> int:
+        """Blocks that the program has."""
+        return max(0, self.page.capacity - self.free - self.remote)
+
+
+class MimallocSurvey(NamedTuple):
+    """Pages, lists and damage of one mimalloc."""
+
+    owners: Sequence[PageOwner]
+    """By arena."""
+    pages: Sequence[CountedPage]
+    pieces: Sequence[Tuple[MimallocPiece, int]]
+    """With their arenas."""
+    segments: Sequence[MimallocSegment]
+    frees: FreeBlocks
+    broken: Sequence[BrokenPlace]
+    reserved: Sequence[Tuple[int, int]]
+    is_whole: bool
+
+
+def survey_mimalloc(mimalloc: Mimalloc, around: HeapContext, follows: bool = True) -> MimallocSurvey:
+    """Read all pages and lists, and report nothing. `follows`: follow every free list, which reads all over the memory; else only remote
+    frees are followed, and a page's counter is believed for the rest.
+    """
+    target, found = around.target, mimalloc.read(around.target)
+    broken, form = list(found.broken), mimalloc.form
+    pages_ = _select_mapped(target, found, broken)
+    blocks = [MiListPage(page.start, page.block_bytes, page.capacity) for page in pages_]
+    rows = [*_make_lists(pages_, form, follows), *_read_delayed(target, pages_, form, broken)]
+    frees = follow_free_lists(around.kernel, target.bulk_source(), rows, blocks, around.budget)
+    owners = _find_owners(target, found)
+    arenas = {owner.thread: index for index, owner in enumerate(owners)}
+    twice = _count_twice(frees, pages_)
+    followed: Dict[int, List[Tuple[int, MiListEnd]]] = {}
+    for row, end in zip(rows, frees.ends):
+        followed.setdefault(row.page, []).append((row.kind, end))
+    cut = rows[len(frees.ends)].page if len(frees.ends) < len(rows) else len(pages_)
+    counted = [
+        _count_page(page, arenas[page.thread], followed.get(place, ()) if place < cut else None, shared, twice, broken, follows)
+        for place, (page, shared) in enumerate(zip(pages_, frees.shared))
+    ]
+    broken += _check_shared_ends(rows, frees.ends, len(pages_))
+    broken += _check_segments(form, found)
+    inside = ThreadsInMimalloc(target, mimalloc)
+    broken = [one._replace(code=codes.PAGE_CHANGING) if _is_changing(one, inside) else one for one in broken]
+    pieces = [(piece, arenas[piece.thread]) for piece in found.pieces]
+    is_whole = frees.is_whole and not broken
+    return MimallocSurvey(owners, counted, pieces, found.segments, frees, broken, found.reserved, is_whole)
+
+
+def _select_mapped(target: Target, found: MimallocPages, broken: List[BrokenPlace]) -> List[MimallocPage]:
+    """Pages that lie in memory of the process."""
+    memory: List[Tuple[int, int]] = []
+    for mapping in target.mappings():
+        if memory and memory[-1][1] == mapping.start:
+            memory[-1] = (memory[-1][0], mapping.end)
+        else:
+            memory.append((mapping.start, mapping.end))
+    starts, good = [start for start, _ in memory], []
+    for page in found.pages:
+        at = bisect_right(starts, page.memory) - 1
+        if at >= 0 and page.end <= memory[at][1]:
+            good.append(page)
+        else:
+            broken.append(BrokenPlace(codes.PAGE_UNMAPPED, page.address, "a page lies in no memory of the process", page.thread))
+    return good
+
+
+def _make_lists(pages_: Sequence[MimallocPage], form: MimallocForm, follows: bool) -> Iterator[MiFreeList]:
+    """Yield lists that are not empty."""
+    for place, page in enumerate(pages_):
+        if follows and (page.free or page.local_free):
+            for head in {page.free, page.local_free} - {0}:  # one is being moved: both lead to the same blocks for a moment
+                yield _make_list(page, place, head, MI_FREE, form)
+        if page.thread_free:
+            yield _make_list(page, place, page.thread_free, MI_REMOTE, form)
+
+
+def _make_list(page: MimallocPage, place: int, head: int, kind: int, form: MimallocForm) -> MiFreeList:
+    return MiFreeList(head, place, kind, page.address if form.is_encoded else 0, form.is_encoded, *page.keys)
+
+
+def _read_delayed(target: Target, pages_: Sequence[MimallocPage], form: MimallocForm, broken: List[BrokenPlace]) -> Iterator[MiFreeList]:
+    """The lists of heaps: the first block of a full page that another thread frees. Each heap counts its pages."""
+    owned: Dict[int, List[MimallocPage]] = {}
+    for page in pages_:
+        if page.heap and page.thread:
+            owned.setdefault(page.heap, []).append(page)
+    places = form.heap
+    assert places is not None
+    for heap, its in sorted(owned.items()):
+        data = target.read_prefix(heap, max(places.page_count + 8, places.keys + 16))
+        if len(data) < max(places.page_count + 8, places.keys + 16):
+            broken.append(BrokenPlace(codes.HEAP_UNREADABLE, heap, "the heap of a thread cannot be read", its[0].thread))
+            continue
+        count = read_word(data, places.page_count)
+        if count != len(its):
+            what = "the heap of a thread counts %s, and %s point to it" % (plural(count, "page"), number(len(its)))
+            broken.append(BrokenPlace(codes.HEAP_PAGES, heap, what, its[0].thread))
+        if places.thread_delayed_free is not None:
+            keys = [read_word(data, places.keys + more) for more in (0, 8)]
+            end, head = heap if form.is_encoded else 0, read_word(data, places.thread_delayed_free)
+            yield MiFreeList(head, len(pages_), MI_REMOTE, end, form.is_encoded, keys[0], keys[1])
+
+
+def _find_owners(target: Target, found: MimallocPages) -> List[PageOwner]:
+    """Threads in the order of their ids, those that cannot be told by their pointers; then what is abandoned, then what is nobody's."""
+    known = {thread.thread_pointer: thread for thread in target.threads() if thread.thread_pointer}
+    there = {page.thread for page in found.pages} | {piece.thread for piece in found.pieces}
+    told = sorted((known[one].lwp, one) for one in there if one in known)
+    rest = sorted(one for one in there if one and one not in known)
+    owners = [PageOwner(THREAD, one, lwp, known[one].name) for lwp, one in told] + [PageOwner(THREAD, one, None, None) for one in rest]
+    owners += [PageOwner(ABANDONED, 0, None, None)] if 0 in there else []
+    return owners + ([PageOwner(SHARED, None, None, None)] if None in there else [])
+
+
+def _is_changing(one: BrokenPlace, inside: "ThreadsInMimalloc") -> bool:
+    """True for damage that a thread inside mimalloc may be about to repair."""
+    return one.code.nature is Severity.DAMAGE and one.thread in inside
+
+
+class ThreadsInMimalloc:
+    """Threads that stand in code of the object that has it, or were called from there, by their thread pointers: what they own may be half
+    changed. Looked for when somebody asks: where nothing contradicts itself nobody does. After a crash nothing is being changed."""
+
+    def __init__(self, target: Target, mimalloc: Mimalloc) -> None:
+        self._target, self._module = target, mimalloc.module
+        self._threads: Optional[Set[Optional[int]]] = None
+
+    def __contains__(self, thread: Optional[int]) -> bool:
+        if self._threads is None:
+            spans, threads = self._target.code_ranges(self._module), self._target.threads()
+            has_crashed = any(one.signal in FATAL for one in threads[:1])
+            self._threads = set() if has_crashed else {one.thread_pointer for one in threads if self._is_inside(one, spans)}
+        return bool(thread) and thread in self._threads
+
+    def _is_inside(self, thread: Thread, spans: Sequence[Tuple[int, int]]) -> bool:
+        words = [thread.pc or 0]
+        if thread.stack_pointer is not None:
+            words += self._target.words_in(self._target.read_prefix(thread.stack_pointer, CALLERS_BYTES))
+        return any(start <= word < end for word in words for start, end in spans)
+
+
+def _count_twice(frees: FreeBlocks, pages_: Sequence[MimallocPage]) -> Dict[int, int]:
+    """Return the number of blocks that are on two lists, by the start of their page."""
+    addresses, starts = frees.addresses, [page.start for page in pages_]
+    found: Dict[int, int] = {}
+    place = 1
+    while frees.twice and place < len(addresses):
+        if addresses[place] == addresses[place - 1]:
+            start = starts[bisect_right(starts, addresses[place]) - 1]
+            found[start] = found.get(start, 0) + 1
+        place += 1
+    return found
+
+
+def _count_page(
+    page: MimallocPage,
+    arena: int,
+    lists: Optional[Sequence[Tuple[int, MiListEnd]]],
+    shared: int,
+    twice: Dict[int, int],
+    broken: List[BrokenPlace],
+    follows: bool,
+) -> CountedPage:
+    """`lists`: with the kind of their members; None: there was no time for them. `shared`: members of lists of all pages that are its."""
+    if lists is None:
+        return CountedPage(page, arena, 0, 0, False)
+    free, remote, is_good = 0 if follows else page.capacity - page.used, shared, True
+    for kind, end in lists:
+        if kind == MI_FREE:
+            free += end.members
+        else:
+            remote += end.members
+        if end.problem != LIST_GOOD:
+            code, what = LIST_CODES.get(end.problem, codes.LIST_UNREADABLE), LIST_WHAT.get(end.problem, UNREADABLE_LIST)
+            broken.append(BrokenPlace(code, end.at, what, page.thread))
+            is_good = False
+    if page.start in twice:
+        what = "%s of a page on two of its lists" % plural(twice[page.start], "block")
+        broken.append(BrokenPlace(codes.LIST_TWICE, page.address, what, page.thread))
+        is_good = False
+    if is_good and (page.used + free != page.capacity or remote > page.used):
+        what = "a page counts %s in use, and %s of its %s are free" % (plural(page.used, "block"), number(free), number(page.capacity))
+        broken.append(BrokenPlace(codes.USED_WRONG, page.address, what, page.thread))
+        is_good = free + remote <= page.capacity
+    return CountedPage(page, arena, free, remote, is_good)
+
+
+def _check_shared_ends(rows: Sequence[MiFreeList], ends: Sequence[MiListEnd], count: int) -> Iterator[BrokenPlace]:
+    for row, end in zip(rows, ends):
+        if row.page == count and end.problem:
+            yield BrokenPlace(LIST_CODES.get(end.problem, codes.LIST_UNREADABLE), end.at, LIST_WHAT.get(end.problem, UNREADABLE_LIST))
+
+
+def _check_segments(form: MimallocForm, found: MimallocPages) -> Iterator[BrokenPlace]:
+    if form.segment is None:
+        return
+    told = {one.address for one in found.broken}
+    for segment in found.segments:
+        is_told = any(segment.address <= address < segment.end for address in told)
+        if not is_told and (segment.used != segment.pages or segment.abandoned > segment.used):
+            what = "a segment counts %s in use and has %s" % (plural(segment.used, "page"), number(segment.pages))
+            yield BrokenPlace(codes.SEGMENT_PAGES, segment.address, what, segment.thread)
+
+
+def make_slot_runs(survey: MimallocSurvey, form: MimallocForm, arena: Optional[int]) -> "Tuple[array[int], Frees]":
+    """Return the memory of one arena, or of all, as runs of slots: the blocks of each page, and a slot for each piece without blocks."""
+    rows: List[Tuple[int, ...]] = []
+    for piece, index in survey.pieces:
+        if arena in (None, index):
+            rows.append(_make_slot(piece.start, piece.end, piece.kind, index))
+    for counted in survey.pages:
+        if arena not in (None, counted.arena):
+            continue
+        page, index = counted.page, counted.arena
+        if not counted.is_good:
+            continue
+        usable = page.block_bytes - (PAD_BYTES if form.is_padded else 0)
+        middle, last = page.start + page.capacity * page.block_bytes, page.start + page.reserved * page.block_bytes
+        for start, end, kind in ((page.memory, page.start, MI_METADATA), (middle, last, MI_RESERVE), (last, page.end, MI_METADATA)):
+            if start < end:
+                rows.append(_make_slot(start, end, kind, index))
+        if page.capacity:
+            rows.append(tuple(SlotRun(page.start, page.block_bytes, page.capacity, usable, index, 0, MI_USED, MI_USED, 0, 0, False, 0)))
+    rows.sort()
+    kept: List[Tuple[int, ...]] = []
+    end = 0
+    for row in rows:  # what damage makes lie across another is left out
+        if row[0] >= end:
+            kept.append(row)
+            end = row[0] + row[1] * row[2]
+    return array("Q", [number for row in kept for number in row]), Frees(survey.frees.addresses, survey.frees.kinds)
+
+
+def _make_slot(start: int, end: int, kind: int, arena: int) -> Tuple[int, ...]:
+    return tuple(SlotRun(start, end - start, 1, end - start, arena, 0, kind, kind, 0, 0, False, 0))
+
+
+def find_page(survey: MimallocSurvey, address: int) -> Optional[CountedPage]:
+    """The page whose memory has the address."""
+    place = bisect_right([counted.page.memory for counted in survey.pages], address) - 1
+    return survey.pages[place] if place >= 0 and address < survey.pages[place].page.end else None
+
+
+UNCOLLECTED = {(ABANDONED, 1), (SHARED, 1), (SHARED, 2), (ABANDONED, 3)}
+"""Owner and line of releases whose free memory mi_collect(true) of another thread leaves (heap.c, theap.c: mi_collect)."""
+NO_BLOCKS = 0, 0
+
+
+def _count_resident(around: HeapContext, ranges: Sequence[Range]) -> Optional[int]:
+    in_ram = around.ram.of(ranges, False) if ranges else None
+    return 0 if not ranges else in_ram.resident_bytes if in_ram is not None else None
+
+
+def count_used_bytes(form: MimallocForm, counted: CountedPage) -> int:
+    """Return the usable bytes of a page's blocks in use."""
+    return counted.used * (counted.page.block_bytes - (PAD_BYTES if form.is_padded else 0))
+
+
+def make_mimalloc_arenas(mimalloc: Mimalloc, around: HeapContext, survey: MimallocSurvey) -> List[MimallocArena]:
+    """Return a row for each owner."""
+    pages: List[List[CountedPage]] = [[] for _ in survey.owners]
+    pieces: List[List[Range]] = [[] for _ in survey.owners]
+    sums = [[0, 0, 0] for _ in survey.owners]
+    for counted in survey.pages:
+        pages[counted.arena].append(counted)
+    places = {MI_SPAN: 0, MI_RETURNED: 1, MI_METADATA: 2}
+    for piece, index in survey.pieces:
+        sums[index][places[piece.kind]] += piece.end - piece.start
+        if piece.kind != MI_RETURNED:
+            pieces[index].append((piece.start, piece.end))
+    return [_make_arena(mimalloc, around, survey, index, pages[index], pieces[index], sums[index]) for index in range(len(survey.owners))]
+
+
+def _make_arena(
+    mimalloc: Mimalloc,
+    around: HeapContext,
+    survey: MimallocSurvey,
+    index: int,
+    pages: Sequence[CountedPage],
+    pieces: Sequence[Range],
+    sums: Sequence[int],
+) -> MimallocArena:
+    owner, (span, returned, own) = survey.owners[index], sums
+    good = [counted for counted in pages if counted.is_good]
+    everything = sum(counted.page.end - counted.page.memory for counted in pages)
+    unparsed = everything - sum(counted.page.end - counted.page.memory for counted in good)
+    used = sum(count_used_bytes(mimalloc.form, counted) for counted in good)
+    free = sum(counted.free * counted.page.block_bytes for counted in good)
+    remote = sum(counted.remote * counted.page.block_bytes for counted in good)
+    reserve = sum((counted.page.reserved - counted.page.capacity) * counted.page.block_bytes for counted in good)
+    held = everything + own + span
+    unused = [[counted for counted in good if not counted.used and bool(counted.remote) == is_remote] for is_remote in (True, False)]
+    whole, empty = (sum(counted.page.end - counted.page.memory for counted in some) for some in unused)
+    ranges = union([*((counted.page.memory, counted.page.end) for counted in pages), *pieces])
+    os_page = around.target.page_bytes
+    in_ram = around.ram.of(union([(start & -os_page, -(-end // os_page) * os_page) for start, end in ranges]), False)
+    mine = [piece for piece, whose in survey.pieces if whose == index]
+    spans = [(piece.start, piece.end) for piece in mine if piece.kind == MI_SPAN and not piece.is_pinned]
+    emptied = [(counted.page.memory, counted.page.end) for some in unused for counted in some] if owner.kind != SHARED else []
+    collected = union([*spans, *emptied]) if (owner.kind, mimalloc.form.line) not in UNCOLLECTED else []
+    worth = sum(end - start for start, end in collected), _count_resident(around, collected)
+    own_worth, unowned_worth = (worth, NO_BLOCKS) if owner.kind == THREAD else (NO_BLOCKS, worth)
+    given = union([(-(-piece.start // os_page) * os_page, piece.end & -os_page) for piece in mine if piece.kind == MI_RETURNED])
+    given_in_ram = around.ram.of(given, False)
+    return MimallocArena(
+        allocator=mimalloc.id,
+        index=index,
+        owner=owner.kind,
+        lwp=owner.lwp,
+        name=owner.name,
+        pages=len(pages),
+        held_bytes=held,
+        used_blocks=sum(counted.used for counted in good),
+        used_bytes=used,
+        free_blocks=sum(counted.free for counted in good),
+        free_bytes=free,
+        remote_free_blocks=sum(counted.remote for counted in good),
+        remote_free_bytes=remote,
+        reserve_bytes=reserve,
+        span_bytes=span,
+        overhead_bytes=held - used - free - remote - reserve - span - unparsed,
+        unparsed_bytes=unparsed,
+        uncollected_pages=len(unused[0]),
+        uncollected_bytes=whole,
+        empty_bytes=empty,
+        collectable_bytes=own_worth[0],
+        collectable_resident_bytes=own_worth[1],
+        unowned_collectable_bytes=unowned_worth[0],
+        unowned_collectable_resident_bytes=unowned_worth[1],
+        returned_bytes=returned,
+        returned_resident_bytes=given_in_ram.resident_bytes if given_in_ram is not None else None if given else 0,
+        returned_huge_bytes=given_in_ram.huge_bytes if given_in_ram is not None else None if given else 0,
+        resident_bytes=in_ram.resident_bytes if in_ram is not None else None,
+    )
+
+
+def make_mimalloc_bins(mimalloc: Mimalloc, survey: MimallocSurvey) -> List[MimallocBin]:
+    """Return a row for each block size."""
+    by_size: Dict[int, List[CountedPage]] = {}
+    for counted in survey.pages:
+        if counted.is_good:
+            by_size.setdefault(counted.page.block_bytes, []).append(counted)
+    rows = []
+    for size in sorted(by_size):
+        pages = by_size[size]
+        free, remote = sum(one.free for one in pages), sum(one.remote for one in pages)
+        rows.append(
+            MimallocBin(
+                allocator=mimalloc.id,
+                size_bytes=size,
+                pages=len(pages),
+                page_bytes=sum(one.page.end - one.page.memory for one in pages),
+                used_blocks=sum(one.used for one in pages),
+                used_bytes=sum(count_used_bytes(mimalloc.form, one) for one in pages),
+                free_blocks=free,
+                free_bytes=free * size,
+                remote_free_blocks=remote,
+                remote_free_bytes=remote * size,
+                reserve_bytes=sum((one.page.reserved - one.page.capacity) * size for one in pages),
+            )
+        )
+    return rows
+
+
+def make_mimalloc_histogram(rows: Sequence[MimallocBin]) -> List[HistogramRow]:
+    """Return a row for each block size; remote frees count as free."""
+    return [
+        HistogramRow(
+            size_bytes=row.size_bytes,
+            max_size_bytes=row.size_bytes,
+            used_chunks=row.used_blocks,
+            used_bytes=row.used_bytes,
+            free_chunks=row.free_blocks + row.remote_free_blocks,
+            free_bytes=row.free_bytes + row.remote_free_bytes,
+            tcache_chunks=0,
+        )
+        for row in rows
+    ]
+
+
+def measure_mimalloc_kept(mimalloc: Mimalloc, survey: MimallocSurvey, os_page_bytes: int) -> Keeping:
+    """Free blocks stay while one of their page is in use or waits for its owner; a page wholly free, until its owner comes by."""
+    rooms: Dict[int, int] = {}
+    kept = [0] * len(survey.owners)
+    for counted in survey.pages:
+        page, room = counted.page, counted.page.end - counted.page.memory
+        if counted.is_good:
+            rooms[page.block_bytes] = min(room, rooms.get(page.block_bytes, room))
+            kept[counted.arena] += counted.free * page.block_bytes
+    padding = PADDING if mimalloc.form.is_padded else ()
+    shape = PinShape(os_page_bytes, overheads=padding, listed_kinds={MI_SPAN}, rooms=sorted(rooms.items()))
+    return Keeping(shape, [ArenaKeeps(index, free) for index, free in enumerate(kept)], [Term("free", sum(kept))])
+
+
+LIST_DAMAGE = (codes.LIST_STRAY, codes.LIST_RING)
+ABORTS: Dict[str, str] = {codes.LIST_TWICE: "double free detected", codes.LIST_STRAY: "corrupted free list entry"}
+"""What secure and debug builds say; others do not notice."""
+
+
+def find_mimalloc_damage(heap: "MimallocHeap") -> Iterator[BrokenRule]:
+    """Once each, at most so many; what cannot be read is reported, as is what a thread was changing."""
+    found, mimalloc, report = survey_mimalloc(heap.mimalloc, heap.around), heap.mimalloc, heap.around.report
+    arenas = {owner.thread: index for index, owner in enumerate(found.owners)}
+    if not found.frees.is_whole:
+        report(codes.PAGES_CUT, None, "not every free list of %s was followed" % mimalloc.id, "give --max-seconds more")
+    seen: Set[Tuple[str, int]] = set()
+    for one in found.broken:
+        if one.code.nature is Severity.UNREAD:
+            report(one.code, one.address, one.what, None)
+        elif (one.code, one.address) not in seen and len(seen) < MOST_BROKEN:
+            seen.add((one.code, one.address))
+            yield BrokenRule(
+                allocator=mimalloc.id,
+                arena=arenas.get(one.thread) if one.thread is not None else None,
+                code=one.code,
+                address=Address(one.address),
+                rule=str(one.code),
+                abort=ABORTS.get(one.code) if mimalloc.form.is_encoded else None,
+                suspect=_find_suspect(heap, found, one),
+                what=one.what,
+                evidence=INSIDE if one.code is codes.PAGE_CHANGING else None,
+            )
+
+
+def _find_suspect(heap: "MimallocHeap", found: MimallocSurvey, one: BrokenPlace) -> Optional[Suspect]:
+    """A list is damaged in a free block: the block before that one is the likeliest to have been written past."""
+    counted = find_page(found, one.address) if one.code in LIST_DAMAGE else None
+    if counted is None:
+        return None
+    page = counted.page
+    place = (one.address - page.start) // page.block_bytes - 1
+    return Suspect(Address(page.start + place * page.block_bytes), page.block_bytes, MI_WORDS[0]) if place >= 0 else None
+
+
+MIMALLOC_FIGURES = (
+    Figure("pages", "pages", "pages that threads own, or left behind", is_shown=False),
+    Figure("used_bytes", "used", "bytes of blocks in use; those that other threads have freed and the owner has not collected count here"),
+    Figure("free_bytes", "free", "bytes of free blocks in pages"),
+    Figure("reserve_bytes", "reserve", "bytes of pages for blocks that were never handed out"),
+    Figure("span_bytes", "spans", "bytes of free slices that were not returned to the OS yet"),
+)
+
+
+class MimallocMeter:
+    """Reads the counters of one mimalloc."""
+
+    figures = MIMALLOC_FIGURES
+
+    def __init__(self, mimalloc: Mimalloc, target: Target) -> None:
+        self._mimalloc, self._target = mimalloc, target
+
+    @property
+    def info(self) -> AllocatorInfo:
+        """Describe the allocator."""
+        return self._mimalloc.info()
+
+    def has_long_lists(self) -> bool:
+        """Totals follow those of what other threads have freed alone."""
+        return False
+
+    def read(self, walk_seconds: float) -> Reading:
+        """The counters now: a page that is being made, or given up, is left out."""
+        found = self._mimalloc.read(self._target)
+        used = sum(page.used * page.block_bytes for page in found.pages)
+        free = sum((page.capacity - page.used) * page.block_bytes for page in found.pages)
+        reserve = sum((page.reserved - page.capacity) * page.block_bytes for page in found.pages)
+        span = sum(piece.end - piece.start for piece in found.pieces if piece.kind == MI_SPAN)
+        own = sum(piece.end - piece.start for piece in found.pieces if piece.kind == MI_METADATA)
+        held = sum(page.end - page.memory for page in found.pages) + span + own
+        large = sum(page.used * page.block_bytes for page in found.pages if page.reserved == 1)
+        return _make_reading(len(found.pages), used, free, reserve, span, held, large)
+
+
+def _make_reading(pages: int, used: int, free: int, reserve: int, span: int, held: int, large: int) -> Reading:
+    return Reading(
+        values=(pages, used, free, reserve, span),
+        held_bytes=held,
+        used_bytes=used,
+        kept_bytes=held - used,
+        returnable_bytes=None,
+        walked_bytes=held - large,
+        large_bytes=large,
+        lists_lead_far=True,
+    )
+
+
+def make_exact_reading(rows: Sequence[MimallocArena]) -> Reading:
+    """Return the meter's figures from a walk of a stopped process."""
+    used = sum(row.used_bytes + row.remote_free_bytes for row in rows)
+    free, reserve, span = (sum(getattr(row, name) for row in rows) for name in ("free_bytes", "reserve_bytes", "span_bytes"))
+    held = sum(row.held_bytes for row in rows)
+    return _make_reading(sum(row.pages for row in rows), used, free, reserve, span, held, 0)
+
+
+MIMALLOC_SHAPE = BlockShape(
+    MI_WORDS, (0,) * len(MI_WORDS), None, in_size_classes=True, keeps_freed_content=True, unreturned_kinds={MI_SPAN}
+)
+PADDED_SHAPE = MIMALLOC_SHAPE._replace(overheads=PADDING)
+CHECK_HINT = "run check for each rule that is broken"
+
+
+class MimallocHeap(Heap):
+    """Everything one mimalloc can be asked for."""
+
+    def __init__(self, mimalloc: Mimalloc, around: HeapContext) -> None:
+        self.mimalloc, self.around, self.target = mimalloc, around, around.target
+
+    @property
+    def info(self) -> AllocatorInfo:
+        """Its entry in the envelope."""
+        return self.mimalloc.info()
+
+    @property
+    def shape(self) -> BlockShape:
+        """Describe its blocks."""
+        return PADDED_SHAPE if self.mimalloc.form.is_padded else MIMALLOC_SHAPE
+
+    @property
+    def capabilities(self) -> Mapping[str, Callable[..., Any]]:
+        """Return the readers of its counters."""
+        return {"meter": self.meter, "exact-reading": self.exact_reading}
+
+    def meter(self) -> "MimallocMeter":
+        """Return a meter, which reads pages while the process runs."""
+        # E-merge
+
+        return MimallocMeter(self.mimalloc, self.target)
+
+    def exact_reading(self) -> "Reading":
+        """Return the meter's figures from a walk of a stopped process."""
+        # E-merge
+
+        return make_exact_reading(self.arenas())
+
+    @once
+    def survey(self) -> MimallocSurvey:
+        """The look at all pages and lists, told what is wrong with them."""
+        return self._look(True)
+
+    @once
+    def counted(self) -> MimallocSurvey:
+        """Return a survey for totals. Of a live process no lists are followed, for that takes long: each page's own count is believed,
+        which a thread changes in one step.
+        """
+        return self._look(False) if self.target.kind == "live" else self.survey()
+
+    def _look(self, follows: bool) -> MimallocSurvey:
+        found, report = survey_mimalloc(self.mimalloc, self.around, follows), self.around.report
+        if not found.frees.is_whole:
+            report(codes.PAGES_CUT, None, "not every free list of %s was followed" % self.mimalloc.id, "give --max-seconds more")
+        for one in found.broken[: codes.MOST_TOLD]:
+            report(one.code, one.address, one.what, CHECK_HINT, one.code is codes.PAGE_CHANGING)
+        if len(found.broken) > codes.MOST_TOLD:
+            report(codes.PAGE_WRONG, None, plural(len(found.broken) - codes.MOST_TOLD, "more contradiction"), CHECK_HINT)
+        return found
+
+    def claims(self) -> List[Claim]:
+        """Segments or arenas as a whole, pages of their own, and the page map."""
+        return [Claim(start, end, "segments" if self.mimalloc.form.line < 3 else "arenas") for start, end in union(self.counted().reserved)]
+
+    def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
+        """Blocks in use and free, what was never handed out, spans and metadata, by address. Damage is reported beforehand."""
+        slots, frees = make_slot_runs(self.survey(), self.mimalloc.form, arena)
+        around = self.around
+        return SlotWalker(around.kernel, self.target.bulk_source(), slots, MI_CLASS_OF, 1, around.budget, frees).blocks(block_filter)
+
+    def block_at(self, address: int) -> "Optional[Place]":
+        """The block and page that hold the address."""
+        from gdbheapx.allocators import places
+
+        found = self.survey()
+        claim = next((claim for claim in self.claims() if claim.start <= address < claim.end), None)
+        if claim is None:
+            return None
+        parts, counted = [], find_page(found, address)
+        if counted is not None:
+            page = counted.page
+            text = "%d-byte blocks, %d of %d in use" % (page.block_bytes, counted.used, page.reserved)
+            text += "; aligned ones may begin inside theirs" if page.has_aligned else ""
+            parts.append(places.Part("page", text, Address(page.memory), Address(page.end)))
+        segment = next((one for one in found.segments if one.address <= address < one.end), None)
+        if segment is not None:
+            kind = "segment" if self.mimalloc.form.line < 3 else "arena"
+            parts.append(places.Part(kind, "", Address(segment.address), Address(segment.end)))
+        parts = parts or [places.Part("memory", claim.what, Address(claim.start), Address(claim.end))]
+        begin = counted.page.memory - 1 if counted is not None else 0
+        near = places.neighbours(self.blocks(EVERYTHING._replace(start=max(0, begin))), self.shape, address)
+        return places.place(near, self.shape, self.info.id, address, parts)
+
+    @once
+    def arenas(self) -> Sequence[MimallocArena]:
+        """Return a row for each thread that owns pages, for abandoned pages and for shared memory."""
+        # E-merge
+
+        return make_mimalloc_arenas(self.mimalloc, self.around, self.counted())
+
+    @once
+    def bins(self) -> List[MimallocBin]:
+        """The block sizes that have pages."""
+        # E-merge
+
+        return make_mimalloc_bins(self.mimalloc, self.counted())
+
+    def histogram(self) -> List[HistogramRow]:
+        """Return a row for each block size."""
+        # E-merge
+
+        return make_mimalloc_histogram(self.bins())
+
+    def facts(self) -> "MimallocFacts":
+        """Freeze one reading for the verdict."""
+        from gdbheapx.addons.allocators.mimalloc.records import MimallocFacts
+
+        known = (self.info, self.arenas(), self.totals(), self.histogram(), self.claims())
+        survey, values = self.counted(), map_options(self.tunables().tunables)
+        resets = [values[name] for name in RESETS if name in values]
+        return MimallocFacts(
+            *known,
+            is_whole=survey.is_whole,
+            has_ended=self.mimalloc.form.line < 3,
+            returned=union([(piece.start, piece.end) for piece, _ in survey.pieces if piece.kind == MI_RETURNED]),
+            delay=next((PurgeDelay(name, values[name]) for name in DELAYS if name in values), None),
+            is_reset=resets[0] == 0 if resets else None,
+        )
+
+    @once
+    def tunables(self) -> "MimallocTunables":
+        """Its options, by the array that it reads them from."""
+        return MimallocTunables(read_options(self.target, self.mimalloc.options))
+
+    @property
+    def never_returns(self) -> NeverReturns:
+        """Say why no command returns its memory, and what mi_collect would return."""
+        from gdbheapx.addons.allocators.mimalloc.text import describe_collections
+
+        calls = [str(line) for line in describe_collections(self.totals())]
+        return NEVER_RETURNS._replace(hint="; ".join([*calls, NEVER_RETURNS.hint]))
+
+    def what_if(self) -> "Sequence[Effect]":
+        """Return the effects of its variables."""
+        from gdbheapx import findings as codes
+        from gdbheapx.allocators.effects import by_variable, restart
+        from gdbheapx.allocators.measured import DECOMMIT_DELAY, PURGE_DELAY
+
+        places = self.mimalloc.form.segment
+        by = DECOMMIT_DELAY if places is not None and places.memid is None else PURGE_DELAY
+        whole = sum(row.empty_bytes + row.uncollected_bytes + row.span_bytes for row in self.arenas())
+        free, value = sum(row.held_bytes - row.used_bytes for row in self.arenas()), self.target.environment_variable(by.variable)
+        words = {
+            "code": "purge-delay",
+            "cause": codes.FREED_AND_HELD,
+            "why": "pages without a block in use, and free slices, returned as they become free",
+            "cost": "a system call for each, and page faults",
+        }
+        return [by_variable(by, value, whole, free, **words), restart(free)]
+
+    def kept(self) -> "Keeping":
+        """A page goes back when its last block is freed, and collected."""
+        # E-merge
+
+        return measure_mimalloc_kept(self.mimalloc, self.counted(), self.around.target.page_bytes)
+
+    def rules(self) -> "Iterator[BrokenRule]":
+        """Every place that breaks a rule of mimalloc's."""
+        # E-merge
+
+        return find_mimalloc_damage(self)
+
+    def checks(self) -> List[Check]:
+        """Return rows of `doctor`: its release, and encoded lists."""
+        form = self.mimalloc.form
+        rows = [Check("", None, "structures of mimalloc %s, found without symbols" % form.releases, None)]
+        if form.is_encoded:
+            rows.append(Check("", None, "secure or debug build: free lists are encoded, and are decoded with the keys of each page", None))
+        return rows

@@ -1,0 +1,139 @@
+"""The page `arenas` of one mimalloc, and the verdict and findings that `report` shows."""
+
+from typing import Any, Iterator, List, Mapping, Optional, Sequence
+
+from gdbheapx import findings, verdict
+from gdbheapx.addons.allocators.mimalloc.records import ABANDONED, MimallocArena, MimallocFacts
+from gdbheapx.allocators import huge_pages
+from gdbheapx.allocators.records import Judged, Page, Surroundings
+from gdbheapx.columns import Table, add, columns_of
+from gdbheapx.hints import ask
+from gdbheapx.model import Finding, Step
+from gdbheapx.units import Said, Size, cells, join_sentences, plural, say, share
+
+
+def make_arenas_page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
+    """Yield a table with a row for each owner and the sums, then sentences on what the table leaves out."""
+    yield Table(columns_of(MimallocArena), rows, {**totals, "index": "total"})
+    if totals.get("remote_free_bytes"):
+        what = "freed by others: %s wait for their owners, which collect them only when they allocate; %s of it are whole pages"
+        yield cells(what, Size(totals["remote_free_bytes"]), Size(totals["uncollected_bytes"]))
+    yield from describe_collections(totals)
+    in_ram = totals.get("returned_resident_bytes") or 0
+    if in_ram:
+        yield cells("plus %s returned to the OS or never used, but in RAM (not part of held)", Size(in_ram))
+    if (totals.get("returned_bytes") or 0) > in_ram:
+        yield cells("plus %s of address space: returned to the OS, or never used", Size((totals["returned_bytes"] or 0) - in_ram))
+
+
+COLLECT_CALLS = (
+    ("unowned_collectable", "mi_collect(true), called by any one thread, would return memory that no thread owns: "),
+    ("collectable", "mi_collect(true), called by each of these threads, would return empty pages and spans: "),
+)
+
+
+def describe_collections(totals: Mapping[str, Optional[int]]) -> Iterator[Said]:
+    """Yield sentences on what mi_collect(true) would return, by its caller."""
+    for name, what in COLLECT_CALLS:
+        resident = totals.get(name + "_resident_bytes")
+        if not totals.get(name + "_bytes"):
+            continue
+        if resident is None:
+            yield cells(what + "%s (how much is in RAM is unknown)", Size(totals[name + "_bytes"]))
+        elif resident:
+            yield cells(what + "%s in RAM", Size(resident))
+
+
+WORTH_BYTES = 4 << 20
+"""Below this nothing is said of memory that waits."""
+WORTH_SHARE = 16
+"""Nor below so many parts of what is held."""
+
+
+DELAY_SETTINGS = {"purge_delay": "MIMALLOC_PURGE_DELAY=0", "decommit_delay": "MIMALLOC_DECOMMIT_DELAY=0"}
+"""What returns free pages at once, by the option's name; measured."""
+LAZY_STEP = "MIMALLOC_PURGE_DECOMMITS=1", "at the next start lets RSS fall at once, where MADV_FREE waits until memory is short"
+
+
+def judge_mimallocs(facts: Sequence[MimallocFacts], around: Surroundings) -> List[Judged]:
+    """Judge each heap. Blocks never handed out and free spans count only as far as they are resident."""
+    return [_judge_heap(one, around) for one in facts]
+
+
+def _judge_heap(facts: MimallocFacts, around: Surroundings) -> Judged:
+    name, rows = facts.info.id, facts.arenas
+    used, held = sum(row.used_bytes for row in rows), sum(row.held_bytes for row in rows)
+    given, taken = (around.taken(facts.returned) or 0) if facts.returned else 0, around.taken_bytes.get(name)
+    taken = max(0, taken - given) if taken is not None else None
+    gone = max(0, held - taken) if taken is not None else 0
+    weighed = held - min(gone, sum(row.reserve_bytes + row.span_bytes for row in rows))
+    overhead = sum(row.overhead_bytes + row.unparsed_bytes for row in rows)
+    verdict_ = verdict.usual(weighed, used, taken, around.beyond_bytes if around.is_cut or not facts.is_whole else 0, overhead)
+    lazy = given if facts.is_reset else min(given, around.droppable_bytes.get(name, 0))
+    huge, reserved = [row.returned_huge_bytes for row in rows], sum(row.returned_bytes for row in rows)
+    kept = huge_pages.Returned(name, reserved, given, add(huge), "given back, or never used", None, lazy)
+    returned = huge_pages.judge(kept, around.huge_pages)
+    judged = huge_pages.verdict(returned, given, weighed + given, verdict_)
+    steps = [Step(*LAZY_STEP)] if facts.is_reset and returned is not None and judged.code == findings.GIVEN_BACK_IN_RAM else []
+    steps += [*huge_pages.against(judged, returned), *_list_ways(facts, weighed), *verdict.what_is_in_use(verdict_.code)]
+    return Judged(
+        name, (name,), weighed + given, judged, make_mimalloc_findings(facts, weighed), steps if judged.kind != verdict.SMALL else []
+    )
+
+
+def _is_worth(size: int, held: int) -> bool:
+    return size >= WORTH_BYTES and size * WORTH_SHARE >= held
+
+
+def _list_ways(facts: MimallocFacts, held: int) -> Iterator[Step]:
+    """Yield the steps that return free memory, the most effective first."""
+    rows = facts.arenas
+    in_ram = add(row.unowned_collectable_resident_bytes for row in rows), add(row.collectable_resident_bytes for row in rows)
+    unowned = sum(row.unowned_collectable_bytes for row in rows) if in_ram[0] is None else in_ram[0]
+    own = sum(row.collectable_bytes for row in rows) if in_ram[1] is None else in_ram[1]
+    most = ["at most " if part is None else "" for part in in_ram]  # a core does not tell which of them it has
+    calls = [
+        (unowned, say("by any one thread returns %s%s that no thread owns", most[0], Size(unowned))),
+        (own, say("by each thread that owns pages returns %s%s", most[1], Size(own))),
+    ]
+    worth = [how for size, how in sorted(calls, key=lambda call: -call[0]) if _is_worth(size, held)]
+    if worth:
+        gained = None if None in in_ram else sum(size for size, _ in calls if _is_worth(size, held))
+        why = join_sentences(", ", [say("called in the program %s to the OS", worth[0]), *worth[1:]])
+        yield Step("mi_collect(true)", why, gained)
+    setting = DELAY_SETTINGS.get(facts.delay.name) if facts.delay is not None and facts.delay.ms != 0 else None
+    if setting is not None and _is_worth(unowned + own, held):
+        yield Step(setting, "at the next start returns free pages as soon as no block of them is in use")
+    if _is_worth(sum(row.free_bytes + row.remote_free_bytes for row in rows if row.used_blocks), held):
+        yield Step(ask("pins"), "shows which blocks keep the pages of freed ones")
+
+
+def make_mimalloc_findings(facts: MimallocFacts, held: int) -> List[Finding]:
+    """Return findings beside the verdict; `held`: the bytes that it is about."""
+    found = []
+    owned = [row for row in facts.arenas if row.owner != ABANDONED]
+    waiting = sum(row.remote_free_bytes for row in owned)
+    if _is_worth(waiting, held):
+        found.append(_make_uncollected(owned, waiting, held))
+    kept = sum(row.free_bytes + row.remote_free_bytes for row in facts.arenas if row.owner == ABANDONED)
+    if _is_worth(kept, held):
+        what = say("%s of free blocks are in pages that no thread owns: %s", Size(kept), LEFT_BY[facts.has_ended])
+        hint = "mimalloc reuses them when a thread allocates such sizes; no call returns a page while one of its blocks is in use"
+        found.append(Finding(what, say("%s of memory held", share(kept, held)), hint, findings.ABANDONED_PAGES, size_bytes=kept))
+    return found
+
+
+LEFT_BY = {True: "their threads have ended", False: "they were full, or their threads have ended"}
+
+
+def _make_uncollected(rows: Sequence[MimallocArena], waiting: int, held: int) -> Finding:
+    most = max(rows, key=lambda row: row.remote_free_bytes)
+    whole = sum(row.uncollected_bytes for row in rows)
+    what = say("%s were freed by other threads and wait for the threads that own their pages", Size(waiting))
+    thread = "thread %d" % most.lwp if most.lwp is not None else "arena %d" % most.index
+    parts = (share(waiting, held), Size(whole), Size(most.remote_free_bytes), thread)
+    evidence = say("%s of memory held, %s of it whole pages; %s of it belong to %s", *parts)
+    count = sum(row.remote_free_bytes > 0 for row in rows)
+    whose = "it" if count == 1 else "each of %s" % plural(count, "thread")
+    hint = "an owner collects when it allocates blocks of these sizes; a thread that sleeps never does: have %s call mi_collect(true)"
+    return Finding(what, evidence, hint % whose, findings.UNCOLLECTED, size_bytes=waiting)

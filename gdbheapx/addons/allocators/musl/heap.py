@@ -1,0 +1,624 @@
+"""One musl malloc as the commands ask for it: a survey of groups and slots, their sums, damage, its meter, and the rules that are broken."""
+
+import struct
+from array import array
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.addons.allocators.musl import codes
+from gdbheapx.addons.allocators.musl.detect import Musl, read_first_area
+from gdbheapx.addons.allocators.musl.records import (
+    AREA_BYTES,
+    GROUP_AREA_AGAIN,
+    GROUP_AREA_CHECK,
+    GROUP_AREA_UNREADABLE,
+    GROUP_CLASS,
+    GROUP_MAKING,
+    GROUP_MASKS,
+    GROUP_OUTSIDE,
+    GROUP_OVERLAP,
+    GROUP_PLACE,
+    GROUP_UNMAPPED,
+    HEAD_BACK,
+    HEAD_MARK,
+    HEADER_HALF,
+    HEADER_INDEX,
+    HEADER_OFFSET,
+    HEADER_SLACK,
+    HEADER_STALE,
+    HEADER_USED,
+    HEADER_ZERO,
+    MUSL_CLASSES,
+    MUSL_METADATA,
+    MUSL_USED,
+    MUSL_WORDS,
+    OWN_CLASS,
+    PLACE_DONATED,
+    PLACE_MAPPED,
+    PLACE_NESTED,
+    SIZE_CLASSES,
+    TRAILER_BYTES,
+    UNIT_BYTES,
+    MuslArena,
+    MuslBin,
+    MuslGroups,
+    count_slot_units,
+    find_most_bytes,
+    make_musl_slot_walker,
+    read_groups,
+)
+from gdbheapx.allocators.heap import Heap, once
+from gdbheapx.allocators.keeping import GROUP, ArenaKeeps, Keeping, Term
+from gdbheapx.allocators.metering import Figure, Reading, nothing
+from gdbheapx.allocators.places import neighbours
+from gdbheapx.allocators.records import HeapContext
+from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, Suspect
+from gdbheapx.hints import ask
+from gdbheapx.inferior.base import Module, Target
+from gdbheapx.kernel.blocks.pins import ROOM, PinShape
+from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
+from gdbheapx.kernel.blocks.slot_walker import SlotWalker
+from gdbheapx.kernel.blocks.slots import SLOT_UNREADABLE, SlotTallies
+from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow
+from gdbheapx.problems import Code, Diagnostic, Report, Severity
+from gdbheapx.ranges import union
+from gdbheapx.units import number
+
+if TYPE_CHECKING:
+    from gdbheapx.addons.allocators.musl.records import MuslFacts
+    from gdbheapx.allocators.keeping import Keeping
+    from gdbheapx.allocators.metering import Reading
+    from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.rules import BrokenRule
+
+MOST_TOLD = 20
+SIGSEGV = 11
+OF_GROUPS: Dict[int, Tuple[Code, str]] = {
+    GROUP_AREA_UNREADABLE: (codes.AREA_UNREADABLE, "cannot read an area of metas: the groups of it and of those behind it are unknown"),
+    GROUP_AREA_CHECK: (codes.AREA_BROKEN, "an area of metas does not begin with musl's secret: the groups behind it are unknown"),
+    GROUP_AREA_AGAIN: (codes.AREA_BROKEN, "the list of areas returns to an earlier area"),
+    GROUP_CLASS: (codes.META_WRONG, "a meta has a size class that musl does not have"),
+    GROUP_MASKS: (codes.META_WRONG, "a meta calls a slot free twice, or one that its group does not have"),
+    GROUP_PLACE: (codes.META_WRONG, "a meta gives its group a place or a length that cannot be"),
+    GROUP_OVERLAP: (codes.GROUP_OVERLAP, "a group lies across another one, or in a slot that is free"),
+    GROUP_MAKING: (codes.SLOT_CHANGING, "a thread is making a group, or giving one up"),
+    GROUP_UNMAPPED: (codes.GROUP_UNMAPPED, "a group reaches beyond its mapping"),
+    GROUP_OUTSIDE: (codes.GROUP_OUTSIDE, "a group that was cut out of a slot lies in no slot"),
+}
+OF_SLOTS: Dict[int, Tuple[Code, str]] = {
+    SLOT_UNREADABLE: (codes.HEADER_UNREADABLE, "cannot read the header of a group, or of a block in use, which counts as its whole slot"),
+    HEAD_BACK: (codes.GROUP_BACK, "a group does not point back to its meta"),
+    HEAD_MARK: (codes.GROUP_OVERLAP, "a group lies in a slot that is not marked as its"),
+    HEADER_INDEX: (codes.HEADER_BROKEN, "the header of a block in use has the index of another slot"),
+    HEADER_OFFSET: (codes.HEADER_BROKEN, "the header of a block in use does not point back to its group"),
+    HEADER_ZERO: (codes.BLOCK_OVERRUN, "a byte that is always 0, behind a block in use or in its header, was overwritten"),
+    HEADER_SLACK: (codes.HEADER_BROKEN, "the header of a block in use leaves more of its slot unused than the slot has"),
+    HEADER_USED: (codes.HEADER_BROKEN, "a free slot has the header of a block in use"),
+    HEADER_HALF: (codes.HEADER_BROKEN, "the header of a block in use does not point to its group, or is half written"),
+    HEADER_STALE: (codes.SLOT_CHANGING, "a thread is handing a block out, or freeing it, or making a group"),
+}
+CUT_REPORT = (codes.GROUPS_CUT, None, "not all groups and slots were read", "allow more time: --max-seconds, --max-stop")
+CHECK_HINT = "something wrote where it should not: `%s` names the block before" % ask("check")
+
+
+def has_stopped(target: Target, module: Module) -> bool:
+    """A core of a process that ended in this object by an instruction that is there for that: a_crash(), which the checks of malloc call,
+    and those of stack guards."""
+    thread, halt = next(iter(target.threads()), None), target.arch.halt
+    if thread is None or thread.signal != SIGSEGV or thread.pc is None or not halt:
+        return False
+    is_ours = any(start <= thread.pc < end for start, end in target.code_ranges(module))
+    return is_ours and target.read_prefix(thread.pc, len(halt)) == halt
+
+
+class DamagedPlace(NamedTuple):
+    """An address, its code and a sentence."""
+
+    code: Code
+    address: int
+    what: str
+
+
+def check_groups(context: int, counted: "CountedGroups") -> List[DamagedPlace]:
+    """Yield listed damage of areas, metas and groups. `context`: its address."""
+    found = [DamagedPlace(OF_GROUPS[row.code][0], row.address, OF_GROUPS[row.code][1]) for row in counted.groups.problems]
+    what = "musl counts %d slots of class %d, and its groups have %d"
+    return found + [DamagedPlace(codes.USAGE_WRONG, context, what % (number, size_class, own)) for size_class, number, own in counted.usage]
+
+
+def check_slots(tallies: SlotTallies, at_work: int) -> List[DamagedPlace]:
+    """Yield listed damage of slots. `at_work`: number of threads that may be writing a header; as many half-written ones are no damage."""
+    halves = sum(row.code == HEADER_HALF for row in tallies.problems)
+    words = {**OF_SLOTS, HEADER_HALF: OF_SLOTS[HEADER_STALE]} if halves <= at_work else OF_SLOTS
+    return [DamagedPlace(words[row.code][0], row.address, words[row.code][1]) for row in tallies.problems]
+
+
+def count_at_work(target: Target, module: Module, tallies: SlotTallies) -> int:
+    """Threads that stand in the code of malloc's object, and neither wait in a system call nor were stopped by a check; 0 where no header
+    is half written."""
+    if all(row.code != HEADER_HALF for row in tallies.problems):
+        return 0
+    ranges, call, halt = target.code_ranges(module), target.arch.in_system_call, target.arch.halt
+    pcs = [thread.pc for thread in target.threads() if thread.pc is not None and any(start <= thread.pc < end for start, end in ranges)]
+    waiting = [pc for pc in pcs if call is not None and call.shows(pc, target.read_prefix)]
+    stopped = [pc for pc in pcs if halt and target.read_prefix(pc, len(halt)) == halt]
+    return len(pcs) - len(waiting) - len(stopped)
+
+
+def report_musl_damage(target: Target, rows: List[DamagedPlace], count: int, report: Report) -> None:
+    """Report the first places, and how many of `count` remain. A live process may be in the middle of a change and is read again."""
+    is_live = target.kind == "live"
+    for row in rows[:MOST_TOLD]:
+        hint = CHECK_HINT if row.code.nature == Severity.DAMAGE else None
+        report(row.code, row.address, row.what, hint, is_passing=is_live and row.code.nature != Severity.UNREAD)
+    more = count - min(len(rows), MOST_TOLD)
+    if more > 0:
+        what = "%s more groups or slots are damaged, or cannot be read" % number(more)
+        report(codes.MORE_BROKEN, None, what, "`%s` lists them" % ask("check"))
+
+
+def make_musl_arena(musl: Musl, around: HeapContext, groups: MuslGroups) -> MuslArena:
+    """system by mappings; used, free and overhead by slots, heads and what is left of each mapping."""
+    held, classes = groups.sums, groups.classes
+    dead = _count_broken(around.target, groups)
+    areas = AREA_BYTES * len(groups.areas)
+    system = held.own_bytes + max(dead, held.lost_bytes) + areas
+    used, free = sum(row.used_bytes for row in classes), sum(row.free_bytes for row in classes)
+    return MuslArena(
+        allocator=musl.id,
+        index=0,
+        address=Address(musl.context),
+        groups=held.groups,
+        system_bytes=system if groups.is_whole else None,
+        used_blocks=sum(row.used_slots for row in classes),
+        used_bytes=used,
+        free_slots=sum(row.free_slots for row in classes),
+        free_bytes=free,
+        overhead_bytes=areas + held.rest_bytes + TRAILER_BYTES * sum(row.slots for row in classes),
+        unparsed_bytes=max(0, dead - held.lost_bytes) if groups.is_whole else None,
+        donated_bytes=held.donated_bytes,
+        free_percent=round(100 * free / system, 1) if system and groups.is_whole else None,
+        resident_bytes=_count_resident(around, groups),
+    )
+
+
+def _count_broken(target: Target, groups: MuslGroups) -> int:
+    """Return the bytes of mappings whose groups may have damaged numbers."""
+    if not groups.problem_count:
+        return 0
+    rows = zip(*(groups.column(name) for name in ("address", "bytes", "place", "problem")))
+    own = (PLACE_MAPPED, PLACE_DONATED)
+    return sum(_count_mapped(target, start, size) for start, size, place, problem in rows if problem and place in own)
+
+
+def _count_mapped(target: Target, start: int, size: int) -> int:
+    mapping = next((mapping for mapping in target.mappings() if mapping.start <= start < mapping.end), None)
+    return min(size, mapping.end - start) if mapping is not None else 0
+
+
+def _count_resident(around: HeapContext, groups: MuslGroups) -> Optional[int]:
+    page = around.target.page_bytes
+    areas = [(area, area + AREA_BYTES) for area in groups.areas]
+    joined = union((start // page * page, -(-end // page) * page) for start, end in union([*groups.ranges("held"), *areas]))
+    known = around.ram.of(joined, with_exclusive=False)
+    return known.resident_bytes if known is not None else None
+
+
+def make_musl_bins(allocator: str, survey: "MuslSurvey") -> List[MuslBin]:
+    """Return a row for each size class that has groups."""
+    rows = []
+    for size_class, (counted, tally) in enumerate(zip(survey.counted.groups.classes, survey.tallies.tallies)):
+        if not counted.groups:
+            continue
+        is_own = size_class == OWN_CLASS
+        rows.append(
+            MuslBin(
+                allocator=allocator,
+                size_class=size_class,
+                min_size_bytes=_find_least(size_class),
+                max_size_bytes=None if is_own else find_most_bytes(size_class),
+                groups=counted.groups,
+                slots=tally.used_slots + tally.free_slots,
+                used_slots=tally.used_slots,
+                used_bytes=tally.used_bytes,
+                free_slots=tally.free_slots,
+                free_bytes=tally.free_bytes,
+                slack_bytes=tally.slot_bytes - tally.used_bytes - tally.free_bytes - TRAILER_BYTES * tally.free_slots,
+            )
+        )
+    return rows
+
+
+def _find_least(size_class: int) -> int:
+    before = MUSL_CLASSES - 1 if size_class == OWN_CLASS else size_class - 1
+    return find_most_bytes(before) + 1 if before >= 0 else 0
+
+
+def make_musl_histogram(groups: MuslGroups) -> List[HistogramRow]:
+    """Return a row for each size class; a block in use counts as the largest that fits its slot."""
+    return [
+        HistogramRow(
+            size_bytes=_find_least(size_class),
+            max_size_bytes=max(row.used_bytes, _find_least(size_class)) if size_class == OWN_CLASS else find_most_bytes(size_class),
+            used_chunks=row.used_slots,
+            used_bytes=row.used_bytes,
+            free_chunks=row.free_slots,
+            free_bytes=row.free_bytes,
+            tcache_chunks=0,
+        )
+        for size_class, row in enumerate(groups.classes)
+        if row.groups
+    ]
+
+
+def measure_musl_kept(target: Target, groups: MuslGroups, row: MuslArena) -> Keeping:
+    """Free slots stay as long as their group has a block in use, or a group in one of its slots has; what is left of a whole group would
+    have been unmapped."""
+    kept, spans = row.free_bytes, array("Q")
+    names = ("address", "bytes", "slot_bytes", "place", "problem")
+    for start, size, slot_bytes, place, problem in zip(*(groups.column(name) for name in names)):
+        if place != PLACE_NESTED and not problem:
+            spans.extend((start, start + size, slot_bytes))
+    return Keeping(
+        PinShape(target.page_bytes, spans=spans),
+        [ArenaKeeps(0, kept)],
+        [Term("free slots", kept or 0)],
+        words={ROOM: GROUP},
+        returnable_bytes=0,
+    )
+
+
+ABORT = "nothing: it executes an instruction that raises SIGSEGV, in free(), realloc() or malloc_usable_size()"
+"""a_crash(), by assert() of meta.h."""
+MOST_SUSPECTS = 100
+FARTHEST_BYTES = 1 << 20
+"""Before what is damaged: so near a block is looked for that may have been written past."""
+BLOCK_DAMAGE = (codes.BLOCK_OVERRUN,)
+"""What is damaged belongs to the block itself."""
+
+
+def find_musl_damage(heap: "MuslMalloc") -> Iterator[BrokenRule]:
+    """Every place that breaks one, once; what cannot be read, or is under way, is reported."""
+    survey = heap.survey()
+    known = 0
+    for code, address, what in [*check_groups(heap.musl.context, survey.counted), *check_slots(survey.tallies, survey.at_work)]:
+        if code.nature == Severity.DAMAGE and known < MOST_BROKEN:
+            known += 1
+            yield _make_broken(heap, code, address, what, known <= MOST_SUSPECTS)
+
+
+def _make_broken(heap: "MuslMalloc", code: Code, address: int, what: str, is_sought: bool) -> BrokenRule:
+    return BrokenRule(
+        allocator=heap.info.id,
+        arena=0,
+        code=code,
+        address=Address(address),
+        rule=str(code),
+        abort=ABORT if code in (codes.HEADER_BROKEN, codes.BLOCK_OVERRUN, codes.GROUP_BACK) else None,
+        suspect=_find_suspect(heap, code, address) if is_sought else None,
+        what=what,
+    )
+
+
+def _find_suspect(heap: "MuslMalloc", code: Code, address: int) -> Optional[Suspect]:
+    """The block in use that ends before what is damaged; or, where a slot's own block was written past, that: it may begin further on."""
+    kinds = frozenset((MUSL_USED,))
+    row: Optional[Tuple[int, ...]] = None
+    if code in BLOCK_DAMAGE:
+        row = next((row for batch in heap.blocks(BlockFilter(kinds, start=address)) for row in zip(*batch)), None)
+    else:
+        near = neighbours(heap.blocks(BlockFilter(kinds, start=max(0, address - FARTHEST_BYTES))), heap.shape, address - 1)
+        row = near.here or near.previous
+    return Suspect(Address(row[0]), row[1], MUSL_WORDS[row[3]]) if row is not None else None
+
+
+MUSL_FIGURES = (
+    Figure("groups", "groups", "groups of slots", is_shown=False),
+    Figure("slots_used_bytes", "in slots", "bytes of slots with blocks in use, what blocks do not fill of them included"),
+    Figure("slots_free_bytes", "free slots", "bytes of free slots, which stay until their group has no block in use"),
+)
+MOST_AREAS = 1 << 20
+"""Of a list that leads nowhere."""
+
+
+class MetaSums(NamedTuple):
+    """Sums over the metas of one area."""
+
+    groups: int
+    held_bytes: int
+    used_bytes: int
+    free_bytes: int
+    large_bytes: int
+    """In groups of one slot with a mapping of their own."""
+
+
+class MuslMeter:
+    """Reads the metas of one mallocng."""
+
+    figures = MUSL_FIGURES
+
+    def __init__(self, musl: Musl, target: Target) -> None:
+        self._musl, self._target = musl, target
+        word, order = target.word_bytes, "<" if target.little_endian else ">"
+        letter = "Q" if word == 8 else "I"
+        self._head = struct.Struct(order + "Q" + letter)
+        self._metas = struct.Struct(order + "3%sII%s" % (letter, letter))
+        self._first = 8 + 2 * word
+        self._count = (AREA_BYTES - self._first) // self._metas.size
+        self._known: Dict[int, Tuple[bytes, MetaSums]] = {}
+
+    @property
+    def info(self) -> AllocatorInfo:
+        """Describe the allocator."""
+        return self._musl.info()
+
+    def has_long_lists(self) -> bool:
+        """Free slots are bits of masks, not lists."""
+        return False
+
+    def read(self, walk_seconds: float) -> Reading:
+        """The metas now. There is nothing to be estimated."""
+        area, seen, rows = read_first_area(self._target, self._musl.context, self._musl.offsets), set(), []  # type: ignore[var-annotated]
+        if not area:
+            return nothing(MUSL_FIGURES)
+        while area and area not in seen and len(seen) < MOST_AREAS:
+            seen.add(area)
+            data = self._target.read_prefix(area, AREA_BYTES)
+            if len(data) < AREA_BYTES or self._head.unpack_from(data)[0] != self._musl.secret:
+                return nothing(MUSL_FIGURES)
+            known = self._known.get(area)
+            if known is None or known[0] != data:
+                known = self._known[area] = (data, self._sums(data))
+            rows.append(known[1])
+            area = self._head.unpack_from(data)[1]
+        return _make_reading(MetaSums._make(map(sum, zip(*rows))), AREA_BYTES * len(rows))
+
+    def _sums(self, data: bytes) -> MetaSums:
+        groups = held = used = free = large = 0
+        end = self._first + self._count * self._metas.size
+        for _, _, group, available, freed, packed in self._metas.iter_unpack(data[self._first : end]):
+            if not group:
+                continue
+            slots, pages, size_class = (packed & 31) + 1, packed >> 12, packed >> 6 & 63
+            stride = pages * AREA_BYTES - UNIT_BYTES if pages and slots == 1 else count_slot_units(size_class) * UNIT_BYTES
+            count = bin((available | freed) & (1 << slots) - 1).count("1")
+            groups, free, used = groups + 1, free + count * stride, used + (slots - count) * stride
+            if pages:
+                held += pages * AREA_BYTES
+                large += stride if slots == 1 else 0
+            elif packed >> 5 & 1:
+                used -= _find_slot(UNIT_BYTES + stride * slots)
+            else:
+                held += UNIT_BYTES + stride * slots
+        return MetaSums(groups, held, used, free, large)
+
+
+def _find_slot(group_bytes: int) -> int:
+    """A slot of the class that a group of this length is cut from (alloc_group)."""
+    return next((UNIT_BYTES * units for units in SIZE_CLASSES if UNIT_BYTES * units >= group_bytes), group_bytes)
+
+
+def _make_reading(sums: MetaSums, areas_bytes: int) -> Reading:
+    used = max(0, sums.used_bytes)
+    held = sums.held_bytes + areas_bytes
+    return Reading(
+        values=(sums.groups, used, sums.free_bytes),
+        held_bytes=held,
+        used_bytes=used,
+        kept_bytes=max(0, held - used),
+        returnable_bytes=0,
+        walked_bytes=max(0, held - sums.large_bytes),
+        large_bytes=sums.large_bytes,
+    )
+
+
+def make_exact_reading(row: MuslArena) -> Reading:
+    """Return the meter's figures from a walk of a stopped process."""
+    used: Optional[int] = None if row.used_bytes is None else row.used_bytes + TRAILER_BYTES * (row.used_blocks or 0)
+    free: Optional[int] = None if row.free_bytes is None else row.free_bytes + TRAILER_BYTES * (row.free_slots or 0)
+    kept = None if used is None or row.system_bytes is None else row.system_bytes - used
+    return Reading((row.groups, used, free), row.system_bytes, used, kept, 0)
+
+
+MUSL_SHAPE = BlockShape(MUSL_WORDS, (0,) * len(MUSL_WORDS), None, unit_bytes=UNIT_BYTES)
+
+
+class CountedGroups(NamedTuple):
+    """Groups with their masks of free slots, and what contradicts them."""
+
+    groups: MuslGroups
+    usage: Sequence[Tuple[int, int, int]]
+    """(class, slots that musl counts, slots that its groups have) where these differ."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if nothing is missing or damaged."""
+        return self.groups.is_whole and not (self.groups.problem_count or self.usage)
+
+
+class MuslSurvey(NamedTuple):
+    """Counted groups, and the headers of their slots."""
+
+    counted: CountedGroups
+    tallies: SlotTallies
+    at_work: int
+    """Threads that may be filling in a header."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if nothing is missing or damaged."""
+        return self.counted.is_whole and self.tallies.is_whole and not self.tallies.problem_count
+
+
+class MuslMalloc(Heap):
+    """Everything one musl malloc can be asked for."""
+
+    def __init__(self, musl: Musl, around: HeapContext) -> None:
+        self.musl, self.around, self.target = musl, around, around.target
+
+    @property
+    def info(self) -> AllocatorInfo:
+        """Its entry in the envelope."""
+        return self.musl.info()
+
+    @property
+    def shape(self) -> BlockShape:
+        """Describe its blocks."""
+        return MUSL_SHAPE
+
+    @property
+    def capabilities(self) -> Mapping[str, Callable[..., Any]]:
+        """Return the readers of its counters."""
+        return {"meter": self.meter, "exact-reading": self.exact_reading}
+
+    def meter(self) -> "MuslMeter":
+        """Return a meter, which reads metas while the process runs."""
+        # E-merge
+
+        return MuslMeter(self.musl, self.target)
+
+    def exact_reading(self) -> "Reading":
+        """Return the meter's figures from a walk of a stopped process."""
+        # E-merge
+
+        return make_exact_reading(self.arenas()[0])
+
+    @once
+    def groups(self) -> MuslGroups:
+        """Read all groups with their slots, by their metas."""
+        return self._groups(with_rows=True)
+
+    def _groups(self, with_rows: bool) -> MuslGroups:
+        around, layout = self.around, self.musl.layout(self.target)
+        memory = union([(mapping.start, mapping.end) for mapping in self.target.mappings()])
+        ranges = array("Q", [end for both in memory for end in both])
+        return read_groups(around.kernel, self.target.bulk_source(), layout, ranges, with_rows, around.budget)
+
+    @once
+    def counted(self) -> CountedGroups:
+        """Read the metas and report what is wrong with them; no page of the heap is read."""
+        groups = self._groups(with_rows=False)
+        if groups.problem_count:
+            groups = self.groups()
+        found = CountedGroups(groups, self._usage(groups))
+        report_musl_damage(self.target, check_groups(self.musl.context, found), groups.problem_count + len(found.usage), self.around.report)
+        if not groups.is_whole:
+            self.around.report(*CUT_REPORT)
+        return found
+
+    @once
+    def survey(self) -> MuslSurvey:
+        """The walk over all slots, too, told what is wrong with them."""
+        counted, groups = self.counted(), self.groups()
+        tallies = self._walker(groups).tally()
+        at_work = count_at_work(self.target, self.musl.module, tallies)
+        report_musl_damage(self.target, check_slots(tallies, at_work), tallies.problem_count, self.around.report)
+        if groups.is_whole and not tallies.is_whole:
+            self.around.report(*CUT_REPORT)
+        return MuslSurvey(counted, tallies, at_work)
+
+    def is_whole(self) -> bool:
+        """True if the sums rest on undamaged data. Of a core the slots are checked too, which reveals wrong masks."""
+        return self.survey().is_whole if self.target.kind == "core" else self.counted().is_whole
+
+    def _walker(self, groups: MuslGroups) -> SlotWalker:
+        layout = self.musl.layout(self.target)
+        return make_musl_slot_walker(self.around.kernel, self.target.bulk_source(), layout, groups.runs, self.around.budget)
+
+    def _usage(self, groups: MuslGroups) -> List[Tuple[int, int, int]]:
+        """usage_by_class: slots of all groups of the class, but for donated ones. Empty where a group is damaged, or not all were read."""
+        where = self.musl.context + self.musl.offsets.usage
+        told = self.target.words_in(self.target.read_prefix(where, MUSL_CLASSES * self.target.word_bytes))
+        if groups.problem_count or not groups.is_whole:
+            return []
+        counted = [row.counted_slots for row in groups.classes]
+        return [(size_class, number, counted[size_class]) for size_class, number in enumerate(told) if number != counted[size_class]]
+
+    def claims(self) -> List[Claim]:
+        """Its mappings, its areas of metas, and what it was given of the ends of objects' data."""
+        groups = self.counted().groups
+        claims = [Claim(start, end, "groups") for start, end in groups.ranges("held")]
+        areas = union([(area, area + AREA_BYTES) for area in groups.areas])
+        return sorted([*claims, *(Claim(start, end, "metas") for start, end in areas)])
+
+    def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
+        """Blocks in use, free slots, and what is musl's own, by address. Damage is reported beforehand."""
+        self.survey()
+        return self._stream(self.groups(), block_filter, arena)
+
+    def _stream(self, groups: MuslGroups, block_filter: BlockFilter, arena: Optional[int]) -> BlockStream:
+        if arena not in (None, 0):
+            block_filter = block_filter._replace(kinds=frozenset())
+        areas = groups.areas if block_filter.has(MUSL_METADATA, AREA_BYTES) else ()
+        rows = [(area, AREA_BYTES, CLASS_OVERHEAD, MUSL_METADATA, 0) for area in areas]
+        return self._walker(groups).blocks(block_filter, make_blocks(rows))
+
+    def block_at(self, address: int) -> "Optional[Place]":
+        """Read only the slots of the groups that hold the address."""
+        from gdbheapx.allocators import places
+
+        groups = self.groups()
+        names = ("address", "bytes", "slot_bytes", "slots", "size_class", "problem")
+        rows = zip(*(groups.column(name) for name in names))
+        around = [row for row in rows if row[0] <= address < row[0] + row[1] and not row[5]]
+        area = next((area for area in groups.areas if area <= address < area + AREA_BYTES), None)
+        if not around and area is None:
+            return None
+        what = "%d slots of %d bytes, class %d"
+        parts = [places.Part("group", what % (row[3], row[2], row[4]), Address(row[0]), Address(row[0] + row[1])) for row in around]
+        if area is not None:
+            parts.append(places.Part("metas", "records of groups", Address(area), Address(area + AREA_BYTES)))
+        start = max((row[0] for row in around), default=area or 0)
+        stream = self._stream(groups, BlockFilter(start=start), None)
+        return places.place(places.neighbours(stream, self.shape, address), self.shape, self.info.id, address, parts[::-1])
+
+    def own_data(self) -> List[Tuple[int, int]]:
+        """Its context, and its areas of metas, which lead to groups."""
+        areas = [(area, area + AREA_BYTES) for area in self.counted().groups.areas]
+        return [(self.musl.context, self.musl.offsets.usage + self.musl.context), *areas]
+
+    @once
+    def arenas(self) -> Sequence[MuslArena]:
+        """Return the single row."""
+        # E-merge
+
+        self.is_whole()
+        return [make_musl_arena(self.musl, self.around, self.counted().groups)]
+
+    @once
+    def bins(self) -> List[MuslBin]:
+        """The size classes that have groups, with what was asked for in each."""
+        # E-merge
+
+        return make_musl_bins(self.info.id, self.survey())
+
+    def histogram(self) -> List[HistogramRow]:
+        """Return a row for each size class."""
+        # E-merge
+
+        return make_musl_histogram(self.counted().groups)
+
+    def facts(self) -> "MuslFacts":
+        """Freeze one reading for the verdict."""
+        from gdbheapx.addons.allocators.musl.records import MuslFacts
+
+        known = self.info, self.arenas(), self.totals(), self.histogram(), self.claims()
+        own_mappings = self.counted().groups.ranges("alone")
+        return MuslFacts(*known, self.is_whole(), has_stopped(self.target, self.musl.module), own_mappings)
+
+    def kept(self) -> "Keeping":
+        """A group goes back when its last block is freed."""
+        # E-merge
+
+        return measure_musl_kept(self.target, self.groups(), self.arenas()[0])
+
+    def rules(self) -> "Iterator[BrokenRule]":
+        """Every place that breaks a rule of mallocng's."""
+        # E-merge
+        from gdbheapx.allocators.rules import collector
+
+        told: List[Diagnostic] = []
+        own = MuslMalloc(self.musl, self.around._replace(report=collector(told)))
+        yield from find_musl_damage(own)
+        for diagnostic in told:
+            if diagnostic.code.nature != Severity.DAMAGE:
+                self.around.report(*diagnostic)

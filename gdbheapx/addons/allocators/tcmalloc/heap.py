@@ -1,0 +1,625 @@
+"""One tcmalloc as the commands ask for it: its settings, samples, purge, meter, and the rules that are broken."""
+
+import math
+import struct
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+
+from gdbheapx.addons.allocators.tcmalloc import codes
+from gdbheapx.addons.allocators.tcmalloc.entry import RELEASE_COMMAND
+from gdbheapx.addons.allocators.tcmalloc.records import (
+    SPAN_IN_USE,
+    SPAN_ON_NORMAL,
+    TC_FREE_SPAN,
+    TC_METADATA,
+    TC_WORDS,
+    TcArena,
+    TcBin,
+    TcFacts,
+    TcSpan,
+)
+from gdbheapx.addons.allocators.tcmalloc.structure import (
+    CACHE_REST,
+    MOST_CACHES,
+    WORD,
+    CentralPlaces,
+    Tcmalloc,
+    read_central_lists,
+    split_version,
+)
+from gdbheapx.addons.allocators.tcmalloc.survey import (
+    TcmallocCounts,
+    TcmallocSurvey,
+    count_tcmalloc,
+    find_metadata,
+    make_tcmalloc_arena,
+    make_tcmalloc_bins,
+    make_tcmalloc_caches,
+    make_tcmalloc_histogram,
+    make_walker,
+    measure_tcmalloc_kept,
+    read_stats,
+    survey_tcmalloc,
+)
+from gdbheapx.allocators.heap import Heap, once
+from gdbheapx.allocators.metering import Figure, Reading, nothing
+from gdbheapx.allocators.plan import FUTEX, Held, Plan, SystemCall
+from gdbheapx.allocators.records import HeapContext, Page
+from gdbheapx.allocators.returning import DryRun, Portion, Predicted
+from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, Suspect, collector, sorted_out
+from gdbheapx.columns import BYTES, TEXT, Column, Table, add
+from gdbheapx.errors import HeapxError, Refusal
+from gdbheapx.hints import ask
+from gdbheapx.inferior.base import Module, Target
+from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
+from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow, ThreadCache
+from gdbheapx.problems import NOT_PROFILED, Code, Diagnostic, Report
+
+if TYPE_CHECKING:
+    from gdbheapx.allocators.effects import Effect
+    from gdbheapx.allocators.keeping import Keeping
+    from gdbheapx.allocators.metering import Reading
+    from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.returning import DryRun, Portion
+    from gdbheapx.allocators.rules import BrokenRule
+
+TYPE_LETTERS = {"bool": "<?", "double": "<d", "int64": "<q", "int64_t": "<q"}
+INT64 = ("int64", "int64_t")
+"""The latter since 2.16."""
+FlagValue = Tuple[str, Sequence[str]]
+"""Name, and types that it has in the releases (DEFINE_int64, src/base/commandlineflags.h)."""
+TC_SETTINGS: Sequence[Tuple[str, Optional[FlagValue], str]] = (
+    ("TCMALLOC_RELEASE_RATE", ("tcmalloc_release_rate", ("double",)), "free spans are returned while others are freed; 0: never"),
+    ("TCMALLOC_AGGRESSIVE_DECOMMIT", None, "true: each free span is returned at once"),
+    ("TCMALLOC_DISABLE_MEMORY_RELEASE", ("malloc_disable_memory_release", ("bool",)), "true: nothing is returned"),
+    ("TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES", None, "limits what all thread caches keep"),
+    ("TCMALLOC_HEAP_LIMIT_MB", ("tcmalloc_heap_limit_mb", INT64), "free spans are returned from this size of the heap on; 0: no limit"),
+    ("TCMALLOC_SAMPLE_PARAMETER", ("tcmalloc_sample_parameter", INT64), "one block in about so many bytes is sampled; 0: none"),
+    ("TCMALLOC_SKIP_MMAP", ("malloc_skip_mmap", ("bool",)), ""),
+    ("TCMALLOC_SKIP_SBRK", ("malloc_skip_sbrk", ("bool",)), ""),
+)
+YES = ("1", "t", "y")
+"""How true begins (EnvToBool, src/base/commandlineflags.h)."""
+
+
+class TcSetting(NamedTuple):
+    """A setting, and its source."""
+
+    name: str
+    """The variable of the environment."""
+    value: Union[bool, int, float, str, None]
+    """In force, by its flag; else as the environment has it; None where neither tells."""
+    environment: Optional[str]
+    """None: not set, or not known."""
+    meaning: str
+
+
+class TcTunables(NamedTuple):
+    """The settings of one tcmalloc."""
+
+    tunables: List[TcSetting]
+
+
+def name_flag_symbols(name: str, types: Sequence[str]) -> List[Tuple[str, str]]:
+    """Type and mangled name of a flag."""
+    made = [(kind, "FLAG__namespace_do_not_use_directly_use_DECLARE_%s_instead" % kind) for kind in types]
+    return [(kind, "_ZN%d%s%dFLAGS_%sE" % (len(space), space, len(name) + 6, name)) for kind, space in made]
+
+
+def read_flag(target: Target, module: Module, name: str, types: Sequence[str]) -> Union[bool, int, float, None]:
+    """The value of a flag; None where the object does not name it."""
+    for kind, symbol in name_flag_symbols(name, types):
+        place, size = target.module_symbol(module, symbol), struct.calcsize(TYPE_LETTERS[kind])
+        data = target.read_prefix(place.address, size) if place is not None else b""
+        if len(data) == size:
+            return struct.unpack(TYPE_LETTERS[kind], data)[0]  # type: ignore[no-any-return]
+    return None
+
+
+def read_tcmalloc_tunables(target: Target, module: Module) -> TcTunables:
+    """Return the settings in force, as far as flags and the environment show them."""
+    rows = []
+    for name, known, meaning in TC_SETTINGS:
+        text = target.environment_variable(name)
+        value = read_flag(target, module, *known) if known is not None else None
+        rows.append(TcSetting(name, value if value is not None else text, text, meaning))
+    return TcTunables(rows)
+
+
+def is_aggressive(target: Target) -> bool:
+    """Free spans are returned at once, by the environment."""
+    return (target.environment_variable("TCMALLOC_AGGRESSIVE_DECOMMIT") or "")[:1].lower() in YES
+
+
+_TUNABLE_COLUMNS = (Column("name", TEXT, field="name"), Column("value", TEXT, field="value"), Column("meaning", TEXT, field="meaning"))
+
+
+def make_tunables_page(found: TcTunables) -> Page:
+    """Yield a table with a row for each setting."""
+    yield "values in force; -: not set, or not to be seen in this build"
+    yield Table(
+        _TUNABLE_COLUMNS, [{**row._asdict(), "value": "-" if row.value is None else str(row.value).lower()} for row in found.tunables]
+    )
+
+
+MOST_FRAMES = 31
+"""kMaxStackDepth."""
+PERIOD_SYMBOL = "TCMALLOC_SAMPLE_PARAMETER"
+PROFILE_HINT = "start the program with %s=524288 and the full libtcmalloc.so.4 (libtcmalloc_minimal never samples)" % PERIOD_SYMBOL
+
+
+class SampledSite(NamedTuple):
+    """Live blocks of one sampled stack."""
+
+    blocks: int
+    bytes: int
+    """As they were asked for."""
+
+
+class TcProfile(NamedTuple):
+    """The answer of `profile`."""
+
+    sites: Dict[Tuple[int, ...], SampledSite]
+    """By return addresses, innermost first."""
+    sample_bytes: int
+    """One block in about so many bytes was sampled; 1: that is not known, and what was sampled is told as it is."""
+    shortfall: None = None
+    """Sampling is not switched on and off: what is missing is chance."""
+
+    def data(self) -> Dict[str, Any]:
+        """Return the keys of the JSON answer."""
+        return {"sample_bytes": self.sample_bytes, "backtraces": len(self.sites)}
+
+    def stacks(self) -> Iterator[Tuple[Sequence[int], int, int]]:
+        """(return addresses, innermost first; blocks; bytes) of what is live, unsampled."""
+        for frames, site in self.sites.items():
+            share = -math.expm1(-site.bytes / site.blocks / self.sample_bytes) or 1.0
+            yield frames, round(site.blocks / share), round(site.bytes / share)
+
+    def lines(self, maps: str) -> Iterator[str]:
+        """The text, as MallocExtension::GetHeapSample writes it."""
+        total = SampledSite(sum(site.blocks for site in self.sites.values()), sum(site.bytes for site in self.sites.values()))
+        yield "heap profile: %6d: %8d [%6d: %8d] @ heap_v2/%d" % (*total, *total, self.sample_bytes)
+        for frames, site in self.sites.items():
+            yield "%6d: %8d [%6d: %8d] @" % (*site, *site) + "".join(" 0x%x" % frame for frame in frames)
+        if maps:
+            yield ""
+            yield "MAPPED_LIBRARIES:"
+            yield from maps.rstrip("\n").split("\n")  # names may hold what splitlines() takes for the end of a line
+
+
+def read_tcmalloc_profile(target: Target, module: Module, counts: TcmallocCounts, report: Report) -> TcProfile:
+    """Return the profile of all sampled spans; HeapxError where nothing was sampled."""
+    rows = zip(*(counts.spans.column(name) for name in ("is_sampled", "size_class", "location", "list", "start", "bytes")))
+    sites: Dict[Tuple[int, ...], SampledSite] = {}
+    for is_sampled, size_class, location, address, start, span_bytes in rows:
+        if not is_sampled or size_class or location:
+            continue
+        data = target.read_prefix(address, 16 + 8 * MOST_FRAMES)
+        size, depth = struct.unpack_from("<2Q", data) if len(data) >= 16 else (0, MOST_FRAMES + 1)
+        if depth > MOST_FRAMES or len(data) < 16 + 8 * depth or size > span_bytes:
+            what = "cannot read the stack of the sampled block at 0x%x" % start
+            report(codes.SAMPLE_UNREADABLE, address, what, "it is missing in the profile")
+            continue
+        frames = struct.unpack_from("<%dQ" % depth, data, 16)
+        before = sites.get(frames, SampledSite(0, 0))
+        sites[frames] = SampledSite(before.blocks + 1, before.bytes + size)
+    if not sites:
+        raise HeapxError("tcmalloc has sampled no block that is live", PROFILE_HINT, code=NOT_PROFILED)
+    return TcProfile(sites, _read_period(target, module))
+
+
+def _read_period(target: Target, module: Module) -> int:
+    """Return the sampling period by its variable, else by the environment; 1 if unknown."""
+    known = read_flag(target, module, "tcmalloc_sample_parameter", INT64)
+    found = [int(known)] if known is not None else []
+    text = target.environment_variable(PERIOD_SYMBOL)
+    found += [int(text)] if text is not None and text.isascii() and text.isdigit() else []
+    return next((period for period in found if 0 < period < 1 << 62), 1)
+
+
+RELEASE_FUNCTION = "MallocExtension_ReleaseFreeMemory"
+PURGE_KEYS = ("allocator", "index", "free_bytes", "free_resident_bytes", "free_exclusive_bytes")
+PAGE_HEAP_LOCK = "_ZN8tcmalloc6Static14pageheap_lock_E"
+LOCK_BEFORE_ROOT = 524_296
+"""PageHeap::lock_ lies so far before the root of the page map, since 2.15 with pages of 8 KiB; before, the lock is a variable."""
+LOCK_IN_HEAP = (2, 15)
+_PURGE_COLUMNS = (
+    Column("arena", TEXT, field="index"),
+    Column("free spans", BYTES, field="free_bytes"),
+    Column("resident", BYTES, field="free_resident_bytes"),
+)
+
+
+def predict_purge(rows: Sequence[TcArena], page_bytes: int) -> Predicted:
+    """Every span that is free, also in tcmalloc's own pages; what caches hold is not flushed."""
+    size, resident, exclusive = (add(getattr(row, name) for row in rows) for name in PURGE_KEYS[2:])
+    return Predicted(size, resident, exclusive, {"free_pages": None if size is None else size // page_bytes})
+
+
+def make_dry_run(rows: Sequence[TcArena], page_bytes: int, is_live: bool) -> DryRun:
+    """Return the prediction of a purge."""
+    arenas = [{key: getattr(row, key) for key in PURGE_KEYS} for row in rows]
+    return DryRun(RELEASE_COMMAND, predict_purge(rows, page_bytes), arenas, Table(_PURGE_COLUMNS, rows), is_live)
+
+
+class TcmallocPurge(Plan):
+    """The call, which takes the page heap's lock alone and asks the system for one range at a time."""
+
+    system_calls = (SystemCall("madvise", (None, None, 4)), *FUTEX, *map(SystemCall, ("sched_yield", "nanosleep", "clock_nanosleep")))
+    damaged = ("tcmalloc's heap", "a call could crash the process", "see " + ask("check"))
+
+    def __init__(self, around: HeapContext, anew: Callable[[Report], Any], portion: Portion, tcmalloc: Tcmalloc) -> None:
+        super().__init__(around, anew, portion, tcmalloc.module, RELEASE_FUNCTION)
+        self._tcmalloc = tcmalloc
+
+    def check(self) -> None:
+        super().check()
+        if self.target.environment_variable("TCMALLOC_DISABLE_MEMORY_RELEASE") not in (None, "", "0", "false", "f", "n", "no"):
+            raise Refusal("TCMALLOC_DISABLE_MEMORY_RELEASE is set: the call would return nothing", "start the program without it")
+
+    def locks(self) -> List[Held]:
+        target, known = self.target, self._tcmalloc.structure
+        rows = read_central_lists(target, known, _ignore)
+        held = [Held("the central list of class %d" % row.size_class, None) for row in rows if row.lock]
+        symbol = target.module_symbol(self.module, PAGE_HEAP_LOCK)
+        version = split_version(self._tcmalloc.version) or (0,)
+        address = symbol.address if symbol is not None else 0
+        if not address and version >= LOCK_IN_HEAP and known.page_map.page_shift == 13:
+            address = known.page_map.root - LOCK_BEFORE_ROOT
+        if address and any(target.read_prefix(address, 4)):
+            held.append(Held("the page heap's lock", None))
+        return held
+
+    def look(self, heap: Any) -> Predicted:
+        return predict_purge(heap.arenas(), self._tcmalloc.structure.page_map.page_bytes)
+
+    def kept(self) -> Optional[Mapping[str, Optional[int]]]:
+        return self.look(self.anew(_ignore)).kept
+
+
+def _ignore(*complaint: Any, **more: Any) -> None:
+    """predict() hears it."""
+
+
+RULE_CODES = {code for code in vars(codes).values() if isinstance(code, Code)}
+OBJECT_CODES = (codes.FREE_LIST_BROKEN, codes.FREED_TWICE, codes.FREE_LIST_UNREADABLE)
+"""Something wrote into a free object: the block before it may have been overrun."""
+MOST_SUSPECTS = 20
+
+
+def find_tcmalloc_damage(heap: "TcmallocHeap") -> List[BrokenRule]:
+    """Return every broken rule. A change in progress is reported as a moment and breaks no rule."""
+    told: List[Diagnostic] = []
+    own = heap.anew(collector(told))
+    own.survey()
+    broken: Dict[Tuple[str, Optional[int]], BrokenRule] = {}
+
+    def add(diagnostic: Diagnostic) -> None:
+        code, address = diagnostic.code, diagnostic.address
+        if (str(code), address) in broken or len(broken) >= MOST_BROKEN:
+            return
+        broken[str(code), address] = BrokenRule(
+            allocator=heap.info.id,
+            arena=0,
+            code=code,
+            address=Address(address) if address is not None else None,
+            rule=str(code),
+            abort=None,
+            suspect=_find_suspect(own, address) if code in OBJECT_CODES and len(broken) < MOST_SUSPECTS else None,
+            what=diagnostic.what,
+        )
+
+    sorted_out(told, RULE_CODES, heap.around.report, add)
+    return list(broken.values())
+
+
+def _find_suspect(heap: "TcmallocHeap", address: Optional[int]) -> Optional[Suspect]:
+    place = heap.block_at(address) if address is not None else None
+    before = place.previous if place is not None else None
+    if before is None or before.status != "used":
+        return None
+    return Suspect(before.address, before.size_bytes, before.status)
+
+
+TCMALLOC_FIGURES = (
+    Figure("system_bytes", "system", "bytes of all spans", is_shown=False),
+    Figure("free_bytes", "free spans", "bytes of unused pages that the OS has not got back"),
+    Figure("returned_bytes", "returned", "bytes of address space that is kept without memory"),
+    Figure("central_bytes", "central", "bytes of free objects in spans with others in use"),
+    Figure("transfer_bytes", "transfer", "bytes of free objects on their way between threads", is_shown=False),
+    Figure("cached_bytes", "cached", "bytes of free objects in thread caches"),
+)
+
+
+class CountedBytes(NamedTuple):
+    """Bytes, one for each of FIGURES."""
+
+    system: int
+    free: int
+    returned: int
+    central: Optional[int]
+    transfer: Optional[int]
+    cached: Optional[int]
+
+
+class TcmallocMeter:
+    """Reads the counters of one tcmalloc."""
+
+    figures = TCMALLOC_FIGURES
+
+    def __init__(self, tcmalloc: Tcmalloc, target: Target) -> None:
+        self._tcmalloc, self._target = tcmalloc, target
+
+    @property
+    def info(self) -> AllocatorInfo:
+        """Describe the allocator."""
+        return self._tcmalloc.info()
+
+    def has_long_lists(self) -> bool:
+        """Sums follow none."""
+        return False
+
+    def read(self, walk_seconds: float) -> Reading:
+        """The counters now. There is nothing to be estimated."""
+        own, central = read_stats(self._target, self._tcmalloc), self._central()
+        if len(own) < 3:
+            return nothing(TCMALLOC_FIGURES)
+        system, free, returned = own
+        if free + returned > system:  # read at different moments
+            return nothing(TCMALLOC_FIGURES)
+        in_spans, in_transfer = (None, None) if central is None else central
+        return _make_reading(CountedBytes(system, free, returned, in_spans, in_transfer, self._cached()))._replace(lists_lead_far=True)
+
+    def _central(self) -> Optional[Tuple[int, int]]:
+        """Bytes in spans and in transfer caches."""
+        known = self._tcmalloc.structure
+        sizes, count = known.sizes, known.sizes.classes
+        data = self._target.read_prefix(known.central, known.stride * count)
+        if len(data) < known.stride * count:
+            return None
+        in_spans = in_transfer = 0
+        for number in range(1, count):
+            base, size = number * known.stride, sizes.object_bytes[number]
+            (counter,) = struct.unpack_from("<Q", data, base + CentralPlaces.counter)
+            (used,) = struct.unpack_from("<i", data, base + CentralPlaces.used_slots)
+            if not 0 <= used <= CentralPlaces.most_slots or counter >> 40:
+                return None
+            in_spans, in_transfer = in_spans + counter * size, in_transfer + used * sizes.batch[number] * size
+        return in_spans, in_transfer
+
+    def _cached(self) -> Optional[int]:
+        """Bytes in thread caches; None where a thread begins or ends meanwhile."""
+        threads, target = self._tcmalloc.structure.threads, self._target
+        if threads is None:
+            return None
+        seen: Set[int] = set()
+        total, behind = 0, self._tcmalloc.structure.sizes.lists_bytes
+        data = target.read_prefix(threads.head, 8)
+        while len(data) == 8 and any(data):
+            (address,) = struct.unpack("<Q", data)
+            here = target.read_prefix(address + behind, CACHE_REST)
+            if address in seen or len(seen) >= MOST_CACHES or len(here) < CACHE_REST:
+                return None
+            seen.add(address)
+            (size,) = struct.unpack_from("<i", here, 0)
+            total += max(0, size)
+            data = here[threads.next - behind : threads.next - behind + 8]
+        return total if len(data) == 8 else None
+
+
+def _make_reading(counted: CountedBytes, used: Optional[int] = None) -> Reading:
+    held = counted.system - counted.returned
+    cached = (counted.central, counted.transfer, counted.cached)
+    free = counted.free + sum(part or 0 for part in cached)
+    if used is None and None not in cached and free <= held:
+        used = held - free
+    return Reading(tuple(counted), held, used, None if used is None else held - used, counted.free)
+
+
+def make_exact_reading(row: TcArena) -> Reading:
+    """Return the meter's figures from a walk of a stopped process; ends of spans count as kept."""
+    cached = row.central_bytes, row.transfer_bytes, row.cached_bytes
+    return _make_reading(CountedBytes(row.system_bytes, row.free_bytes, row.returned_bytes, *cached), row.used_bytes)
+
+
+TC_UNIT_BYTES = 8
+TCMALLOC_SHAPE = BlockShape(
+    TC_WORDS,
+    (0,) * len(TC_WORDS),
+    None,
+    unit_bytes=TC_UNIT_BYTES,
+    in_size_classes=True,
+    keeps_freed_content=True,
+    unreturned_kinds=frozenset((TC_FREE_SPAN,)),
+)
+RATE_VARIABLE = "TCMALLOC_RELEASE_RATE"
+
+
+class TcmallocHeap(Heap):
+    """Everything one tcmalloc can be asked for."""
+
+    returning = RELEASE_COMMAND
+
+    def __init__(self, tcmalloc: Tcmalloc, around: HeapContext) -> None:
+        self.tcmalloc, self.around, self.target = tcmalloc, around, around.target
+
+    @property
+    def info(self) -> AllocatorInfo:
+        """Its entry in the envelope."""
+        return self.tcmalloc.info()
+
+    @property
+    def shape(self) -> BlockShape:
+        """Describe its blocks."""
+        return TCMALLOC_SHAPE
+
+    @property
+    def capabilities(self) -> Mapping[str, Callable[..., Any]]:
+        """Return the readers of its counters and samples."""
+        return {"meter": self.meter, "exact-reading": self.exact_reading, "profile": self.profile}
+
+    def profile(self) -> "TcProfile":
+        """The live heap profile; HeapxError where nothing was sampled."""
+        # E-merge
+
+        return read_tcmalloc_profile(self.target, self.tcmalloc.module, self.counts(), self.around.report)
+
+    def meter(self) -> "TcmallocMeter":
+        """Return a meter, which reads counters while the process runs."""
+        # E-merge
+
+        return TcmallocMeter(self.tcmalloc, self.target)
+
+    def exact_reading(self) -> "Reading":
+        """Return the meter's figures from a walk of a stopped process."""
+        # E-merge
+
+        return make_exact_reading(self.arenas()[0])
+
+    def anew(self, report: Report) -> "TcmallocHeap":
+        """Open the heap again, with nothing cached."""
+        return TcmallocHeap(self.tcmalloc, self.around.anew(report))
+
+    def would_return(self, portion: "Portion") -> "DryRun":
+        """Its free spans."""
+        # E-merge
+
+        return make_dry_run(self.arenas(), self.tcmalloc.structure.page_map.page_bytes, self.target.kind == "live")
+
+    def return_plan(self, portion: "Portion") -> "TcmallocPurge":
+        """MallocExtension_ReleaseFreeMemory()."""
+        # E-merge
+
+        return TcmallocPurge(self.around, self.anew, portion, self.tcmalloc)
+
+    @once
+    def counts(self) -> TcmallocCounts:
+        """The walk over all spans, and all counters: sums are made of these alone."""
+        return count_tcmalloc(self.tcmalloc, self.around, self.around.report)
+
+    @once
+    def survey(self) -> TcmallocSurvey:
+        """The walk over all lists of free objects, for what tells one block from another."""
+        return survey_tcmalloc(self.tcmalloc, self.around, self.counts(), self.around.report)
+
+    @once
+    def metadata(self) -> List[Tuple[int, int]]:
+        """Return the ranges of tcmalloc's own structures."""
+        return find_metadata(self.tcmalloc, self.counts(), self.target)
+
+    def claims(self) -> List[Claim]:
+        """Its spans, joined where they touch, and its metadata."""
+        claims = [Claim(start, end, "spans") for start, end in self.counts().spans.held]
+        return sorted([*claims, *(Claim(start, end, "metadata") for start, end in self.metadata())])
+
+    def own_data(self) -> List[Tuple[int, int]]:
+        """The page heap with its lists of spans, the central lists, the list of thread caches."""
+        known = self.tcmalloc.structure
+        page_map, central = known.page_map, known.central
+        heads = [] if known.threads is None else [(known.threads.head, known.threads.head + WORD)]
+        return sorted([(page_map.root, page_map.stats), (central, central + known.stride * known.sizes.classes), *heads])
+
+    def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
+        """Objects, large blocks, unused spans and metadata by address. Damage is reported beforehand."""
+        if arena not in (None, 0):
+            block_filter = block_filter._replace(kinds=frozenset())
+        rows = []
+        if block_filter.kinds is None or TC_METADATA in block_filter.kinds:
+            for start, end in self.metadata():
+                if block_filter.has(TC_METADATA, end - start):
+                    rows.append((start, end - start, CLASS_OVERHEAD, TC_METADATA, 0))
+        return make_walker(self.counts(), self.survey(), self.around).blocks(block_filter, make_blocks(rows))
+
+    def block_at(self, address: int) -> "Optional[Place]":
+        """The object, and the span that holds it."""
+        from gdbheapx.allocators import places
+
+        claim = next((claim for claim in self.claims() if claim.start <= address < claim.end), None)
+        if claim is None:
+            return None
+        spans = self.counts().spans
+        at = bisect_right(spans.column("start"), address) - 1
+        parts, start = [places.Part(claim.what, claim.what, Address(claim.start), Address(claim.end))], claim.start
+        if claim.what == "spans" and at >= 0:
+            span = TcSpan._make(spans.spans[len(TcSpan._fields) * at : len(TcSpan._fields) * (at + 1)])
+            start = spans.column("start")[max(0, at - 1)]
+            parts.insert(0, places.Part("span", _name_span(span), Address(span.start), Address(span.start + span.bytes)))
+        stream = self.blocks(BlockFilter(start=start))
+        return places.place(places.neighbours(stream, self.shape, address), self.shape, self.info.id, address, parts)
+
+    @once
+    def arenas(self) -> Sequence[TcArena]:
+        """Return the single row."""
+        metadata_bytes = sum(end - start for start, end in self.metadata())
+        return [make_tcmalloc_arena(self.tcmalloc, self.around, self.counts(), metadata_bytes)]
+
+    @once
+    def bins(self) -> List[TcBin]:
+        """The size classes that have spans."""
+        return make_tcmalloc_bins(self.tcmalloc, self.counts())
+
+    def histogram(self) -> List[HistogramRow]:
+        """Return a row for each size class."""
+        return make_tcmalloc_histogram(self.counts(), self.bins())
+
+    def caches(self) -> List[ThreadCache]:
+        """Return a row for each thread cache."""
+        return make_tcmalloc_caches(self.tcmalloc, self.around, self.counts())
+
+    def facts(self) -> TcFacts:
+        """Freeze one reading for the verdict."""
+        known = self.arenas(), self.totals(), self.histogram(), self.claims()
+        # E-merge
+
+        rate = self.target.environment_variable(RATE_VARIABLE)
+        return TcFacts(self.info, *known, self.counts().is_whole, rate, is_aggressive(self.target))
+
+    def tunables(self) -> "TcTunables":
+        """Return the settings in force."""
+        # E-merge
+
+        return read_tcmalloc_tunables(self.target, self.tcmalloc.module)
+
+    def what_if(self) -> "Sequence[Effect]":
+        """Return the effects of its variables. The release rate has no row: `make advice` measured no effect on idle threads."""
+        from gdbheapx import findings as codes
+        from gdbheapx.allocators.effects import by_variable, restart
+        from gdbheapx.allocators.measured import AGGRESSIVE_DECOMMIT as DECOMMIT
+        from gdbheapx.allocators.measured import CACHE_BYTES
+
+        row, value = self.arenas()[0], self.target.environment_variable
+        free, cached = row.held_bytes - (row.used_bytes or 0), add((row.cached_bytes, row.transfer_bytes))
+        spans = {
+            "code": "decommit",
+            "cause": codes.UNUSED_PAGES,
+            "why": "free spans in RAM, each returned as it becomes free",
+            "cost": "a system call for each span, and page faults",
+        }
+        caches = {
+            "code": "thread-caches",
+            "cause": codes.THREAD_CACHES,
+            "why": "what thread and transfer caches hold",
+            "cost": "caches are filled and emptied more often, under a lock",
+        }
+        return [
+            by_variable(DECOMMIT, value(DECOMMIT.variable), row.free_resident_bytes, free, **spans),
+            by_variable(CACHE_BYTES, value(CACHE_BYTES.variable), cached, free, **caches),
+            restart(free),
+        ]
+
+    def kept(self) -> "Keeping":
+        """Describe free objects of spans that have objects in use."""
+        return measure_tcmalloc_kept(self.tcmalloc, self.arenas()[0])
+
+    def rules(self) -> "Iterator[BrokenRule]":
+        """Every place that breaks a rule of tcmalloc's."""
+        # E-merge
+
+        yield from find_tcmalloc_damage(self)
+
+
+def _name_span(span: TcSpan) -> str:
+    if span.location != SPAN_IN_USE:
+        return "free span" if span.location == SPAN_ON_NORMAL else "returned span"
+    return "span of class %d" % span.size_class if span.size_class else "span of one block"
