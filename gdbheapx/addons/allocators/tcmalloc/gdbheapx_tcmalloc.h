@@ -13,7 +13,7 @@ enum {
 enum { TC_LARGE = 0, TC_FREE_LABEL = 128, TC_RETURNED_LABEL = 129, TC_TAIL_LABEL = 130 };
 enum { SPAN_IN_USE = 0, SPAN_ON_NORMAL = 1, SPAN_ON_RETURNED = 2 };
 enum { LIST_GOOD = 0, LIST_UNREADABLE = 1, LIST_LONG = 2, LIST_MISALIGNED = 3 };
-enum { SIZE_CLASSES = 128, LABELS = 131, MOST_SPAN_PROBLEMS = 1000 };
+enum { SIZE_CLASSES = 128, TC_LABELS = 131, MOST_SPAN_PROBLEMS = 1000 };
 
 struct span_layout {
     uint64_t little_endian, page_shift, leaf_bits, page_bits;

@@ -24,7 +24,7 @@ struct spans_job {
     unsigned swap;
     int is_open;                        /* the window is onto the leaf at hand */
     struct room spans, runs, held;
-    struct span_tally tallies[LABELS];
+    struct span_tally tallies[TC_LABELS];
     uint64_t problem_count;
     struct span_problem problems[MOST_SPAN_PROBLEMS];
     struct blanks blanks;
@@ -232,7 +232,7 @@ void heapx_tc_spans_sums(const struct spans_job *job, struct span_sums *out)
     };
 }
 
-/* Into arrays that are as long as the sums say; LABELS tallies. */
+/* Into arrays that are as long as the sums say; TC_LABELS tallies. */
 void heapx_tc_spans_result(const struct spans_job *job, struct tc_span *spans, struct slot_run *runs, struct span_problem *problems,
                            struct span_tally *tallies, struct span_range *held)
 {

@@ -142,7 +142,7 @@ class DataImage:
     """An object's writable data, as far as it was ever touched."""
 
     def __init__(self, target: Target, module: Optional[Module]) -> None:
-        """Without a module the image is empty."""
+        """Make an image, which is empty without a module."""
         self.target = target
         self.pieces: List[Tuple[int, bytes]] = []
         left = MOST_DATA_BYTES
