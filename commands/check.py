@@ -26,7 +26,7 @@ def check(session: Session, options: Options) -> Answer:
     from gdbheapx.analysis import broken, coverage
     from gdbheapx.report import pages
 
-    rules = broken.with_suspects(session, broken.check_heaps(session.heaps.all(), session.attempts, session.problem))
+    rules = broken.with_suspects(session, broken.check_heaps(session.heaps.all(), session.problem))
     looked_at = None if rules.rows else coverage.tell_coverage(session)  # a heap that is damaged is a finding, not also a problem
     return Answer(
         lambda: {"findings": rules.rows},

@@ -70,7 +70,7 @@ def settle(session: Session, options: Options) -> None:
     counting = session.target.counters()
     now = counting.read() if counting is not None else None
     is_copied = in_stop(Reads.CENSUS, process) == Reads.COPY
-    is_short = predict_ms(Reads.COPY, process._replace(crowding=1.0)) <= MOST_PAUSE_MS
+    is_short = predict_ms(Reads.COPY, process) <= MOST_PAUSE_MS
     options.unasked = is_copied and is_short and now is not None and not now.swapped_bytes
 
 

@@ -52,7 +52,7 @@ def snapshot(session: Session, options: Options) -> Answer:
     made = take.take(session, not options.no_names, options.keep_addresses)
 
     def written() -> Any:
-        size = 0 if session.is_rehearsal else container.write(options.file, made.parts())
+        size = container.write(options.file, made.parts())
         return snapshot_text.data(options.file, size, made)
 
     return Answer(written, lambda style: snapshot_text.lines(style, written(), made), read=True)

@@ -3,8 +3,7 @@ work.
 
 What was cut lacks time and is not damaged: `reason` tells the one from the other, and stays None as long as there was time for everything.
 
-Ctrl-C, SIGTERM and SIGHUP while a command runs: the first asks for a partial answer, the second stops. A living process is looked at
-again where it contradicts itself: `Attempts` has what one look learns for the next."""
+Ctrl-C, SIGTERM and SIGHUP while a command runs: the first asks for a partial answer, the second stops."""
 
 import ctypes
 import os
@@ -13,10 +12,10 @@ import sys
 import time
 from array import array
 from types import FrameType, TracebackType
-from typing import Any, Callable, Dict, FrozenSet, Hashable, List, Optional, Sequence, Set, Tuple, Type
+from typing import Any, Callable, Dict, List, Optional, Type
 
 from gdbheapx.errors import HeapxError, StopOver
-from gdbheapx.problems import CUT, STOP_LIMIT, Code, Diagnostic
+from gdbheapx.problems import CUT, STOP_LIMIT, Code
 
 FIRST_SECONDS = 2.0
 LEAST_S = 2.0
@@ -34,10 +33,6 @@ SAME_S = 0.3
 """A signal comes more than once where it is sent to a whole group, as a terminal and `timeout` do: whoever started gdb hands its own on,
 and on a busy machine the second is not yet there when the first is taken. Nobody presses Ctrl-C again, and means it, within this time."""
 NAMES = {int(signal.SIGINT): "Ctrl-C", int(signal.SIGTERM): "SIGTERM", int(signal.SIGHUP): "SIGHUP"}
-SURE_ATTEMPTS = 3
-"""A contradiction that nothing explains and that so many looks have shown alike is no change that is under way."""
-PAUSE_S = 0.02
-"""Between two looks: a thread that was interrupted inside the allocator gets on."""
 
 
 class Progress:
@@ -301,130 +296,3 @@ class Interrupts:
             if self._before[number] is not None:
                 signal.signal(number, self._before[number])
             self._libc.sigaction(number, saved, None)
-
-
-Same = FrozenSet[Tuple[Code, Optional[int], str]]
-"""Complaints without their hints, which depend on who stood where."""
-
-
-class Contradictions:
-    """What contradicted itself in one part of an allocator, look by look."""
-
-    def __init__(self) -> None:
-        self.attempts: Dict[int, Same] = {}
-        """By the look's number: a command may read the same part twice in one."""
-
-    def add(self, look: int, diagnostics: Sequence[Diagnostic]) -> Same:
-        """All that was seen at this look."""
-        self.attempts[look] = self.attempts.get(look, frozenset()).union(
-            (diagnostic.code, diagnostic.address, diagnostic.what) for diagnostic in diagnostics
-        )
-        return self.attempts[look]
-
-    def stays(self, count: int) -> Same:
-        """What was there, exactly so, at each of `count` looks."""
-        return frozenset.intersection(*self.attempts.values()) if len(self.attempts) == count else frozenset()
-
-
-class Attempts:
-    """Outlives the session of one look. `can_wait`: the process was stopped for this look alone and may be let go and stopped again."""
-
-    def __init__(self) -> None:
-        self.can_wait = False
-        self.count = 1
-        """This look's number."""
-        self.has_rehearsed = False
-        """The answer was made once before the first stop, so that everything it needs is at hand."""
-        self.constants: Dict[Any, Any] = {}
-        """What was made of the constants of loaded objects, and other files, before the stop; by what made it."""
-        self.mapped: Dict[str, Sequence[int]] = {}
-        """Chunks with a mapping of their own that were found before, by allocator id: to be looked at first."""
-        self.kept: Dict[Hashable, Any] = {}
-        """Parts that an earlier look has read without a contradiction: they are not read again."""
-        self._stops: Set[int] = set()
-        self._contradicted = False
-        """Something did at this look."""
-        self._later: List[Callable[[], None]] = []
-        self._seen: Dict[Hashable, Contradictions] = {}
-        self._untold: List[Callable[[], None]] = []
-        self._tells_at_once = False
-
-    def apart(self) -> "Attempts":
-        """This look for somebody who judges by itself what stays: contradictions are told at once and nothing is kept from look to look.
-        Work that is put off, and chunks that were found, are everybody's.
-
-        One that nobody asks would swallow what it is told: whoever needs another one takes it from here.
-        """
-        own = Attempts()
-        own.can_wait, own.mapped, own._later, own._tells_at_once = self.can_wait, self.mapped, self._later, True
-        return own
-
-    def begin(self, number: int, can_wait: bool) -> None:
-        """The process stands still for look `number`, the first being 1."""
-        self.count, self.can_wait = number, can_wait
-        self._untold, self._contradicted = [], False
-
-    def forget_objects(self) -> None:
-        """Other objects are loaded now: what was made of them is made again before the next stop."""
-        self.constants.clear()
-        self.has_rehearsed = False
-
-    def keep(self, part: Hashable, made: Any) -> None:
-        """A part was read without a contradiction."""
-        self.kept[part] = made
-        self._stops.add(self.count)
-
-    @property
-    def stops(self) -> int:
-        """How many stops the parts are from; 0 where nothing is kept."""
-        return len(self._stops.union([self.count] if self._contradicted else [])) if self._stops else 0
-
-    def later(self, work: Callable[[], None]) -> None:
-        """Do this while the process runs, and look again."""
-        self._later.append(work)
-
-    def take_work(self) -> List[Callable[[], None]]:
-        """What was put off, for somebody else to do."""
-        work = list(self._later)
-        self._later.clear()
-        return work
-
-    @property
-    def has_work(self) -> bool:
-        """There is work for the time between two looks."""
-        return bool(self._later)
-
-    @property
-    def is_unsettled(self) -> bool:
-        """Something contradicts itself that may be gone at another look."""
-        return bool(self._untold)
-
-    def contradicts(
-        self, part: Hashable, diagnostics: Sequence[Diagnostic], tell: Callable[[Contradictions], None], is_explained: bool = False
-    ) -> None:
-        """A part contradicts itself. `tell` records that as a problem: now, or once it is known that there is no further look.
-
-        `is_explained`: a thread is known to be changing it.
-        """
-        self._contradicted = True
-        seen = self._seen.setdefault(part, Contradictions())
-        here = seen.add(self.count, diagnostics)
-        is_sure = self.count >= SURE_ATTEMPTS and not is_explained and seen.stays(self.count) == here
-        if self.can_wait and not is_sure and not self._tells_at_once:
-            self._untold.append(lambda: tell(seen))
-        else:
-            tell(seen)
-
-    def tell(self) -> None:
-        """There is no further look."""
-        untold, self._untold = self._untold, []
-        for tell in untold:
-            tell()
-
-    def between(self) -> None:
-        """The process runs: do what was put off. What it gives is looked at again while the process stands still."""
-        work = self.take_work()
-        if not work:
-            time.sleep(PAUSE_S)
-        for step in work:
-            step()

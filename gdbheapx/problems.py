@@ -65,8 +65,6 @@ class Diagnostic(NamedTuple):
     """The rule that is broken, or the thing that is missing."""
     hint: Optional[str]
     """What to think of it, or to do."""
-    is_passing: bool = False
-    """Another moment will not have it: a live process is looked at again before the answer is given."""
 
     def line(self) -> str:
         """Return the problem as one line."""
@@ -82,7 +80,7 @@ class Note(Protocol):
 class Report(Protocol):
     """Records a problem that makes the answer partial: the members of Diagnostic."""
 
-    def __call__(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None: ...
+    def __call__(self, code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None: ...
 
 
 # ---- the target
@@ -185,8 +183,6 @@ UNLISTED_RELEASE = Code("unlisted-release", Severity.NOTE)
 """A release that this version does not know was read like its neighbour, and proved itself."""
 RUNTIME_UNREAD = Code("runtime-unread", Severity.NOTE)
 """A release of a runtime whose objects this version does not know: nothing of its memory is told apart."""
-SEARCHED_IN_STOP = Code("searched-in-stop", Severity.NOTE)
-"""What was found while the process ran did not hold when it stood still, and was searched again."""
 LEAK_UNKNOWN = Code("leak-unknown", Severity.NOTE)
 """Whether as much is leaked as was asked about: what may hold it was not read."""
 GROWTH_UNKNOWN = Code("growth-unknown", Severity.NOTE)

@@ -4,11 +4,12 @@ import gc
 import os
 import sys
 import time
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx import __version__, command, hints, place, problems, stops, units
 from gdbheapx import kernel as kernels
-from gdbheapx.budget import PAUSE_S, Attempts, Budget, Interrupts, Progress
+from gdbheapx.budget import Budget, Interrupts, Progress
 from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
 from gdbheapx.inferior.base import Identity, Target
@@ -25,12 +26,8 @@ if TYPE_CHECKING:
     from gdbheapx.copying import Copying
 
 WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
-MORE_ATTEMPTS, MORE_STOPPED_S = 8, 0.5
-"""How often a live process is looked at again while what it was doing makes the answer contradict itself, and for how long it stands still
-for that in all."""
-SEARCHED_IN_STOP = (
-    "an allocator that was found by structure was gone when the process was paused: the pause includes a second search"
-)
+MOST_MOMENTS, PAUSE_S = 9, 0.002
+"""How often a process is stopped, and how long it runs between, until no thread is in the middle of a change of a heap."""
 IN_SEVERAL = "it is copied in several pauses"
 MARKS_QUESTION = "clear the soft-dirty bits of process %d, which CRIU uses too, for a shorter pause?"
 SHORT_STOP_QUESTION = "have process %d make two system calls (userfaultfd, close), for a shorter pause?"
@@ -211,19 +208,13 @@ class Run:
         self.budget = Budget(None)
         # another budget may be in its place by then
         self.interrupts = Interrupts(lambda name: self.budget.interrupt(name), restores=host.name != SHELL)  # noqa: PLW0108
-        self.attempts = Attempts()
         self.spool: Optional[Spool] = None
         self.collects_garbage = False
         """Python's collector was on, and is put back on when the process runs."""
         self.wrote = False
         self.predicted_ms: Optional[float] = None
         """How long the process was to stand still."""
-        self.rehearsed_ms, self.crowding = 0.0, 1.0
         self.copying: Optional[Copying] = None
-        self.was_in_parts = False
-        """It was copied in several stops."""
-        self.stood_s = 0.0
-        """How long it stood still to be copied."""
         self.is_confirmed = False
         """That two system calls may be made in the process for --short-stop."""
         self.has_warned = False
@@ -355,47 +346,23 @@ class Run:
             raise UsageError(what, command.name_a_target(self.command.name), code=problems.NO_TARGET)
         if self.command.before is not None and self.target is not None:
             self.command.before(self._new_session(), self.options)
-        more_stopped_s = 0.0
-        for look in range(1 + MORE_ATTEMPTS):
-            held, began = self._hold(), time.monotonic()
-            session = self.session = self.session or self._new_session()
-            if look == 0:
-                self._start_budget()
-            session.budget = self.budget
-            if not held and look == 0 and self._wants_short_stop() and self.target is not None and self.target.kind == "live":
-                session.problem(problems.NO_SHORT_STOP, None, HELD_BY_GDB, "run it from a shell", partial=False)
-            self.attempts.begin(look + 1, held and look < MORE_ATTEMPTS)
-            if held and not session.discovery.confirm():
-                session.problem(problems.SEARCHED_IN_STOP, None, SEARCHED_IN_STOP, None, partial=False)
-            answer = self._run(session)
-            self._check_death()
-            if answer.read and held:
-                self._allocators()
-                self._let_go()
-            spool = self.spool if held else None
-            show = self._records if self.host.keep is not None else self._json if self.options.json and not answer.live else self._text
-            finish = show(session, answer, spool)
-            if not answer.read:
-                self._check_death()
-            took_s = time.monotonic() - began if self.copying is None else self.stood_s
-            more_stopped_s += took_s if look else 0.0
-            if not held or look == MORE_ATTEMPTS or self.was_in_parts or self._is_cut():
-                break
-            if not self.attempts.has_work and not (
-                (self.attempts.is_unsettled or session.passing) and more_stopped_s + took_s <= MORE_STOPPED_S
-            ):
-                break
+        is_held = self._hold()
+        session = self.session = self.session or self._new_session()
+        self._start_budget()
+        session.budget = self.budget
+        if not is_held and self._wants_short_stop() and self.target is not None and self.target.kind == "live":
+            session.problem(problems.NO_SHORT_STOP, None, HELD_BY_GDB, "run it from a shell", partial=False)
+        answer = self._run(session)
+        self._check_death()
+        if answer.read and is_held:
+            self._allocators()
             self._let_go()
-            self.attempts.between()
-            if self._is_cut():
-                break
-            self.wrote = False
-        stops = self.attempts.stops
-        self.attempts.tell()
-        if stops > 1 and self.session is not None:
-            what = "the arenas were read at %d different moments: those that were inconsistent were read again, the others were not" % stops
-            self.session.problem(problems.SEVERAL_MOMENTS, None, what, None, partial=False)
-        finish()
+        if self.host.keep is not None:
+            self._records(session, answer)
+        elif self.options.json and not answer.live:
+            self._json(session, answer)
+        else:
+            self._text(session, answer)
         return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
 
     def hold(self, target: Target) -> Session:
@@ -438,7 +405,7 @@ class Run:
         return self.command.run(session, self.options)
 
     def _start_budget(self) -> None:
-        """One for all looks; what interrupted the preparation counts."""
+        """What interrupted the preparation counts."""
         limit = self.options.max_seconds if self.options.max_seconds is not None else self.host.settings.max_seconds
         reason, self.budget = self.budget.reason, Budget(limit, getattr(self.target, "still", None))
         if self.host.tell is not None:
@@ -456,12 +423,9 @@ class Run:
     def _acts(self) -> bool:
         return self.command.acts is not None and self.command.acts(self.options)
 
-    def _is_cut(self) -> bool:
-        return self.budget.reason is not None
-
     def _new_session(self) -> Session:
         discovery = self.target.discovery if self.target is not None else None
-        session = Session(self.target, self.budget, self.options.allocator or self.host.settings.allocator, self.attempts, discovery)
+        session = Session(self.target, self.budget, self.options.allocator or self.host.settings.allocator, discovery)
         session.debugger_version = debugger_version(self.target)
         session.in_gdb, session.place = self.host.name == IN_GDB, self.place
         for directory in self.host.settings.debug_directories:
@@ -481,35 +445,46 @@ class Run:
 
             text.preload()
         for attempt in range(TRIES):
-            self.session = self._new_session()
+            session = self.session = self._new_session()
             try:
-                self.session.prepare()
+                session.prepare()
             except HeapxError:
                 pass  # the command itself will say so, or do without
             if self._acts() or self.command.repeats:
                 return False  # its action has gdb hold the process, or it runs on
-            self._rehearse(self.session)
+            for module in self.command.needs:
+                import_module(module)
             if self.command.settle is not None:
-                self.command.settle(self.session, self.options)
-            self._predict(self.session)
-            self._make_ready()
-            copying = self._copying(self.session)
-            short, began = self._short_stop(self.session, copying), time.monotonic()
+                self.command.settle(session, self.options)
+            self._predict(session)
+            copying = self._copying(session)
+            self._make_ready(copying is None)
+            short = self._short_stop(session, copying)
             try:
                 is_same = short.finish() if short is not None else None
                 is_copied = is_same is not None
-                if (is_same if is_copied else stop()) or attempt == TRIES - 1:
+                if (is_same if is_copied else self._stop_between_changes(stop, session)) or attempt == TRIES - 1:
                     if copying is not None:
                         self._copy(copying, is_copied)
-                        self.stood_s = time.monotonic() - began
+                        session.read_copy()
                     break
                 self._let_go()
                 target.forget()
             finally:
                 if short is not None:
                     short.end()
-            self.attempts.forget_objects()
         return True
+
+    def _stop_between_changes(self, stop: Callable[[], bool], session: Session) -> bool:
+        """Stop the process, and again a moment later where an allocator's lock is held. False if it loaded or unloaded an object."""
+        assert self.target is not None
+        for moment in range(MOST_MOMENTS):
+            is_same = stop()
+            if not is_same or moment == MOST_MOMENTS - 1 or not session.discovery.is_locked():
+                break
+            self.target.let_go()
+            time.sleep(PAUSE_S)
+        return is_same
 
     def _copying(self, session: Session) -> "Optional[Copying]":
         """What copies the process in its stop; memory for that is there by now. None: it is read in its stop."""
@@ -579,12 +554,12 @@ class Run:
         """Before the stop, where a copy was wanted: this stop lasts for as long as the process is looked at. `why`: not for
         its size."""
         assert session.process is not None
-        if reads not in stops.TABLES:
+        if reads not in (*stops.NO_HALVES, Reads.CHECK):
             return
         needed = units.Size(stops.copy_bytes(reads, session.process))
         allowed = units.Size(session.process.room_bytes)
         process, pid = session.process, session.target.pid
-        lasting = stops.about(stops.predict_ms(reads, process), process)
+        lasting = stops.about(stops.predict_ms(reads, process))
         if why is None:
             what = units.say("there was no room for a copy and its tables: they need %s, and gdbheapx may use %s", needed, allowed)
             stands, hint = "there is no room for a copy of process %s" % pid, "allow more memory here, or ask of a core of it (gcore PID)"
@@ -613,8 +588,7 @@ class Run:
         if left is not None:
             what = "the process had to run on after --max-stop %g before its memory from here on was copied" % limit_s
             self.session.problem(problems.STOP_LIMIT, "0x%x" % left, what, hint)
-        self.was_in_parts = stood > 1
-        if self.was_in_parts:
+        if stood > 1:
             self.session.problem(problems.SEVERAL_MOMENTS, None, COPIED_IN_SEVERAL % (stood, limit_s), hint)
 
     def _predict(self, session: Session) -> None:
@@ -635,105 +609,56 @@ class Run:
             return
         what = "this would stop process %s for %s, longer than --max-stop %g" % (
             self.target.pid,
-            stops.about(self.predicted_ms, process),
+            stops.about(self.predicted_ms),
             limit_s,
         )
         is_copied = stops.in_stop(reads, process) == Reads.COPY
-        if not is_copied and stops.is_hopeless(reads, process, self.predicted_ms, limit_s):
+        if not is_copied and stops.is_hopeless(reads, self.predicted_ms, limit_s):
             raise HeapxError(what + ": it was not stopped", stops.next_step(self.predicted_ms, limit_s), code=problems.STOP_LIMIT)
         self.has_warned = True
         self.host.fail("%s: %s: %s" % (self.host.name, what, IN_SEVERAL if is_copied else "the answer may be partial"))
 
-    def _make_ready(self) -> None:
-        """What a stop may need and must not wait for: a file for long answers, no collection of garbage."""
-        if self.spool is not None:
-            self.spool.close()
-        self.spool = Spool()
-        self.spool.prepare()
+    def _make_ready(self, is_walked: bool) -> None:
+        """What a stop must not wait for: no collection of garbage, and where the process is walked in it a place for long answers."""
+        if is_walked and self.spool is None:
+            self.spool = Spool()
         self.collects_garbage = self.collects_garbage or gc.isenabled()
         gc.disable()
-
-    def _rehearse(self, session: Session) -> None:
-        """Make the answer once while the process runs, with no time for any walk, and throw it away; and once more, to know how long that
-        takes, where it is made in the stop.
-
-        What a process that stands still must not wait for is known then, whatever the command: modules are imported, symbols looked up,
-        files open. A process is not stopped for what this machine cannot answer.
-        """
-        if not self.attempts.has_rehearsed:
-            from gdbheapx.inferior.live.keeper import Priority
-
-            self.attempts.has_rehearsed = True
-            scheduled, priority = stops.scheduled(), Priority()
-            priority.ask()  # as in the stop: what others leave it then
-            try:
-                self._rehearse_once(session)
-                process = session.process
-                if self.command.reads is not None and process is not None and stops.in_stop(self._reads(), process) != Reads.COPY:
-                    began = time.thread_time()
-                    self._rehearse_once(session)
-                    self.rehearsed_ms = (time.thread_time() - began) * 1000
-                self.crowding = stops.crowding(scheduled)
-            finally:
-                priority.give_back()
-        if session.process is not None:
-            session.process = session.process._replace(rehearsed_ms=self.rehearsed_ms, crowding=self.crowding)
 
     def _reads(self) -> Reads:
         """What it reads of a process that stands still."""
         return self.command.reads(self.options) if self.command.reads is not None else Reads.STATE
 
-    def _rehearse_once(self, session: Session) -> None:
-        try:
-            answer = self.command.run(session.rehearsal(), self.options)
-            if self.host.keep is not None:
-                answer.found()
-            elif self.options.json and not answer.live:
-                from gdbheapx.report import json
-
-                json.write(answer.data(), lambda text: None, rehearsed)
-            elif not answer.live:
-                for _ in answer.text(self._style()):
-                    pass
-        except Exception:  # whatever is wrong shows again, and is told, when it counts
-            pass
-
-    def _records(self, session: Session, answer: Answer, spool: Optional[Spool]) -> Callable[[], None]:
+    def _records(self, session: Session, answer: Answer) -> None:
         """Hand the answer over as it is."""
         data: List[Any] = []
         line = self.place.line
         self._guard(lambda: data.append(hints.in_records(answer.found(), line)))
+        if not answer.read:
+            self._check_death()
+        self._finish(session)
+        found = data[0] if data else None
+        parts = session.partial, hints.in_records(list(session.problems), line), self._target(), self._allocators(), self._tool()
+        if self.host.keep is not None:
+            self.host.keep(Found(answer, found, *parts))
 
-        def finish() -> None:
-            self._finish(session, None)
-            found = data[0] if data else None
-            parts = session.partial, hints.in_records(list(session.problems), line), self._target(), self._allocators(), self._tool()
-            if self.host.keep is not None:
-                self.host.keep(Found(answer, found, *parts))
-
-        return finish
-
-    def _json(self, session: Session, answer: Answer, spool: Optional[Spool]) -> Callable[[], None]:
-        """Write the answer, or keep it back; what is left to do once no further look is wanted."""
+    def _json(self, session: Session, answer: Answer) -> None:
         from gdbheapx.report import json
 
-        data, write = answer.data(), self._writer(spool)
-        self._begin(spool)
+        data, write = answer.data(), self._writer()
+        self._begin()
         write(self._head())
         json.write(data, write, self._guard, self.place.line)
+        if not answer.read:
+            self._check_death()
+        self._finish(session)
+        self._send(self._tail() + "\n")
 
-        def finish() -> None:
-            self._finish(session, spool)
-            self._send(self._tail() + "\n")
-
-        return finish
-
-    def _text(self, session: Session, answer: Answer, spool: Optional[Spool]) -> Callable[[], None]:
-        """The same for people."""
+    def _text(self, session: Session, answer: Answer) -> None:
         from gdbheapx.report.text import on_screen
 
         style = self._style()
-        lines, write = answer.text(style), self._writer(spool)
+        lines, write = answer.text(style), self._writer()
         if answer.live or answer.document or answer.exact:  # what is live may be a line of JSON
             style = style._replace(wraps=False, color=style.color and not answer.document)
 
@@ -753,24 +678,22 @@ class Run:
                     self.sink.flush()
 
         self._guard(pump)
-
-        def finish() -> None:
-            self._finish(session, spool)
-            say = (lambda text: self.host.fail(text.strip("\n"))) if answer.document else self._send
-            if session.problems:
-                head = "Partial answer, because:" if session.partial else "Notes:"
-                say("\n" + on_screen(style, units.mark(head, units.WARNING if session.partial else units.HEADING)))
-            for problem in session.problems:
-                where = "%s: " % problem.where if problem.where else ""
-                noted = units.say("  %s%s%s", where, problem.what, units.say("; %s", problem.hint) if problem.hint else "")
-                say(shown(noted.plain if self.options.bytes else noted))
-            for line in answer.ends(style, count) if answer.ends is not None else ():
-                say(on_screen(style, line))
-            paused_ms = self._paused_ms()
-            if self.budget.progress.is_on_terminal and paused_ms is not None and not (answer.tells_pause or answer.live or self._acts()):
-                self.host.fail("%s: %s" % (self.host.name, stops.paused(paused_ms, self.target.stops if self.target is not None else None)))
-
-        return finish
+        if not answer.read:
+            self._check_death()
+        self._finish(session)
+        say = (lambda text: self.host.fail(text.strip("\n"))) if answer.document else self._send
+        if session.problems:
+            head = "Partial answer, because:" if session.partial else "Notes:"
+            say("\n" + on_screen(style, units.mark(head, units.WARNING if session.partial else units.HEADING)))
+        for problem in session.problems:
+            where = "%s: " % problem.where if problem.where else ""
+            noted = units.say("  %s%s%s", where, problem.what, units.say("; %s", problem.hint) if problem.hint else "")
+            say(shown(noted.plain if self.options.bytes else noted))
+        for line in answer.ends(style, count) if answer.ends is not None else ():
+            say(on_screen(style, line))
+        paused_ms = self._paused_ms()
+        if self.budget.progress.is_on_terminal and paused_ms is not None and not (answer.tells_pause or answer.live or self._acts()):
+            self.host.fail("%s: %s" % (self.host.name, stops.paused(paused_ms, self.target.stops if self.target is not None else None)))
 
     def _style(self) -> Style:
         """How text is shown."""
@@ -788,9 +711,9 @@ class Run:
             modules = ()
         return {module.build_id: module.shown_name for module in modules if module.build_id}
 
-    def _writer(self, spool: Optional[Spool]) -> Write:
-        if spool is not None:
-            return spool.write
+    def _writer(self) -> Write:
+        if self.spool is not None:
+            return self.spool.write
         write = self.sink.write if self.sink else self.host.write
         if not self.budget.progress.is_on_terminal:
             return write
@@ -801,18 +724,18 @@ class Run:
 
         return after_progress
 
-    def _begin(self, spool: Optional[Spool]) -> None:
-        self.wrote = self.wrote or spool is None
+    def _begin(self) -> None:
+        self.wrote = self.wrote or self.spool is None
         if self.wrote:
             watchdog.begun()
 
     def _send(self, text: str) -> None:
         (self.sink.write if self.sink is not None else self.host.write)(text)
 
-    def _finish(self, session: Session, spool: Optional[Spool]) -> None:
+    def _finish(self, session: Session) -> None:
         """Everything is read: let the process go, then hand on what was kept back."""
         is_over = (self._acts() or self.command.repeats) and self._death() is not None  # what is missing then was there for the action
-        for code, address, what, hint, _ in reversed(self.target.problems()) if self.target is not None and not is_over else ():
+        for code, address, what, hint in reversed(self.target.problems()) if self.target is not None and not is_over else ():
             where = None if address is None else "0x%x" % address
             session.problem(code, where, what, hint, partial=code != problems.SECCOMP_SLEEP, first=True)
         for name in WORK.exceeded:
@@ -829,8 +752,8 @@ class Run:
         self.wrote = True
         watchdog.begun()
         watchdog.answered()
-        if spool is not None:
-            spool.hand_on(self._send)
+        if self.spool is not None:
+            self.spool.hand_on(self._send)
 
     def _guard(self, step: Callable[[], None]) -> bool:
         """Run a step of the output. What it cannot read becomes a problem, so that the document still ends as it should."""
@@ -890,12 +813,6 @@ class Run:
             return list(self.session.discovery.infos())
         except Exception:  # the answer itself has told what is wrong
             return []
-
-
-def rehearsed(step: Callable[[], None]) -> bool:
-    """A no-op guard."""
-    step()
-    return True
 
 
 _debugger_version: Optional[str] = None

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Protocol,
 
 from gdbheapx import kernel as kernels
 from gdbheapx import problems
-from gdbheapx.budget import Attempts, Budget
+from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Counting, Group, Target
 from gdbheapx.model import Problem
 from gdbheapx.problems import NO_TARGET, Code, Severity
-from gdbheapx.stops import GIB, READ_STOP_S, Process, Reads, in_stop, pauses, predict_ms, slowness
+from gdbheapx.stops import GIB, READ_STOP_S, Process, Reads, in_stop, pauses, predict_ms
 from gdbheapx.units import Size, say
 
 if TYPE_CHECKING:
@@ -50,19 +50,15 @@ class Session:
         target: Optional[Target],
         budget: Optional[Budget] = None,
         allocator_id: Optional[str] = None,
-        attempts: Optional[Attempts] = None,
         discovery: "Optional[Discovery]" = None,
     ) -> None:
         self._target = target
-        self.attempts = attempts or Attempts()
         self.budget = budget or Budget()
         self.allocator_id = allocator_id
         self.debugger_version: Optional[str] = None
         """Version of the gdb that serves; None without gdb."""
         self.problems: List[Problem] = []
         self.partial = False
-        self.passing = False
-        """Some of the problems come from the moment of the look."""
         self.store: Optional[Store] = None
         """Only while a snapshot is taken, or answers."""
         self.in_gdb = False
@@ -73,10 +69,8 @@ class Session:
         """No answer has paths to the program's own objects; or only such as have no keys, which are data."""
         self.is_copied_whole = False
         """All memory of a small process was copied, so that its blocks are looked at as a core's are."""
-        self.is_rehearsal = False
-        """Its answer is thrown away: nothing is written."""
-        self.constants = self.attempts.constants
-        """For every look, and for its rehearsal."""
+        self.constants: Dict[Any, Any] = {}
+        """What was made of the constants of loaded objects, and other files, before the stop; by what made it."""
         self.coverage: Optional[Dict[str, Any]] = None
         """Of an answer about blocks: how much of the memory in which they may be was looked at (analysis/coverage.py)."""
         self.world: Any = None
@@ -167,7 +161,7 @@ class Session:
     def _around(self) -> "HeapContext":
         from gdbheapx.allocators.records import HeapContext
 
-        return HeapContext(self.target, self.kernel, self.budget, self.report, self.ram, self.attempts)
+        return HeapContext(self.target, self.kernel, self.budget, self.report, self.ram)
 
     def stop_for(self, reads: Reads) -> Optional[float]:
         """For how many milliseconds a process that runs on this machine will stand still when this is read of it; None where that is not
@@ -180,7 +174,7 @@ class Session:
         predicted_ms, process = self.stop_for(reads), self.process
         if predicted_ms is None or process is None:
             return ""
-        return " " + pauses(predicted_ms, process, self.target.max_stop_s or READ_STOP_S)
+        return " " + pauses(predicted_ms, self.target.max_stop_s or READ_STOP_S)
 
     def about_ram(self) -> None:
         """Notes what could not be told of the pages that were asked for."""
@@ -220,9 +214,8 @@ class Session:
         if (first or not same) and len(self.problems) < MAX_PROBLEMS:
             self.problems.insert(0 if first else len(self.problems), Problem(code, where, what, hint))
 
-    def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
+    def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
         """As `problem`, from the models: with the address in the target, and always partial."""
-        self.passing = self.passing or is_passing
         self.problem(code, None if address is None else "0x%x" % address, what, hint)
 
     def kept(self, name: str, kind: Any, make: Callable[[], Made]) -> Made:
@@ -247,13 +240,10 @@ class Session:
         session.prepare()
         return session
 
-    def rehearsal(self) -> "Session":
-        """A session that knows what this one has found, and has no time for any walk."""
-        session = Session(self.target, Budget(-1.0), self.allocator_id, discovery=self.discovery.for_rehearsal())
-        session.debugger_version = self.debugger_version
-        session.process = self.process
-        session._kernel, session.is_rehearsal, session.constants = self._kernel, True, self.constants
-        return session
+    def read_copy(self) -> None:
+        """Find the allocators in the copy of the process: what was found while it ran was only for the choice of the moment."""
+        self._discovery = self._heaps = None
+        self.discovery.prepare()
 
     def prepare(self) -> None:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
@@ -269,24 +259,18 @@ class Session:
             anonymous_bytes, count = now.anonymous_bytes + (now.swapped_bytes or 0), len(self.target.mappings())
             from gdbheapx.own_memory import allowed_bytes
 
-            small_bytes, large_bytes, *lists = self._kinds_of_blocks(not now.swapped_bytes)
-            known: Tuple[Optional[int], Optional[int]] = (None, None)
+            small_bytes, large_bytes = self._kinds_of_blocks()
+            counted: Tuple[Optional[int], Optional[int]] = (None, None)
             if small_bytes and small_bytes >= COUNTED_BYTES and not now.swapped_bytes:
-                if "small blocks" not in self.constants:
-                    self.constants["small blocks"] = self._count_blocks(small_bytes)
-                known = self.constants["small blocks"]
-            room_bytes = allowed_bytes()
-            process = Process(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, room_bytes, *known, *lists)
-            self.process = process._replace(modules=len(self.target.modules()))
-            slowness()
+                counted = self._count_blocks(small_bytes)
+            self.process = Process(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, allowed_bytes(), *counted)
 
     def _count_blocks(self, small_bytes: int) -> Tuple[Optional[int], Optional[int]]:
         """How many small blocks a process that runs has, and how many words of them may point to others; None where there are too many
         to be counted in so short a time, or they change meanwhile."""
         from gdbheapx.allocators.metering import most_pointers
 
-        session = self.rehearsal()
-        session.budget = Budget(min(COUNTING_S * small_bytes / GIB, MOST_COUNTING_S))
+        session = self.walking(min(COUNTING_S * small_bytes / GIB, MOST_COUNTING_S))
         try:
             heaps = session.heaps.all()
             blocks = sum(row.used_chunks + row.free_chunks for heap in heaps for row in heap.histogram())
@@ -296,18 +280,15 @@ class Session:
         except (HeapxError, MemoryError):
             return None, None
 
-    def _kinds_of_blocks(self, may_follow: bool) -> Tuple[Optional[int], int, bool, bool]:
-        """Bytes of small blocks, and of large ones, by the counters of a process that may run; None where an allocator tells none. Whether
-        there are long lists of free ones, where they may be followed; and whether these are followed for blocks alone."""
+    def _kinds_of_blocks(self) -> Tuple[Optional[int], int]:
+        """Bytes of small blocks, and of large ones, by the counters of a process that may run; None where an allocator tells none."""
         from gdbheapx.allocators.metering import nothing
 
         try:
-            meters = [heap.capabilities["meter"]() if "meter" in heap.capabilities else None for heap in self.rehearsal().heaps.all()]
+            meters = [heap.capabilities["meter"]() if "meter" in heap.capabilities else None for heap in self.walking(0.0).heaps.all()]
             readings = [nothing(()) if meter is None else meter.read(0.0) for meter in meters]
         except HeapxError:
-            return None, 0, False, False
+            return None, 0
         large_bytes = sum(reading.large_bytes or 0 for reading in readings)
         small = [reading.walked_bytes for reading in readings]
-        has_long_lists = may_follow and any(meter.has_long_lists() for meter in meters if meter is not None)
-        lists_lead_far = may_follow and any(reading.lists_lead_far for reading in readings)
-        return (None if None in small else sum(reading or 0 for reading in small)), large_bytes, has_long_lists, lists_lead_far
+        return (None if None in small else sum(reading or 0 for reading in small)), large_bytes

@@ -326,19 +326,6 @@ SENTENCES = {"what", "hint", "message", "evidence"}
 MATCHERS = {"startswith", "endswith", "find", "index", "count"}
 
 
-def test_nobody_tells_looks_that_are_not_asked() -> None:
-    """Only who tells them at the end, and who has no further look, makes Attempts; whether something waits for the next look is theirs to say."""
-    made, set_ = set(), set()
-    for path in files():
-        for node in ast.walk(parse(path)):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Attempts":
-                made.add(label(path))
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr == "can_wait":
-                set_.add(label(path))
-    assert made == {"budget.py", "runner.py", "session.py", "allocators/records.py"}
-    assert set_ == {"budget.py"}
-
-
 def test_no_code_decides_by_matching_a_sentence() -> None:
     """Nobody looks for words in what is said to a user: a code tells what it is."""
     wrong = []

@@ -3,8 +3,7 @@
 Whose malloc the process calls: each allocator's fingerprint says so, and those of others that are not read here.
 """
 
-from copy import copy as shallow_copy
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx import addon_loader, allocators, problems
 from gdbheapx.allocators import fingerprints
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.returning import Portion
 
 HOW_TO_SEE = "see " + ask("doctor")
+LOCK_BYTES = 4
+"""A futex, which is 0 where nobody holds it."""
 
 
 class Owner(NamedTuple):
@@ -106,14 +107,9 @@ class Discovery:
         self.target = target
         """Where it looks."""
         self._found: Dict[str, Instances] = {}
+        self._locks: Set[int] = set()
         self._owner: List[Optional[Owner]] = []
         self._runtime: List[Optional[str]] = []
-
-    def for_rehearsal(self) -> "Discovery":
-        """One that knows what this one has found, and keeps what it finds itself from it: but for what files tell."""
-        made = shallow_copy(self)
-        made._found = dict(self._found)
-        return made
 
     def found(self, allocator: Allocator[Any, Any]) -> Instances:
         """Every copy of one allocator."""
@@ -187,30 +183,16 @@ class Discovery:
             infos.append(AllocatorInfo(name, name, foreign.version, foreign.file, foreign.module.build_id, None, None, True))
         return sorted(infos, key=lambda info: info.owns_malloc is not True)
 
-    def confirm(self) -> bool:
-        """The process stands still now: what was found while it ran is proved again, and searched again where it does not hold. False if it
-        was."""
-        is_same = True
-        for allocator in allocators.every():
-            instances = self._found.get(allocator.name)
-            if instances is None:
-                continue
-            held = [allocator.confirm(self.target, copy) for copy in instances.located]
-            if None in held:
-                del self._found[allocator.name]
-                is_same = False
-            else:
-                self._found[allocator.name] = instances._replace(located=[copy for copy in held if copy is not None])
-        return is_same
-
     def prepare(self) -> None:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
         _ = self.owner, self.runtime
         for copy in self.copies():
             copy.allocator.prepare(self.target, copy.located)
-        for allocator in allocators.every():
-            if self.found(allocator).is_provisional:
-                del self._found[allocator.name]
+            self._locks.update(copy.allocator.find_locks(self.target, copy.located))
+
+    def is_locked(self) -> bool:
+        """Whether a lock is held that prepare() has found: a thread was stopped in the middle of a change of a heap."""
+        return any(self.target.read_prefix(address, LOCK_BYTES).strip(b"\0") for address in self._locks)
 
 
 class Heaps:

@@ -293,16 +293,12 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
     def warm(self) -> None:
         """Import what nearly every look at it needs, while gdb reads files."""
 
-    def prepare_what_if(self) -> None:
-        """Import what Heap.what_if() of its heaps needs."""
-
     def prepare(self, target: Target, located: OneLocated) -> None:
         """Look up, while the process still runs, what does not need it stopped."""
 
-    def confirm(self, target: Target, located: OneLocated) -> Optional[OneLocated]:
-        """A copy that was found while the process ran, now that it stands still: as it is now; None where it must be searched again. Takes
-        milliseconds."""
-        return located
+    def find_locks(self, target: Target, located: OneLocated) -> Sequence[int]:
+        """Return the addresses of futexes that a thread holds while it changes the heap, found while the process still runs; a few."""
+        return ()
 
     def together(self, capability: str, told: Sequence[Tuple[AllocatorInfo, object]], unread: Sequence[Unread], unsure: bool) -> Answered:
         """One answer from what the heaps gave for a capability, and those that are not read. `unsure`: none was found, and what would show

@@ -188,10 +188,10 @@ class Troubles:
         self.found: List[str] = []
         self._natures: List[Severity] = []
 
-    def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
+    def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
         """As problems.Report."""
         if code.forbids_calls:
-            self.found.append(Diagnostic(code, address, what, hint, is_passing).line())
+            self.found.append(Diagnostic(code, address, what, hint).line())
             self._natures.append(code.nature)
 
     def refuse(self, what: str, risk: str, hint: str) -> None:

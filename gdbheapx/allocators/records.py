@@ -17,7 +17,7 @@ from typing import (
 )
 
 from gdbheapx.allocators import OfAllocator
-from gdbheapx.budget import Attempts, Budget
+from gdbheapx.budget import Budget
 from gdbheapx.columns import Table
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import ask
@@ -84,8 +84,6 @@ class Instances(NamedTuple):
     unread: Sequence[Unread] = ()
     missing: Sequence[NotRead] = ()
     """Objects that hold one for which something is missing to look at all: told where nothing else can be read."""
-    is_provisional: bool = False
-    """Told from a process that ran: to be told again when it stands still."""
     unused: Sequence[NotRead] = ()
     """Objects that hold one from which nothing was ever allocated: there is no heap to read, and nothing is missing."""
 
@@ -110,7 +108,6 @@ class HeapContext(NamedTuple):
     budget: Budget
     report: Report
     ram: Ram
-    attempts: Attempts
     others: Callable[[], Sequence[Tuple[int, int]]] = tuple
     """Gives the ranges that other allocators hold."""
 
@@ -121,7 +118,7 @@ class HeapContext(NamedTuple):
 
 def heap_context(target: Target, kernel: Kernel, budget: Budget, report: Report) -> HeapContext:
     """For a look of its own."""
-    return HeapContext(target, kernel, budget, report, Ram(target, kernel), Attempts())
+    return HeapContext(target, kernel, budget, report, Ram(target, kernel))
 
 
 class Part(NamedTuple):

@@ -3,6 +3,8 @@
 from typing import Annotated, Callable, Container, Iterable, List, NamedTuple, Optional
 
 from gdbheapx.columns import IF_ANY, TEXT, Column
+from gdbheapx.inferior.base import Module, Target
+from gdbheapx.inferior.standing import find_running_threads
 from gdbheapx.model import Address
 from gdbheapx.problems import Code, Diagnostic, Report, Severity
 
@@ -12,6 +14,8 @@ INSIDE = "inside"
 """Evidence: a thread stood in the allocator's code, and no lock tells what it was changing."""
 MOST_BROKEN = 1000
 """Broken rules of one heap that are told; a ruined heap has millions."""
+
+RUN_AGAIN = "a thread was inside the allocator: run it again to see whether it persists"
 
 
 class Suspect(NamedTuple):
@@ -56,17 +60,29 @@ class BrokenRule(NamedTuple):
 def collector(told: List[Diagnostic]) -> Report:
     """A report that collects."""
 
-    def report(code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
-        told.append(Diagnostic(code, address, what, hint, is_passing))
+    def report(code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
+        told.append(Diagnostic(code, address, what, hint))
 
     return report
 
 
 def sorted_out(told: Iterable[Diagnostic], known: Container[Code], rest: Report, make: Callable[[Diagnostic], None]) -> None:
-    """Complaints of damage whose codes are known become broken rules, all others are reported: those of the moment
-    as what another look may not show."""
+    """Make broken rules of complaints of damage whose codes are known, and report all others."""
     for diagnostic in told:
         if diagnostic.code.nature == Severity.DAMAGE and diagnostic.code in known:
             make(diagnostic)
         else:
-            rest(*diagnostic[:4], diagnostic.is_passing or diagnostic.code.nature == Severity.MOMENT)
+            rest(*diagnostic)
+
+
+def call_changing(target: Target, module: Module, changing: Code, report: Report) -> Report:
+    """Return a report that calls damage a change under way, by the code `changing`, where a thread of a live process was stopped in this object."""
+
+    def told(code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
+        is_damage = target.kind == "live" and code.nature == Severity.DAMAGE
+        if is_damage and find_running_threads(target, module):
+            report(changing, address, what, RUN_AGAIN)
+        else:
+            report(code, address, what, hint)
+
+    return told

@@ -1,30 +1,26 @@
-"""Which rules of the allocators are broken: what one look found, and of a living process only what every look has shown."""
+"""Which rules of the allocators are broken."""
 
-from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
+from typing import NamedTuple, Sequence
 
 from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.rules import BrokenRule, Suspect
 from gdbheapx.analysis.census import block, named
 from gdbheapx.analysis.reachability import memory_budget
-from gdbheapx.budget import Attempts, Contradictions
-from gdbheapx.problems import Diagnostic, Note
+from gdbheapx.problems import Note
 from gdbheapx.session import Session
 from gdbheapx.units import plural
 
-Key = Tuple[str, str, Optional[int]]
-PART = "broken rules"
 USED = "used"
 MOST_SUSPECTS = 100
 """Whose owners are looked for."""
-RETRY = "retry; on a core this may be an unfinished change"
+RETRY = "run it again; on a core this may be an unfinished change"
 
 
 class Broken(NamedTuple):
     """What one look gives."""
 
     rows: Sequence[BrokenRule]
-    """Those that every look so far has shown."""
 
     @property
     def is_finding(self) -> bool:
@@ -32,15 +28,13 @@ class Broken(NamedTuple):
         return any(row.is_sure for row in self.rows)
 
 
-def check_heaps(heaps: Sequence[Heap], attempts: Attempts, note: Note) -> Broken:
-    """All heaps. What not every look has shown was a change under way, and is left out."""
-    rules = [rule for heap in heaps for rule in heap.rules()]
-    if attempts.has_work:  # what was put off belongs to it: the next look is the first that has all
-        return Broken(rules)
-    rows = _stay(rules, attempts)
-    if rules:
-        said = [Diagnostic(rule.code, rule.address, rule.rule, None) for rule in rules]
-        attempts.contradicts(PART, said, lambda seen: _tell(rows, seen, note), not any(row.is_sure for row in rows))
+def check_heaps(heaps: Sequence[Heap], note: Note) -> Broken:
+    """Return the broken rules of all heaps. What an unfinished change may explain makes the answer partial."""
+    rows = [rule for heap in heaps for rule in heap.rules()]
+    unsure = sum(not row.is_sure for row in rows)
+    if unsure:
+        what = "%s in a part of the heap that a thread was changing" % plural(unsure, "broken rule")
+        note(problems.CHECK_UNSETTLED, None, what, RETRY)
     return Broken(rows)
 
 
@@ -65,18 +59,3 @@ def with_suspects(session: Session, look: Broken) -> Broken:
         return suspect._replace(owner=owner, signature=name.name if name is not None else None)
 
     return Broken([row._replace(suspect=told(row.suspect)) if row.suspect is not None else row for row in look.rows])
-
-
-def _stay(rules: Sequence[BrokenRule], attempts: Attempts) -> List[BrokenRule]:
-    seen: Dict[int, FrozenSet[Key]] = attempts.kept.setdefault(PART, {})
-    seen[attempts.count] = frozenset((rule.allocator, rule.rule, rule.address) for rule in rules)
-    always = frozenset.intersection(*seen.values())
-    return [rule for rule in rules if (rule.allocator, rule.rule, rule.address) in always]
-
-
-def _tell(rows: Sequence[BrokenRule], seen: Contradictions, note: Note) -> None:
-    """Nobody looks again: what an unfinished change may explain makes the answer partial."""
-    unsure = sum(not row.is_sure for row in rows)
-    if unsure:
-        what = "%s in a part of the heap that a thread was changing" % plural(unsure, "broken rule")
-        note(problems.CHECK_UNSETTLED, None, what, RETRY)

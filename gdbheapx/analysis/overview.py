@@ -88,10 +88,6 @@ def overview(
     takes; False: at none; None: where that is quick. `page`: also for what a page shows beyond. `advisable`: which of the
     commands that return a heap's memory would not be refused."""
     target, heaps = session.target, session.heaps.all()
-    if session.is_rehearsal:  # the verdict that wants it is not known by then
-        from gdbheapx.analysis import what_if
-
-        what_if.prepare(heaps)
     facts = [heap.facts() for heap in heaps]
     known = allocators.by_name()
     names = {fact.info.id: known[fact.info.name].part_name(fact.info.id, len(facts) == 1) for fact in facts}

@@ -88,16 +88,6 @@ class WhatIf(NamedTuple):
     """It was started with other rights than its caller's: no variable is heeded, and none is here. None: not known."""
 
 
-def prepare(heaps: Sequence[Heap]) -> None:
-    """Import what the answer of these needs, so that nothing is while a process stands still."""
-    known = allocators.by_name()
-    for heap in heaps:
-        known[heap.info.name].prepare_what_if()
-    for other in allocators.every() if heaps else ():
-        if other.preload:
-            other.preload_bytes(1)
-
-
 def what_if(session: Session) -> WhatIf:
     """Of all heaps, once a look."""
     return session.kept("what-if", WhatIf, lambda: _what_if(session))

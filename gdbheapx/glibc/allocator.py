@@ -62,12 +62,11 @@ class GlibcMalloc(Heap):
     returning = TRIM
 
     def __init__(self, glibc: Glibc, around: HeapContext) -> None:
-        target, kernel, budget, report, ram, attempts, others = around
-        self.context = Context(target, glibc, kernel, target.bulk_source(), budget, report, ram, attempts, others)
+        target, kernel, budget, report, ram, others = around
+        self.context = Context(target, glibc, kernel, target.bulk_source(), budget, report, ram, others)
         self.glibc = glibc
         self.around = around
         self._survey: Optional[Survey] = None
-        self._at_once: Optional[Survey] = None
 
     @property
     def info(self) -> AllocatorInfo:
@@ -106,14 +105,6 @@ class GlibcMalloc(Heap):
         if self._survey is None:
             self._survey = survey_heaps(self.context)
         return self._survey
-
-    def survey_at_once(self) -> Survey:
-        """The same for who reads the chunks again: nothing in it is from an earlier stop."""
-        if self._at_once is None:
-            is_now = self._survey is not None and all(walk.look == self.context.attempts.count for walk in self._survey.walks)
-            self._survey = self._at_once = self._survey if is_now else survey_heaps(self.context, at_once=True)
-        assert self._at_once is not None
-        return self._at_once
 
     @once
     def arenas(self) -> List[ArenaTotals]:
@@ -218,7 +209,7 @@ class GlibcMalloc(Heap):
         """The chunk that holds the address, and its neighbours."""
         from gdbheapx.glibc import locate
 
-        return locate.find(self.context, self.shape, self.survey_at_once, address)
+        return locate.find(self.context, self.shape, self.survey, address)
 
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of malloc's."""
@@ -226,8 +217,8 @@ class GlibcMalloc(Heap):
         from gdbheapx.glibc.check import run
 
         told: List[Diagnostic] = []
-        own = GlibcMalloc(self.glibc, self.around._replace(report=collector(told), attempts=self.around.attempts.apart()))
-        survey = own.survey_at_once()
+        own = GlibcMalloc(self.glibc, self.around._replace(report=collector(told)))
+        survey = own.survey()
         yield from run.rules(own.context, survey, told, self.around, own.arena_ranges)
 
     def native_stats(self) -> "NativeStats":
@@ -344,15 +335,15 @@ class GlibcMalloc(Heap):
                 yield mapped
 
     def _regions(self, arena: Optional[int]) -> List[Listed]:
-        walks = self.survey_at_once().walks
+        walks = self.survey().walks
         return [Listed(region, walk.arena.index) for walk in walks if arena in (None, walk.arena.index) for region, _ in walk.runs]
 
     def _stream(self, regions: Sequence[Listed], block_filter: BlockFilter, mapped: Optional[Blocks] = None) -> BlockStream:
-        return self.context.walker.blocks(regions, self.survey_at_once().cached_chunks.chunks, block_filter, mapped)
+        return self.context.walker.blocks(regions, self.survey().cached_chunks.chunks, block_filter, mapped)
 
     def _mapped_blocks(self, block_filter: BlockFilter) -> Blocks:
         """Mapped chunks, which belong to no arena."""
-        cached, shape = self.survey_at_once().cached_chunks.mapped, self.shape
+        cached, shape = self.survey().cached_chunks.mapped, self.shape
         rows = []
         for chunk in self.mmapped().chunks:
             kind, class_ = (api.STATUS_MAPPED_TCACHE, CLASS_CACHED) if chunk.chunk in cached else (api.STATUS_MAPPED, CLASS_USED)
@@ -424,13 +415,13 @@ class GlibcMalloc(Heap):
         """What a malloc_trim(0) leaves. Of one stop, as blocks()."""
         from gdbheapx.glibc import keeping
 
-        done = self.survey_at_once()
+        done = self.survey()
         return keeping.keeping(done, arena_totals(done), self.shape)
 
     def bins(self) -> List[BinRow]:
         """The non-empty bins of every arena."""
         arenas, _ = find_arenas(self.context)
-        rows = bins.each_arena(self.context, arenas, "bins", bins.rows)
+        rows = bins.each_arena(self.context, arenas, bins.rows)
         return [row._replace(arena=arena.index) for arena in arenas for row in rows[arena.index]]
 
     def caches(self) -> List[ThreadCache]:

@@ -46,8 +46,6 @@ class Glibc(NamedTuple):
     curbrk: Optional[Symbol]
     """`__curbrk`, the break as libc knows it."""
     owns_malloc: Optional[bool]
-    is_provisional: bool = False
-    """Its release was guessed from a process that ran: to be told again when that stands still."""
     pack: Optional[Pack] = None
     """What its types and addresses come from where no symbol table has them."""
     place: "Optional[ArenaPlace]" = None

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, S
 
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, Glibc
-from gdbheapx.glibc.context import ArenaWalk, Context, Moments, anonymous_ranges
+from gdbheapx.glibc.context import ArenaReports, ArenaWalk, Context, anonymous_ranges
 from gdbheapx.glibc.layouts import NBINS, bin_range, fast_size
 from gdbheapx.glibc.records import BinRow
 from gdbheapx.hints import ask
@@ -206,19 +206,16 @@ def walk_bins(context: Context, arenas: Sequence[Arena], report: Optional[Report
     return {arena_bins.arena.index: bins(context, arena_bins, followed, report) for arena_bins in asked}
 
 
-def each_arena(context: Context, arenas: Sequence[Arena], purpose: str, make: Callable[..., Any]) -> Dict[int, Any]:
-    """By arena index, what `make` gives of (its context, the arena, its fastbins, its bins); of an arena that an earlier look has found
-    whole, what it gave then."""
-    lists, moments = FreeLists(context), Moments(context, purpose)
-    made = {arena.index: moments.kept(arena) for arena in arenas}
-    fresh = [arena for arena in arenas if made[arena.index] is None]
-    asked = [(arena, ask_fast(lists, arena), ask_bins(lists, arena)) for arena in fresh]
+def each_arena(context: Context, arenas: Sequence[Arena], make: Callable[..., Any]) -> Dict[int, Any]:
+    """By arena index, what `make` gives of (its context, the arena, its fastbins, its bins)."""
+    lists, reports, made = FreeLists(context), ArenaReports(context), {}
+    asked = [(arena, ask_fast(lists, arena), ask_bins(lists, arena)) for arena in arenas]
     followed = lists.follow()
     for arena, fast, others in asked:
-        own = context._replace(report=moments.report(arena))
+        own = context._replace(report=reports.collect_for(arena))
         fastbins = fast_lists(context.glibc, fast, followed, own.report)
         made[arena.index] = make(own, arena, fastbins, bins(own, others, followed, own.report))
-        moments.settle(arena, made[arena.index], not followed.cut)
+        reports.tell(arena)
     return made
 
 

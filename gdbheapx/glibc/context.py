@@ -1,22 +1,19 @@
-"""What a walk carries along: where it reads, whom it tells, and for each arena what was found so far.
+"""State of one heap walk: memory source, error sink and per-arena results; the ranges of memory where a heap can lie.
 
-Where an allocator's memory can lie: writable anonymous ranges of the address space.
-
-Arenas that contradict themselves because a thread was in the middle of a change: read again at another moment, and not called damaged.
-
-An arena is whole by itself: its figures, with those of all thread caches, come from one stop. Different arenas may come from different
-stops. malloc.c changes an arena under its mutex, but for a process of one thread (SINGLE_THREAD_P), and thread caches without any.
+malloc.c changes an arena under its mutex, but for a process of one thread (SINGLE_THREAD_P), and thread caches without any. What a thread
+was changing when the process was stopped is called changing, and not damaged.
 """
 
 from bisect import bisect_right
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.allocators.rules import collector
-from gdbheapx.budget import Attempts, Budget, Contradictions
+from gdbheapx.budget import Budget
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, Glibc, Heap
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import BulkSource, Mapping, Target
+from gdbheapx.inferior.standing import find_running_threads
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import STOP_TOP
@@ -29,7 +26,7 @@ MOST_LEFT_OUT_BYTES = 1 << 30
 """A gap between mappings of a core that is no larger may be memory that was left out of it: gdb's gcore drops what cannot be read, and what
 the program asked to leave out (MADV_DONTDUMP)."""
 LOCKED_ONCE = "its mutex is held: a thread was changing this arena, so this may not be damage"
-LOOK_AGAIN = "retry; if it persists, `thread apply all backtrace` in gdb shows which thread is inside malloc"
+LOOK_AGAIN = "run it again; if it persists, `thread apply all backtrace` in gdb shows which thread is inside malloc"
 
 
 class Context(NamedTuple):
@@ -43,8 +40,6 @@ class Context(NamedTuple):
     report: Report
     ram: Ram
     """What tells what is in RAM."""
-    attempts: Attempts
-    """What earlier looks have learned."""
     others: Callable[[], Sequence[Tuple[int, int]]]
     """Ranges that other allocators hold."""
 
@@ -52,6 +47,15 @@ class Context(NamedTuple):
     def walker(self) -> ChunkWalker:
         """The kernel's, bound to this heap."""
         return chunk_walker(self.kernel, self.source, self.glibc.geometry, self.budget)
+
+    def threads_at_work(self) -> Set[int]:
+        """Return the ids of a live process's threads that were stopped while they ran in malloc's object: their caches, and what malloc
+        counts without a lock, may be in the middle of a change."""
+        return find_running_threads(self.target, self.glibc.module) if self.target.kind == "live" else set()
+
+    def is_changed_without_locks(self) -> bool:
+        """Whether the only thread of a live process, which takes no lock (SINGLE_THREAD_P, 2.27), was stopped in malloc's object."""
+        return len(self.target.threads()) == 1 and bool(self.threads_at_work())
 
 
 class ArenaWalk:
@@ -78,8 +82,6 @@ class ArenaWalk:
         """Bytes of chunks in all runs."""
         self.unlocated_bytes = 0
         """Bytes of system_mem that the walk did not come by; known once it is over."""
-        self.look = 1
-        """At which look it was walked."""
         self.row: Optional[ArenaTotals] = None
         """Its figures, once they were asked for."""
         self.members: Optional[Sequence[int]] = None
@@ -162,72 +164,33 @@ def anonymous_ranges(target: Target) -> List[Range]:
     return united(anonymous_mappings(target))
 
 
-class Moments:
-    """One look at one glibc for one purpose. `purpose` tells apart what is kept of an arena."""
+class ArenaReports:
+    """What does not add up in each arena, for one purpose. An arena that a thread was changing is called changing, and not damaged."""
 
-    def __init__(self, context: Context, purpose: str, keep: bool = True) -> None:
-        self._context, self._purpose, self._keep = context, purpose, keep
-        self._found: Dict[int, List[Diagnostic]] = {}
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._collected: Dict[int, List[Diagnostic]] = {}
 
-    def kept(self, arena: Arena) -> Any:
-        """What an earlier look has found whole of this arena; None if it must be read."""
-        return self._context.attempts.kept.get(self._part(arena.address)) if self._keep else None
+    def collect_for(self, arena: Arena) -> Report:
+        """Return the report that collects the complaints about an arena."""
+        return collector(self._collected.setdefault(arena.address, []))
 
-    def report(self, arena: Arena) -> Report:
-        """Collects what does not add up in this arena."""
-        return collector(self._found.setdefault(arena.address, []))
-
-    def settle(self, arena: Arena, made: Any, keep: bool = True) -> None:
-        """The arena was read: keep what was made of it, unless it contradicts itself."""
-        told, attempts = self._found.get(arena.address, []), self._context.attempts
-        if told:
-            attempts.contradicts(self._part(arena.address), told, lambda seen: self._tell(arena, told, seen), bool(arena.state["mutex"]))
-        elif self._keep and keep:
-            attempts.keep(self._part(arena.address), made)
-
-    def _part(self, address: int) -> Tuple[str, str, int]:
-        return (self._context.glibc.id, self._purpose, address)
-
-    def _tell(self, arena: Arena, told: List[Diagnostic], seen: Contradictions) -> None:
-        context, count, is_locked = self._context, self._context.attempts.count, bool(arena.state["mutex"])
-        stays = seen.stays(count)
-        if (is_locked and context.target.kind == "live") or (count > 1 and not stays):
-            held, often = ": a thread holds its mutex" if is_locked else "", " at each of %d looks" % count if count > 1 else ""
-            context.report(
-                codes.ARENA_CHANGING, arena.address, "%s is in the middle of a change%s%s" % (arena.title, often, held), LOOK_AGAIN
-            )
+    def tell(self, arena: Arena) -> None:
+        """Report the complaints about an arena that was read."""
+        context, is_locked = self._context, bool(arena.state["mutex"])
+        complaints, is_live = self._collected.pop(arena.address, []), context.target.kind == "live"
+        if complaints and is_live and (is_locked or context.is_changed_without_locks()):
+            holder = ": a thread holds its mutex" if is_locked else ""
+            context.report(codes.ARENA_CHANGING, arena.address, "%s is in the middle of a change%s" % (arena.title, holder), LOOK_AGAIN)
             return
-        for code, address, what, hint, _ in told:
-            if count == 1 or (code, address, what) in stays:
-                context.report(code, address, what, LOCKED_ONCE if is_locked else hint)
+        for code, address, what, hint in complaints:
+            context.report(code, address, what, LOCKED_ONCE if is_locked else hint)
 
 
-def passing_by(code: Code, what: str) -> Diagnostic:
-    """What is said of all that another look did not show again."""
-    return Diagnostic(code, None, what, LOOK_AGAIN)
-
-
-def tell_if_it_stays(
-    context: Context, part: str, told: List[Diagnostic], otherwise: Optional[Diagnostic], slight: Sequence[Diagnostic] = ()
-) -> None:
-    """For what belongs to no arena: told as it is if it was so at every look, else as `otherwise`, or not at all where that is None.
-
-    `slight`: those that a living process shows now and then; one look at it proves nothing.
-    """
-    attempts = context.attempts
-    if not told:
+def tell_unless_changing(context: Context, complaints: Sequence[Diagnostic], code: Code, change: str) -> None:
+    """Report complaints about what no arena's mutex guards; of a live process with a thread in malloc's object the change alone."""
+    if complaints and context.threads_at_work():
+        context.report(code, None, change, LOOK_AGAIN)
         return
-
-    def tell(seen: Contradictions) -> None:
-        once = attempts.count == 1
-        stays = [
-            diagnostic
-            for diagnostic in told
-            if (not (diagnostic in slight and context.target.kind == "live") if once else diagnostic[:3] in seen.stays(attempts.count))
-        ]
-        for diagnostic in stays:
-            context.report(*diagnostic)
-        if not stays and not once and otherwise is not None:
-            context.report(*otherwise)
-
-    attempts.contradicts((context.glibc.id, part), told, tell)
+    for complaint in complaints:
+        context.report(*complaint)

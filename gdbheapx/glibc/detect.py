@@ -192,9 +192,9 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack:
     """`release`: by a pack of this build, whether or not anything else is taken from it."""
     text = pack.version_text if pack is not None else _version_text(target, arena) or release
     version = layouts.parse_version(text)
-    probed = certain = False
+    probed = False
     if version is None and arena.source == "symbol":
-        version, certain = _probe_version(target, arena, partner)
+        version = _probe_version(target, arena, partner)
         probed = version is not None
     alignment = default_alignment(target.word_bytes, target.machine, version)
     shape = Shape(target.word_bytes, alignment)
@@ -218,7 +218,6 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack:
         layout_source=("pack" if pack is not None else "debug-info") if all_own else "probe" if probed else "table",
         curbrk=_curbrk(target, arena.module, pack),
         owns_malloc=None,
-        is_provisional=probed and not certain,
         pack=pack,
     )
 
@@ -253,21 +252,6 @@ def _by_structure(target: Target, place: "ArenaPlace", id: str, text: Optional[s
         owns_malloc=None,
         place=place,
     )
-
-
-def confirm(target: Target, glibc: Glibc) -> Optional[Glibc]:
-    """What was found by structure while the process ran, proved again where it stands still; None if it does not hold any more.
-
-    No file is read for it: the process waits.
-    """
-    if glibc.place is None:
-        return _with_locals(target, glibc) if glibc.locals is not None or glibc.is_untouched else glibc
-    from gdbheapx.glibc.structure import find as structure
-
-    place = structure.confirm(target, glibc.place)
-    if place is None:
-        return None
-    return _by_structure(target, place, glibc.id, glibc.version_text)._replace(owns_malloc=glibc.owns_malloc)
 
 
 def _id(number: int) -> str:
@@ -338,19 +322,15 @@ def _version_text(target: Target, arena: Symbol) -> Optional[str]:
     return None
 
 
-def _probe_version(target: Target, arena: Symbol, partner: Symbol) -> Tuple[Optional[Tuple[int, int]], bool]:
-    """A release whose layouts fit the bytes of this copy, and whether thread caches were held against them: a running process shows none of
-    them."""
+def _probe_version(target: Target, arena: Symbol, partner: Symbol) -> Optional[Tuple[int, int]]:
+    """Return a release whose layouts fit the bytes of this copy."""
     alignment = default_alignment(target.word_bytes, target.machine, None)
     local = target.thread_local("tcache", arena)
     pointers: List[int] = []
     for address in local.addresses.values() if local is not None else ():
         data = target.read_prefix(address, target.word_bytes) if address else b""
         pointers.append(int.from_bytes(data, target.byte_order))
-
-    return fitting_version(
-        target, arena, partner, Shape(target.word_bytes, alignment), pointers
-    ), target.kind != "live" or local is not None
+    return fitting_version(target, arena, partner, Shape(target.word_bytes, alignment), pointers)
 
 
 def _version_by_fields(types: TypeSet) -> Tuple[int, int]:

@@ -53,26 +53,22 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
         known = [copy.module for copy in located]
         unread = [module for module in target.modules() if OBJECTS.match(module.file_name) and module not in known]
         missing = [without_symbols(target, module) for module in unread]
-        is_hidden = target.kind == "live" and bool(missing) and not located  # while it runs its structure may be in the middle of a change
-        return Instances(located, (), missing, is_hidden or any(copy.is_provisional for copy in located))
+        return Instances(located, (), missing)
 
     def warm(self) -> None:
         """Nearly every process has it."""
         from gdbheapx.glibc import allocator  # noqa: F401
 
-    def prepare_what_if(self) -> None:
-        """What GlibcHeap.what_if() imports."""
-        from gdbheapx.glibc import blockless, what_if  # noqa: F401
-
-    def confirm(self, target: Target, located: "Glibc") -> "Optional[Glibc]":
-        """What was found by structure is proved again."""
-        from gdbheapx.glibc import detect
-
-        return detect.confirm(target, located)
-
     def prepare(self, target: Target, located: "Glibc") -> None:
         """Where its threads have their variables."""
         located.prepare(target)
+
+    def find_locks(self, target: Target, located: "Glibc") -> Sequence[int]:
+        """The mutexes of its arenas."""
+        from gdbheapx.glibc import arenas
+
+        ring = arenas.read_ring(target, located, lambda code, address, what, hint: None)
+        return [arena.state.address_of("mutex") for arena in ring]
 
     def open(self, located: "Glibc", around: HeapContext) -> Heap:
         """One copy."""

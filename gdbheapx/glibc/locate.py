@@ -50,7 +50,7 @@ def find(context: Context, shape: BlockShape, survey: Callable[[], Survey], addr
         run = _run_of(own, ring, heap_max, address)
         if run is not None and run.region is None:
             return _no_block(context, run)
-        lists = read_lists(own, ring, [ArenaWalk(arena, own.report) for arena in ring], (), heap_max)
+        lists = read_lists(own, ring, [ArenaWalk(arena, own.report) for arena in ring], heap_max)
         place = _in_region(context, shape, lists, run.region, run.arena, address, [run.part]) if run is not None and run.region else None
         return place or _in_any(context, shape, lists, survey(), address) or _mapped(context, shape, ring, heap_max, lists, address)
     except Unreadable:

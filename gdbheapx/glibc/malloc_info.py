@@ -39,7 +39,7 @@ def xml(context: Context) -> str:
             "cannot read main_arena", "use `%s` to see what is still readable" % ask("arenas"), glibc.main_arena.address, MEMORY_UNREADABLE
         )
     heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
-    known = bins.each_arena(context, arenas, "malloc_info", partial(_heap, heap_max=heap_max))
+    known = bins.each_arena(context, arenas, partial(_heap, heap_max=heap_max))
     lines = ['<malloc version="1">']
     for number, (rows, _) in known.items():
         lines += ['<heap nr="%d">' % number, *rows]

@@ -5,7 +5,7 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.context import Context, passing_by, private_mappings, reaches, tell_if_it_stays, united
+from gdbheapx.glibc.context import Context, private_mappings, reaches, tell_unless_changing, united
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Mapping
@@ -18,9 +18,6 @@ MOST_LEFT_BYTES = 1 << 20
 
 MOST_GUARD_BYTES = 64 << 10
 """Memory that cannot be read is a reserve where it is larger, and no chunk begins there."""
-
-PAGES_IN_A_STOP = 8192
-"""Pages that are looked at one by one while a process waits for it: about 10 ms."""
 
 
 class Mmapped(NamedTuple):
@@ -44,8 +41,9 @@ def counters(context: Context) -> Optional[MmappedTotals]:
     if chunks < 0 or not _agree(context, chunks, bytes_):
         what = "mp_ counts %d mmapped chunks of %d bytes" % (chunks, bytes_)
         hint = "one of these counts is wrong, so mmapped chunks are unknown"
-        changing = passing_by(codes.MAPPED_CHANGING, "mmapped chunks are being made or freed: mp_ is in the middle of a change")
-        tell_if_it_stays(context, "mp_", [Diagnostic(codes.MP_DISAGREES, context.glibc.mp.address, what, hint)], changing)
+        changing = "mmapped chunks are being made or freed: mp_ is in the middle of a change"
+        complaint = Diagnostic(codes.MP_DISAGREES, context.glibc.mp.address, what, hint)
+        tell_unless_changing(context, [complaint], codes.MAPPED_CHANGING, changing)
         return None
     return MmappedTotals(chunks, bytes_)
 
@@ -66,45 +64,26 @@ def is_ahead(context: Context, counted: MmappedTotals) -> bool:
 
 def find(context: Context, heaps: Sequence[Range], counted: Optional[MmappedTotals]) -> Mmapped:
     """Every mmapped chunk, as many as `counters` says, outside the arenas' own ranges `heaps` and what other allocators hold; reports when
-    they do not add up to mp_.
-
-    A process that is stopped for this look alone does not wait for a search through all its memory: what likely places do not give is
-    looked for while it runs, and proven at the next look. One that was copied runs already.
-    """
+    they do not add up to mp_."""
     if counted is None or not counted.chunks or counted.bytes is None:
         return Mmapped(MmappedChunks(array("Q")), counted is not None)
-    known = context.attempts.mapped.get(context.glibc.id)
     ranges = where(context, heaps)
     data = context.target.data_ranges(sorted(ranges))
     ranges = ranges if data is None or data else []
     limits = reaches(context.target, ranges, sorted([*heaps, *context.others()]))
     trailer, pages = context.glibc.traits.mmapped_trailer, context.ram.pages
-    search = MmappedSearch(trailer, counted.chunks, counted.bytes, pages, data or (), known or (), limits=limits)
-    if _is_blind(context):
-        scanned = _scan(context, ranges, search._replace(most_pages=0))
-    else:
-        waits = context.attempts.can_wait and not context.target.is_kept
-        scanned = _scan(context, ranges, search._replace(most_pages=PAGES_IN_A_STOP if waits else None))
-    is_put_off = scanned.cut and known is None and not _is_blind(context)
-    if is_put_off:
-        context.attempts.later(lambda: _search_while_it_runs(context, ranges, search))
-    elif not scanned.complete and not context.budget.expired():
+    search = MmappedSearch(trailer, counted.chunks, counted.bytes, pages, data or (), limits=limits)
+    is_blind = _is_blind(context)
+    scanned = context.walker.scan_mmapped(ranges, search._replace(most_pages=0 if is_blind else None))
+    if not scanned.complete and not context.budget.expired():
         _tell(context, scanned, counted, ranges)
-    return Mmapped(scanned.chunks, scanned.complete, not (is_put_off or _is_blind(context)))
+    return Mmapped(scanned.chunks, scanned.complete, not is_blind)
 
 
 def _is_blind(context: Context) -> bool:
     """Nothing tells which pages of the process were ever touched: only places where a header likely is are read, because reading others
     changes it."""
     return context.ram.pages is None and context.target.kind != "core"
-
-
-def _scan(context: Context, ranges: Sequence[Range], search: MmappedSearch) -> MmappedFound:
-    return context.walker.scan_mmapped(ranges, search)
-
-
-def _search_while_it_runs(context: Context, ranges: Sequence[Range], search: MmappedSearch) -> None:
-    context.attempts.mapped[context.glibc.id] = _scan(context, ranges, search).chunks.chunks
 
 
 def where(context: Context, heaps: Sequence[Range]) -> List[Range]:
@@ -140,5 +119,6 @@ def _tell(context: Context, scanned: MmappedFound, counted: MmappedTotals, range
         if context.target.kind == "core"
         else "a header is damaged (`%s` shows where), or in swap, or one was just being made or freed: then retry" % ask("check")
     )
-    changing = passing_by(codes.MAPPED_CHANGING, "mmapped chunks are being made or freed: their number does not match mp_")
-    tell_if_it_stays(context, "mmapped chunks", [Diagnostic(codes.MAPPED_MISSING, context.glibc.mp.address, what, hint)], changing)
+    changing = "mmapped chunks are being made or freed: their number does not match mp_"
+    complaint = Diagnostic(codes.MAPPED_MISSING, context.glibc.mp.address, what, hint)
+    tell_unless_changing(context, [complaint], codes.MAPPED_CHANGING, changing)

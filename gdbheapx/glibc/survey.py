@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from gdbheapx.glibc import bins, codes, main_arena, tcache
 from gdbheapx.glibc.arenas import Arena, Glibc, Heap, heaps_of, read_ring, scan
 from gdbheapx.glibc.bins import FreeLists
-from gdbheapx.glibc.context import ArenaWalk, Context, Moments, chunk_bytes
+from gdbheapx.glibc.context import ArenaReports, ArenaWalk, Context, chunk_bytes
 from gdbheapx.glibc.detect import heap_max_bytes
 from gdbheapx.glibc.layouts import MALLOC_STATE
 from gdbheapx.glibc.main_arena import Damage, Pieces, Remnant, damage_rule, next_start
@@ -69,31 +69,27 @@ class Lists(NamedTuple):
     """Thread caches, and what stands on their lists and in fastbins."""
 
     cached_chunks: bins.CachedChunks
-    are_whole: bool
-    """Every thread cache is known and no list of one is broken: what is in caches is known to be."""
     singles: Singles
 
 
-def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaWalk], others: Sequence[ArenaWalk], heap_max: int) -> Lists:
-    """All lists of chunks that look used and are not, followed together; of the `others`, which were read before, only what thread caches
-    have."""
+def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaWalk], heap_max: int) -> Lists:
+    """All lists of chunks that look used and are not, followed together."""
     lists = FreeLists(context)
     caches = tcache.read_caches(lists, arenas)
     fast = [(walk, bins.ask_fast(lists, walk.arena)) for walk in walks]
     lists.lists.also.extend(tcache.own_chunks(context, caches))
     followed = lists.follow(collect=True)
-    is_broken = tcache.check(context, caches, followed)
+    tcache.check(context, caches, followed)
     for walk, asked in fast:
         bins.fast_lists(context.glibc, asked, followed, walk.report)
     singles = Singles(caches, [asked for _, asked in fast], followed, lists.lists.heads)
-    return Lists(bins.gather_free_lists(followed, _about(context, walks, others, heap_max)), caches.known and not is_broken, singles)
+    return Lists(bins.gather_free_lists(followed, _sink_for(context, walks, heap_max)), singles)
 
 
-def _about(context: Context, walks: Sequence[ArenaWalk], others: Sequence[ArenaWalk], heap_max: int) -> Callable[[int], Optional[Report]]:
-    """Whom to tell about a chunk: its arena; None if that was read before."""
-    known: Dict[int, Optional[Report]] = {heap.address: walk.report for walk in walks for heap in walk.heaps}
-    known.update({heap.address: None for walk in others for heap in walk.heaps})
-    main = next((walk.report for walk in walks if walk.arena.is_main), None if others else context.report)
+def _sink_for(context: Context, walks: Sequence[ArenaWalk], heap_max: int) -> Callable[[int], Optional[Report]]:
+    """Return the error sink for the arena that owns a chunk."""
+    known: Dict[int, Report] = {heap.address: walk.report for walk in walks for heap in walk.heaps}
+    main = next((walk.report for walk in walks if walk.arena.is_main), context.report)
     return lambda chunk: known.get(chunk & -heap_max, main)
 
 
@@ -113,24 +109,19 @@ def _lost_arenas(context: Context, arenas: Sequence[Arena], heap_max: int) -> Li
     return found_arenas
 
 
-def survey_heaps(context: Context, at_once: bool = False) -> Survey:
-    """Walk every chunk of every arena once; a damaged place costs its own bytes, not the arena.
-
-    Arenas that an earlier look has found whole are not walked again, unless all are wanted `at_once`, from the same stop.
-    """
+def survey_heaps(context: Context) -> Survey:
+    """Walk every chunk of every arena once; a damaged place costs its own bytes, not the arena."""
     arenas, heap_max = find_arenas(context)
-    moments = Moments(context, "walk", keep=not at_once)
-    known = {arena.address: moments.kept(arena) for arena in arenas}
-    walks = [_known(arena, known[arena.address]) or _begin(context, arena, moments.report(arena), heap_max) for arena in arenas]
-    fresh = [walk for walk in walks if known[walk.arena.address] is None]
-    lists = read_lists(context, arenas, fresh, [walk for walk in walks if known[walk.arena.address] is not None], heap_max)
+    reports = ArenaReports(context)
+    walks = [_begin(context, arena, reports.collect_for(arena), heap_max) for arena in arenas]
+    lists = read_lists(context, arenas, walks, heap_max)
     pending: List[Tuple[ArenaWalk, Region]] = []
-    for walk in fresh:
+    for walk in walks:
         if walk.arena.is_main:
             pending += [(walk, region) for region in main_arena.first_regions(context, walk)]
         else:
             pending += [(walk, _heap_region(context, walk, heap)) for heap in walk.heaps]
-    scattered = [walk for walk in fresh if walk.arena.is_main and not walk.arena.is_contiguous and walk.arena.top]
+    scattered = [walk for walk in walks if walk.arena.is_main and not walk.arena.is_contiguous and walk.arena.top]
     search: List[Tuple[ArenaWalk, Pieces]] = []
     if scattered:
         taken = [(heap.address, heap.address + heap_max) for walk in walks for heap in walk.heaps] + list(context.others())
@@ -146,20 +137,11 @@ def survey_heaps(context: Context, at_once: bool = False) -> Survey:
                 following.append((walk, after))
         pending = following or _pieces(search)
     lost = main_arena.find_remnant(context, walks) if not any(walk.arena.is_main for walk in walks) else None
-    _check(context, fresh, lists.cached_chunks, len(fresh) == len(walks))
-    for walk in fresh:
-        walk.look = context.attempts.count
-        moments.settle(walk.arena, walk, lists.are_whole)
+    _check(context, walks, lists.cached_chunks)
+    for walk in walks:
+        reports.tell(walk.arena)
     are_all = not _ring_is_broken(arenas, context.glibc) and any(walk.arena.is_main for walk in walks)
     return Survey(context, walks, lists.cached_chunks, lists.singles, heap_max, lost, are_all)
-
-
-def _known(arena: Arena, walk: Optional[ArenaWalk]) -> Optional[ArenaWalk]:
-    """What an earlier look has found, under the number that the arena has by now."""
-    if walk is not None and walk.arena.index != arena.index:
-        walk.arena = walk.arena._replace(index=arena.index)
-        walk.row = walk.row and walk.row._replace(index=arena.index)
-    return walk
 
 
 def _begin(context: Context, arena: Arena, report: Report, heap_max: int) -> ArenaWalk:
@@ -224,7 +206,7 @@ def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: Wa
     return None if start is None else region._replace(begin=start, top=region.top if region.top >= start else 0)
 
 
-def _check(context: Context, walks: Sequence[ArenaWalk], listed: bins.CachedChunks, are_all: bool) -> None:
+def _check(context: Context, walks: Sequence[ArenaWalk], listed: bins.CachedChunks) -> None:
     """What the walk as a whole must show: every listed chunk met, the bins' links in order, the bytes of each arena accounted for."""
     met = 0
     for walk in walks:
@@ -237,7 +219,7 @@ def _check(context: Context, walks: Sequence[ArenaWalk], listed: bins.CachedChun
             continue
         met += total.specials_met
         _check_arena(context, walk, total)
-    if are_all and met < len(listed.chunks) and not any(walk.damages or walk.timed_out or walk.unparsed_bytes for walk in walks):
+    if met < len(listed.chunks) and not any(walk.damages or walk.timed_out or walk.unparsed_bytes for walk in walks):
         outside = len(listed.chunks) - met - sum(total.missed_specials for total in (walk.total() for walk in walks) if total)
         if outside > 0:
             context.report(codes.LISTED_OUTSIDE, None, "%d free-list entries point outside every heap" % outside, None)
@@ -293,9 +275,9 @@ def _name_bad_bin(context: Context, walk: ArenaWalk) -> None:
     """The sums say that the bins do not hold the free chunks: walk the bins to say where."""
     before: List[int] = []
 
-    def count(code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
+    def count(code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
         before.append(1)
-        walk.report(code, address, what, hint, is_passing)
+        walk.report(code, address, what, hint)
 
     bins.walk_bins(context, [walk.arena], count)
     if not before and context.budget.reason is None:

@@ -19,7 +19,7 @@ from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, Glibc
 from gdbheapx.glibc.bins import KIND_BITS, FreeLists
-from gdbheapx.glibc.context import Context, passing_by, tell_if_it_stays
+from gdbheapx.glibc.context import LOOK_AGAIN, Context, tell_unless_changing
 from gdbheapx.glibc.layouts import TCACHE as TCACHE_STRUCT
 from gdbheapx.glibc.layouts import align_chunk, tcache_size
 from gdbheapx.hints import ask
@@ -113,12 +113,10 @@ def counts(record: View, limit: Optional[int]) -> Sequence[int]:
 def settle_missing_caches(
     context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], troubles: Dict[int, Trouble]
 ) -> Tuple[List[Cache], bool]:
-    """The caches, and whether all are known; what is not known is reported, of a living process if another look shows the same."""
+    """The caches, and whether all are known; what is not known is reported."""
     told: List[Diagnostic] = []
     settled, known = _settle(context._replace(report=collector(told)), arenas, caches, troubles)
-    tell_if_it_stays(
-        context, "lost caches", told, passing_by(codes.CACHES_CHANGING, "threads start and exit: the caches of some were not found")
-    )
+    tell_unless_changing(context, told, codes.CACHES_CHANGING, "threads start and exit: the caches of some were not found")
     return settled, known
 
 
@@ -369,18 +367,25 @@ def check(context: Context, caches: Caches, followed: Followed) -> bool:
     A thread changes its cache under no lock: between two steps of its change the list is right and the count is not.
     """
     told: List[Diagnostic] = []
-    slight: List[Diagnostic] = []  # one chunk more or less: a step of tcache_put or tcache_get
+    changing: List[int] = []
+    at_work = context.threads_at_work()
     asked = sum(len(caches.lists(cache)) for cache in caches.caches)
     if not any(followed.problems[:asked]) and (not caches.expected or caches.expected == followed.counts[:asked]):
         return False
     for cache in caches.caches:
         for index, number in enumerate(caches.lists(cache)):
             apart = caches.expected[number] - followed.counts[number] if caches.expected else 0
-            off_by_one = not followed.problems[number] and abs(apart) == 1
-            _check_list(context._replace(report=collector(slight if off_by_one else told)), caches, followed, cache, index, number)
+            if context.target.kind == "live" and not followed.problems[number] and abs(apart) == 1:
+                continue  # a step of tcache_put or tcache_get
+            if cache.thread.lwp in at_work and followed.problems[number] not in (0, CUT):
+                changing.append(cache.thread.lwp)
+                continue
+            _check_list(context._replace(report=collector(told)), caches, followed, cache, index, number)
     is_broken = any(problem not in (0, CUT, UNREAD) for problem in followed.problems[:asked])
-    changing = passing_by(codes.CACHES_CHANGING, "thread caches are in the middle of a change")
-    tell_if_it_stays(context, "caches", [*told, *slight], changing if is_broken else None, slight)
+    if changing:
+        context.report(codes.CACHES_CHANGING, None, "thread caches are in the middle of a change", LOOK_AGAIN)
+    for complaint in told:
+        context.report(*complaint)
     return is_broken
 
 

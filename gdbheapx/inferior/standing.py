@@ -1,6 +1,11 @@
-"""A stopped thread with its stack, and how a call on it ended: the records of gdb/hold.py and gdb/call.py."""
+"""Stopped threads: with their stacks, how a call on one ended (gdb/hold.py, gdb/call.py), and which ran in an object."""
 
-from typing import NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence, Set
+
+from gdbheapx.inferior.base import Module, Target, Thread
+
+MEMORY_CALLS = ("brk", "mmap", "munmap", "mprotect", "madvise")
+"""System calls that an allocator makes in the middle of a change."""
 
 
 class Frame(NamedTuple):
@@ -58,3 +63,21 @@ class Outcome(NamedTuple):
     """What went wrong."""
     finished: bool = True
     """The function ran to its end, whatever gdb says."""
+
+
+def find_running_threads(target: Target, module: Module) -> Set[int]:
+    """Return the ids of threads that were stopped in the code of an object, but for those that wait in a system call."""
+    ranges = target.code_ranges(module)
+    inside = (thread for thread in target.threads() if thread.pc is not None and any(start <= thread.pc < end for start, end in ranges))
+    return {thread.lwp for thread in inside if not _waits(target, thread)}
+
+
+def _waits(target: Target, thread: Thread) -> bool:
+    shown, layout, calls = target.arch.in_system_call, target.arch.registers, target.arch.system_calls
+    if shown is None or not shown.shows(thread.pc or 0, target.read_prefix):
+        return False
+    words = target.register_words(thread)
+    if layout is None or calls is None or len(words) < len(layout.names):
+        return True
+    number = words[layout.names.index(shown.number)]
+    return number >> 63 == 0 and number not in [calls.numbers[name] for name in MEMORY_CALLS]

@@ -44,10 +44,6 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
         return four_to_a_doubling(request_bytes)
 
-    def prepare_what_if(self) -> None:
-        """What JemallocHeap.what_if() imports."""
-        from gdbheapx.jemalloc import what_if  # noqa: F401
-
     def find(self, target: Target) -> Instances:
         """Every one of them, calibrated before it is believed."""
         from gdbheapx.jemalloc.detection import traces
@@ -58,12 +54,6 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
         from gdbheapx.jemalloc.detection import detect
 
         return detect.find(target, suspects)
-
-    def confirm(self, target: Target, located: "Jemalloc") -> "Optional[Jemalloc]":
-        """One that was found by its structure: the proof alone, again."""
-        from gdbheapx.jemalloc.detection import detect
-
-        return detect.settled(target, located) if detect.confirm(target, located) else None
 
     def prepare(self, target: Target, located: "Jemalloc") -> None:
         """Its symbols."""

@@ -30,10 +30,6 @@ class Infos(WithoutMemory):
         """As the envelope shows them."""
         return self._found
 
-    def confirm(self) -> bool:
-        """Nothing has changed."""
-        return True
-
 
 class Snapshot(Usage, Process, WithoutMemory):
     """What the runner asks of a target, of a file."""

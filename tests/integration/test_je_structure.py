@@ -16,7 +16,7 @@ import pytest
 from gdbheapx import runner
 from gdbheapx.command import load_commands
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.jemalloc.detection import detect, fingerprint, structure
+from gdbheapx.jemalloc.detection import fingerprint, structure
 from gdbheapx.jemalloc.entry import ALLOCATOR
 from tests.support import bare, gcores, kernelcore
 from tests.support.bare import facts
@@ -157,18 +157,14 @@ def test_what_needs_names_is_refused(stage: Stage, live: str) -> None:
         assert refused.code == 1 and len(refused.stderr.strip().splitlines()) == 1 and next_step in refused.stderr, refused.stderr
 
 
-def test_it_is_found_in_time_and_confirmed(stage: Stage, live: str) -> None:
-    """Below 0.3 s; the proof alone takes milliseconds, and fails where an arena has come."""
+def test_it_is_found_in_time(stage: Stage, live: str) -> None:
+    """Below 0.3 s."""
     target = open_elf_target(pid=recorder(stage).pid)
     target.modules()
     began = time.process_time()
     (found,) = ALLOCATOR.find(target).located
     took = time.process_time() - began
     assert found.symbols.by_structure and found.calibrated_slabs > 20
-    began = time.process_time()
-    assert detect.confirm(target, found) and time.process_time() - began < 0.1
-    other = found._replace(geometry=found.geometry._replace(narenas=found.geometry.narenas + 1))
-    assert not detect.confirm(target, other)
     assert took < LOCATED_SECONDS * 3, "caches are cold on a busy machine"
 
 
@@ -290,14 +286,6 @@ def test_every_command_on_an_unknown_layout(stage: Stage, kind: str, without_lay
     assert [row["found"] for row in answers["doctor"].envelope["data"]["checks"] if "no known layout fits" in row["found"]]
     refused = asked(target, "purge", "--yes")
     assert refused.code == 1 and refused.line
-
-
-def test_an_unknown_layout_is_confirmed(stage: Stage, live: str, without_layouts: None) -> None:
-    """What was found while the process ran is proven again when it stands still; damage in the tree's root is not believed."""
-    target = open_elf_target(pid=recorder(stage).pid)
-    (found,) = ALLOCATOR.find(target).located
-    assert found.is_partial and found.calibrated_slabs > 20 and detect.confirm(target, found)
-    assert not detect.confirm(target, found._replace(geometry=found.geometry._replace(rtree_root=found.geometry.rtree_root + 8)))
 
 
 def test_an_older_build_of_an_unknown_layout(stage: Stage, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 
-from gdbheapx import budget, runner
+from gdbheapx import runner
 from gdbheapx.command import load_commands
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.inferior.elf import file as elf
@@ -162,19 +162,6 @@ def test_check_opens_and_imports_nothing(lasting: Lasting, watch: Watch, live: s
     ended = ask(process.pid, ["check"])
     assert ended.code in (0, 4) and "internal error" not in (ended.line or ""), ended
     assert [what for what in watch.seen if what.startswith(("open", "import"))] == []
-
-
-@pytest.mark.parametrize("command", ["report", "trim --dry-run", "census", "leaks"])
-def test_nor_in_a_second_stop(lasting: Lasting, watch: Watch, live: str, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    """The same where something contradicted itself, and the process is looked at again."""
-    process = lasting.of(live, Stage.start, "recorder", "9", "20000", "3")
-    watch.pid = process.pid
-    stops: List[int] = []
-    monkeypatch.setattr(runner, "MORE_STOPPED_S", 60)  # on a busy machine, too
-    monkeypatch.setattr(budget.Attempts, "is_unsettled", property(lambda self: stops.append(self.count) or self.count == 1))
-    ended = ask(process.pid, command.split())
-    assert ended.code in (0, 1, 4) and "internal error" not in (ended.line or ""), ended
-    assert watch.seen == [] and 2 in stops
 
 
 @pytest.mark.parametrize("command, program, form", PAIRS)

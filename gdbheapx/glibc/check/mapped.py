@@ -26,11 +26,11 @@ def tell(own: Context, findings: Findings, heaps: List[Range], rest: Report) -> 
     """What mp_ counts must be what there is. Where it is not, the header that contradicts it is told; else it stays a gap of the answer."""
     missing: List[Diagnostic] = []
 
-    def report(code: object, address: object, what: str, hint: Optional[str], is_passing: bool = False) -> None:
+    def report(code: object, address: object, what: str, hint: Optional[str]) -> None:
         if code == codes.MP_DISAGREES:
             findings.add("mmapped-count", own.glibc.mp.address, what)
         else:
-            missing.append(Diagnostic(code, own.glibc.mp.address, what, hint, is_passing))  # type: ignore[arg-type]
+            missing.append(Diagnostic(code, own.glibc.mp.address, what, hint))  # type: ignore[arg-type]
 
     context = own._replace(report=report)
     try:
@@ -291,8 +291,7 @@ class Damaged:
         taken = sorted([*self._others, *((chunk.block_start, chunk.block_start + chunk.total_bytes) for chunk in self._there)])
         limits = reaches(self._context.target, [(end, end) for _, end in ranges], taken)
         ram, data = self._context.ram.pages, self._context.target.data_ranges(ranges)
-        most = mmapped.PAGES_IN_A_STOP if self._context.target.kind == "live" else None
-        search = MmappedSearch(bool(self._trailer), SEARCHED, SEARCHED, ram, data or (), (), most, limits)
+        search = MmappedSearch(bool(self._trailer), SEARCHED, SEARCHED, ram, data or (), limits=limits)
         inner = list(self._context.walker.scan_mmapped(ranges, search).chunks)
         for chunk in owners:
             inside = [other for other in inner if chunk.block_start < other.block_start < chunk.block_start + chunk.total_bytes]

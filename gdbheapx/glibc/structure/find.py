@@ -131,24 +131,3 @@ def _places(row: arenas.ArenaLayout) -> List[List[int]]:
     """Where the members of both structs lie, and how long each is."""
     both = [row.types.structs[name] for name in (layouts.MALLOC_STATE.name, layouts.MALLOC_PAR.name)]
     return [[*(member.offset for member in struct.members.values()), struct.size_bytes] for struct in both]
-
-
-def confirm(target: Target, place: ArenaPlace) -> Optional[ArenaPlace]:
-    """The same proof once more, where the process stands still, and what only then can be told: the variables of its threads. None: it does
-    not hold any more, so that it must be searched anew."""
-    row = arenas.ArenaLayout(place.row, arenas.types_of(target, place.row))
-    try:
-        state = read_view(target, row.types, layouts.MALLOC_STATE.name, place.main_arena)
-        view = read_view(target, row.types, layouts.MALLOC_PAR.name, place.mp)
-    except Unreadable:
-        return None
-    good = arenas.BINS - arenas.wrong_bins(target, state) if any(state.array("bins")) else 0
-    (ring, is_closed), base = arenas.ring_of(target, row, place.main_arena), par.heap_start(target, state)
-    score = par.rate(view, target, base)
-    if not score and is_closed:
-        score, base = par.rate(view, target, None), None
-    is_good = good >= min(place.bins, arenas.BINS - arenas.MOST_WRONG) and par.is_enough(score, base)
-    if not is_good or (place.is_closed and not is_closed) or not arenas.is_sane(state, target.page_bytes):
-        return None
-    candidate = arenas.Candidate(place.module, place.main_arena, row, state, ring, is_closed, good)
-    return _settled(target, par.Par(candidate, place.mp, score, par.has_caches(view)))._replace(curbrk=place.curbrk)

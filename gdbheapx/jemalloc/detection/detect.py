@@ -8,7 +8,7 @@ from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tup
 from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError, Unreadable
 from gdbheapx.inferior.base import Module, Symbol, Target, TypeSet
-from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, structure, tables, traces, tsd_place, unlisted, unread
+from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, structure, tables, traces, tsd_place, unread
 from gdbheapx.jemalloc.detection.calibrate import scalar, words
 from gdbheapx.jemalloc.detection.geometry import MAX_ARENAS, BinInfo, Geometry, TypeSources, assemble, read_bin_infos, rtree_shapes
 from gdbheapx.jemalloc.detection.symbols import Symbols
@@ -233,42 +233,6 @@ def _id(number: int) -> str:
 def _owns_malloc(target: Target, module: Module) -> Optional[bool]:
     owner = target.dynamic_symbol("malloc")
     return owner.module.base == module.base if owner is not None else None
-
-
-def confirm(target: Target, jemalloc: Jemalloc) -> bool:
-    """One that was found by its structure while the process ran is still as it was: the same arenas and no other, and slabs that hold."""
-    if not jemalloc.symbols.by_structure:
-        return True
-    anchor = jemalloc.symbols.find(ANCHOR)
-    arenas = fingerprint.look(target, anchor.address, jemalloc.geometry.page_bytes) if anchor is not None else None
-    if arenas is None or not arenas.pointers or arenas.highest + 1 != jemalloc.geometry.narenas:
-        return False
-    if jemalloc.is_partial:
-        return unlisted.confirm(target, jemalloc.types, jemalloc.geometry, arenas.pointers)
-    return calibrate.check(target, jemalloc.symbols, jemalloc.types, jemalloc.geometry, False, SLABS_CONFIRMED).wrong is None
-
-
-def settled(target: Target, jemalloc: Jemalloc) -> Jemalloc:
-    """The same with the kind of tsd_s that its threads have, where that was open while it ran: now their registers are known.
-
-    After 5.3.1 no list leads to a tsd in a build without statistics. The process waits: its data is not searched again.
-    """
-    symbols, types, anchor = jemalloc.symbols, jemalloc.types, jemalloc.symbols.find(ANCHOR)
-    if not symbols.by_structure or "tsd_s" not in types.structs or not tsd_place.is_undecided(types) or anchor is None:
-        return jemalloc
-    geometry, module = jemalloc.geometry, jemalloc.module
-    arenas, image = fingerprint.look(target, anchor.address, geometry.page_bytes), target.thread_local_image(module)
-    kinds = [
-        table
-        for table in tables.of(geometry.page_bytes, target.arch.mutex_bytes)
-        if table.nbins == geometry.nbins and table.types.structs["arena_s"] == types.structs["arena_s"]
-    ]
-    chosen = tsd_place.choose(target, module, kinds, arenas, (), traces.find_thread(image)) if kinds else None
-    if chosen is None:
-        return jemalloc
-    version, types = layouts.of_first_threads(chosen.version, chosen.types, image)
-    symbols.tell(_tsds(target, module, types, anchor.address, geometry.page_bytes))
-    return jemalloc._replace(types=types, version=version, fitting=chosen.name)
 
 
 def _page_bytes(target: Target, symbols: Symbols) -> Optional[int]:

@@ -6,11 +6,11 @@ Nothing of it is believed before extents in the tree hold.
 """
 
 from array import array
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.inferior.base import Member, Module, StructType, Target, TypeSet
-from gdbheapx.jemalloc.detection import calibrate, fingerprint, layouts, tables, traces
+from gdbheapx.jemalloc.detection import fingerprint, layouts, tables, traces
 from gdbheapx.jemalloc.detection.fingerprint import Arenas
 from gdbheapx.jemalloc.detection.geometry import Geometry, assemble, read_bin_infos, rtree_shape
 from gdbheapx.jemalloc.detection.tables import Table
@@ -258,9 +258,3 @@ def _leaves(target: Target, geometry: Geometry) -> Iterator[Tuple[int, int]]:
                 following += [(key << bits | (low - node) // WORD + number, word) for number, word in enumerate(words) if word]
         nodes = [pair for pair in following if not pair[1] % 64][:MOST_NODES]
     yield from nodes
-
-
-def confirm(target: Target, types: TypeSet, geometry: Geometry, arenas: Mapping[int, int]) -> bool:
-    """It still holds. `arenas`: index -> address."""
-    names = all(calibrate.own_index(target, types, address) in (None, index) for index, address in arenas.items())
-    return names and prove(target, types, geometry, set(arenas)).holds

@@ -1,6 +1,4 @@
-"""The arenas: `arenas[0..narenas_total)`, where each lies and what kind it is.
-
-Contradictions that come from looking while a thread was inside jemalloc: they are gone at another moment.
+"""The arenas: `arenas[0..narenas_total)`, where each lies and what kind it is; which threads were inside jemalloc.
 """
 
 import os
@@ -84,28 +82,20 @@ def _top_of_stack(context: Context, thread: Thread, most_bytes: int = FRAMES_BYT
     return context.target.words_in(context.target.read_prefix(start, min(most_bytes, end - start) if end > start else most_bytes))
 
 
-class Explanation(NamedTuple):
-    """What to think of a contradiction."""
-
-    hint: Optional[str]
-    is_passing: bool
-    """Another look may not show it."""
-
-
-def explain(context: Context) -> Explanation:
-    """What to think of a contradiction between extents, or with thread caches; no hint where nobody was inside and there is no other
+def explain(context: Context) -> Optional[str]:
+    """Return the hint for a contradiction between extents, or with thread caches; None where nobody was inside and there is no other
     moment."""
     inside = threads_inside(context)
     who = inside.surely or inside.maybe
     is_core = context.target.kind == "core"
     if not who:
-        return Explanation(None if is_core else "retry to see whether it persists", not is_core)
+        return None if is_core else "retry to see whether it persists"
     is_sure = bool(inside.surely) and not context.jemalloc.module.is_executable  # else the program's own code may be meant
     verb = ("were" if len(who) > 1 else "was") if is_sure else "may have been"
     inside_it = "%s %s inside jemalloc" % (named("thread", who, NAMED), verb)
     if is_core:
-        return Explanation("%s when the core was written: this may be an unfinished change" % inside_it, False)
-    return Explanation("%s at that moment: retry to see whether it persists" % inside_it, True)
+        return "%s when the core was written: this may be an unfinished change" % inside_it
+    return "%s at that moment: retry to see whether it persists" % inside_it
 
 
 class Arena(NamedTuple):
@@ -197,7 +187,6 @@ def report_missing(context: Context, indexes: Iterable[int]) -> None:
                 None,
                 "extents belong to arena %d, but arenas[%d] is null" % (index, index),
                 "its counters are missing here",
-                explain(context).is_passing,
             )
 
 

@@ -194,21 +194,21 @@ def report(context: Context, result: ExtentsResult) -> None:
             "the walk over the extents ended here: %s" % (context.budget.reason or "time is up"),
             "raise --max-seconds",
         )
-    passing = arenas.explain(context) if _may_pass(result) else arenas.Explanation(None, False)
+    hint = arenas.explain(context) if _may_pass(result) else None
     told: List[int] = []
     for problem in result.problems:
         told.append(problem.code)
         if told.count(problem.code) <= SHOWN:
             code, what = DAMAGE[problem.code]
             where = " (extent 0x%x)" % problem.extent if problem.extent else ""
-            context.report(code, problem.page, what + where, *(arenas.Explanation(None, False) if problem.code in OF_NODES else passing))
+            context.report(code, problem.page, what + where, None if problem.code in OF_NODES else hint)
     _tell_rest(context, result.problem_counts, told, DAMAGE)
     reasons: List[int] = []
     for cached in result.cached_problems:
         reasons.append(cached.reason)
         if reasons.count(cached.reason) <= SHOWN:
             code, what = CACHED_DAMAGE[cached.reason]
-            context.report(code, cached.address, what, *passing)
+            context.report(code, cached.address, what, hint)
     _tell_rest(context, result.cached_problem_counts, reasons, CACHED_DAMAGE)
 
 

@@ -20,7 +20,7 @@ class Looked:
         self.target, self.kernel, self.budget = target, FirstPages(target), Budget()
         self.discovery = self.heaps = self
         self.allocator_id: Optional[str] = None
-        self.is_rehearsal = self.is_copied_whole = False
+        self.is_copied_whole = False
 
     def kept(self, name: str, kind: Any, make: Any) -> Any:
         return make()

@@ -1,93 +1,111 @@
-"""Which contradictions are told, and as what, after how many looks.
+"""Which contradictions of a heap are told, and which are called a change under way.
 
-Files: budget.py, glibc/codes.py.
+Files: glibc/context.py, inferior/standing.py, allocators/rules.py.
 """
 
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Set
 
 import pytest
 
-from gdbheapx.budget import SURE_ATTEMPTS, Attempts
+from gdbheapx.allocators import rules
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.context import passing_by, tell_if_it_stays
+from gdbheapx.glibc.context import ArenaReports, Context, tell_unless_changing
+from gdbheapx.inferior import standing
+from gdbheapx.inferior.base import Thread
 from gdbheapx.problems import Code, Diagnostic
 
-
-class FakeTarget(NamedTuple):
-    """What is asked of a target."""
-
-    kind: str
+CODE, WAITING = 0x1000, 0x2000
+"""Where the object's code lies, and what stands behind a system call there."""
+GETPID, MUNMAP = 39, 11
 
 
-class FakeGlibc(NamedTuple):
-    """What is asked of a glibc."""
+class FakeArena(NamedTuple):
+    """What is asked of an arena."""
 
-    id: str
-
-
-class FakeContext:
-    """What is asked of a context."""
-
-    def __init__(self, kind: str, attempts: Attempts) -> None:
-        self.target, self.glibc, self.attempts = FakeTarget(kind), FakeGlibc("glibc"), attempts
-        self.told: List[Code] = []
-
-    def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
-        self.told.append(code)
+    address: int
+    state: Any
+    title: str = "arena 0"
 
 
-SLIGHT = Diagnostic(codes.CACHE_MISCOUNTS, 0x1000, "counts 7 chunks but lists 6", None)
-BROKEN = Diagnostic(codes.CACHE_BROKEN, 0x2000, "the link leads to nowhere", None)
-CHANGING = passing_by(codes.CACHES_CHANGING, "in the middle of a change")
-Contradictions = Tuple[Any, ...]
+class FakeTarget:
+    """A process of which each thread stands at one of these places, in a system call or not."""
+
+    def __init__(self, kind: str, pcs: Sequence[int], system_call: int = GETPID) -> None:
+        from gdbheapx.arch import named
+
+        self.kind, self._pcs, self.arch, self._call = kind, pcs, named("i386:x86-64"), system_call
+
+    def threads(self) -> List[Thread]:
+        return [Thread(lwp, None, None, None, pc) for lwp, pc in enumerate(self._pcs, 1)]
+
+    def code_ranges(self, module: Any) -> Sequence[Any]:
+        return [(CODE, WAITING + 1)]
+
+    def read_prefix(self, address: int, size: int) -> bytes:
+        return b"\x0f\x05" if address == WAITING - 2 else b"\x90\x90"
+
+    def register_words(self, thread: Thread) -> Sequence[int]:
+        names = self.arch.registers.names  # type: ignore[union-attr]
+        return [self._call if name == "orig_rax" else 0 for name in names]
 
 
-def after(kind: str, *looks_at: Contradictions) -> List[Code]:
-    """What is told after these looks, of which each could be followed by another but for the last."""
-    attempts = Attempts()
-    context: Any = FakeContext(kind, attempts)
-    for number, found in enumerate(looks_at, 1):
-        attempts.begin(number, number < len(looks_at))
-        tell_if_it_stays(context, "caches", list(found), CHANGING, [SLIGHT])
-    attempts.tell()
-    return context.told  # type: ignore[no-any-return]
+def context_of(target: Any, told: List[Code]) -> Any:
+    """A context that collects codes."""
+
+    class Glibc(NamedTuple):
+        module: Any = None
+
+    def report(code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
+        told.append(code)
+
+    return Context(target, Glibc(), None, None, None, report, None, tuple)  # type: ignore[arg-type]
 
 
-def test_one_look_proves_little_of_a_living_process() -> None:
-    """A count that is one off is a step of the thread's own; on a core it is told, and a broken list is told of both."""
-    assert after("live", (SLIGHT,)) == []
-    assert after("core", (SLIGHT,)) == [SLIGHT.code]
-    assert after("live", (SLIGHT, BROKEN)) == after("live", (BROKEN,)) == [BROKEN.code]
+@pytest.mark.parametrize(
+    "pcs, system_call, running",
+    [([CODE], GETPID, {1}), ([WAITING], GETPID, set()), ([WAITING], MUNMAP, {1}), ([WAITING], (1 << 64) - 1, {1}), ([0x9000, CODE], GETPID, {2})],
+)
+def test_who_runs_in_an_object(pcs: Sequence[int], system_call: int, running: Set[int]) -> None:
+    """Not who waits in a system call, but for those that an allocator itself makes; not who has just come back from one."""
+    target: Any = FakeTarget("live", pcs, system_call)
+    assert standing.find_running_threads(target, None) == running  # type: ignore[arg-type]
 
 
-def test_what_stays_is_told() -> None:
-    """The same at each look is told as it is; what was there once is in the middle of a change; what is gone is not told."""
-    assert after("live", *[(BROKEN,)] * SURE_ATTEMPTS) == [BROKEN.code]
-    assert after("live", (), (BROKEN,)) == [CHANGING.code]
-    assert after("live", (BROKEN,), ()) == []
-    assert after("live", (SLIGHT,), (SLIGHT,)) == [SLIGHT.code]
+@pytest.mark.parametrize(
+    "kind, mutex, pcs, is_changing",
+    [
+        ("live", 0, [WAITING], False),
+        ("live", 1, [WAITING], True),
+        ("live", 0, [CODE], True),
+        ("live", 0, [CODE, CODE], False),
+        ("core", 1, [CODE], False),
+    ],
+)
+def test_an_arena_in_the_middle_of_a_change(kind: str, mutex: int, pcs: Sequence[int], is_changing: bool) -> None:
+    """Its mutex is held, or the only thread, which takes none, stands in malloc's object. A core tells what does not add up."""
+    told: List[Code] = []
+    reports = ArenaReports(context_of(FakeTarget(kind, pcs), told))
+    arena: Any = FakeArena(0x5000, {"mutex": mutex})
+    reports.collect_for(arena)(codes.CHUNK_SMALL, 0x5010, "too small", None)
+    reports.tell(arena)
+    assert told == [codes.ARENA_CHANGING if is_changing else codes.CHUNK_SMALL]
 
 
-@pytest.mark.parametrize("is_explained", [False, True])
-def test_what_is_sure_is_not_looked_for_again(is_explained: bool) -> None:
-    """Three looks that show the same settle it, unless somebody is known to be changing it."""
-    attempts, told = Attempts(), []  # type: ignore[var-annotated]
-    for number in range(1, SURE_ATTEMPTS + 1):
-        attempts.begin(number, True)
-        attempts.contradicts("part", [BROKEN], lambda seen: told.append(len(seen.attempts)), is_explained)
-    assert attempts.is_unsettled == is_explained
-    assert told == ([] if is_explained else [SURE_ATTEMPTS])
+@pytest.mark.parametrize("kind, pcs, code", [("live", [CODE, WAITING], codes.MAPPED_CHANGING), ("live", [WAITING], codes.MAPPED_MISSING), ("core", [CODE], codes.MAPPED_MISSING)])
+def test_what_no_mutex_guards(kind: str, pcs: Sequence[int], code: Code) -> None:
+    """It may be changed by each thread that stands in malloc's object."""
+    told: List[Code] = []
+    complaint = Diagnostic(codes.MAPPED_MISSING, None, "one is missing", None)
+    tell_unless_changing(context_of(FakeTarget(kind, pcs), told), [complaint], codes.MAPPED_CHANGING, "being made or freed")
+    assert told == [code]
 
 
-def test_who_judges_by_itself_is_told_at_once() -> None:
-    """A contradiction that waits for the next look everywhere else; work that is put off, and what was found, are shared."""
-    attempts = Attempts()
-    attempts.begin(1, True)
-    own, told, done = attempts.apart(), [], []  # type: ignore[var-annotated]
-    own.contradicts("part", [BROKEN], lambda seen: told.append(1))
-    assert (told, attempts.is_unsettled, own.is_unsettled, own.can_wait) == ([1], False, False, True)
-    own.mapped["glibc"] = [16]
-    own.later(lambda: done.append(1))
-    assert attempts.has_work and attempts.mapped == {"glibc": [16]}
-    attempts.between()
-    assert (done, attempts.has_work, own.has_work) == ([1], False, False)
+@pytest.mark.parametrize("pcs, code", [([CODE], codes.ARENA_CHANGING), ([WAITING], codes.CHUNK_SMALL)])
+def test_allocators_without_a_lock_for_each_arena(pcs: Sequence[int], code: Code) -> None:
+    """Damage is called a change while a thread stands in their object; what cannot be read stays what it is."""
+    told: List[Code] = []
+    target: Any = FakeTarget("live", pcs)
+    report = rules.call_changing(target, None, codes.ARENA_CHANGING, context_of(target, told).report)  # type: ignore[arg-type]
+    report(codes.CHUNK_SMALL, 1, "too small", None)
+    report(codes.LIST_UNREAD, 1, "unread", None)
+    assert told == [code, codes.LIST_UNREAD]

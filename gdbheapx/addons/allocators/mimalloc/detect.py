@@ -950,11 +950,3 @@ def _find_keys(
             if 0 <= beside < len(words) and any(start <= words[beside] < end for start, end in inside):
                 seen.add(key)
                 yield base + 8 * place, key
-
-
-def confirm_mimalloc(target: Target, located: Mimalloc) -> Optional[Mimalloc]:
-    """Prove the same mimalloc again; None if it is gone."""
-    data = target.read_prefix(located.place, 8)
-    if len(data) < 8 or read_word(data, 0) != located.key:
-        return None
-    return located if located.form.line != 3 or read_first_level(target, located.key) else None

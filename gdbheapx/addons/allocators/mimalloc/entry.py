@@ -53,12 +53,6 @@ class MimallocEntry(Allocator["Mimalloc", "MimallocFacts"]):
 
         return find_mimallocs(target, modules)
 
-    def confirm(self, target: Target, located: "Mimalloc") -> "Optional[Mimalloc]":
-        """Prove the same mimalloc again."""
-        from gdbheapx.addons.allocators.mimalloc.detect import confirm_mimalloc
-
-        return confirm_mimalloc(target, located)
-
     def open(self, located: "Mimalloc", around: HeapContext) -> Heap:
         """Open one of them."""
         from gdbheapx.addons.allocators.mimalloc.heap import MimallocHeap

@@ -657,7 +657,7 @@ class MimallocHeap(Heap):
         if not found.frees.is_whole:
             report(codes.PAGES_CUT, None, "not every free list of %s was followed" % self.mimalloc.id, "give --max-seconds more")
         for one in found.broken[: codes.MOST_TOLD]:
-            report(one.code, one.address, one.what, CHECK_HINT, one.code is codes.PAGE_CHANGING)
+            report(one.code, one.address, one.what, CHECK_HINT)
         if len(found.broken) > codes.MOST_TOLD:
             report(codes.PAGE_WRONG, None, plural(len(found.broken) - codes.MOST_TOLD, "more contradiction"), CHECK_HINT)
         return found

@@ -218,8 +218,3 @@ def _may_be(data: bytes, place: int, where: ContextOffsets, word: int, order: By
     value = data[at : at + word]
     number = int.from_bytes(value, order)
     return len(value) < word or (number != 0 and number % AREA_BYTES == 0)
-
-
-def confirm_musl(target: Target, located: Musl) -> Optional[Musl]:
-    """Prove the same mallocng again; None if it is gone."""
-    return located if prove_context(target, located.context, located.offsets) == located.secret else None

@@ -1,7 +1,7 @@
 """musl's malloc as the registry has it."""
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, List, Sequence
 
 from gdbheapx.addons.allocators.gates import GATES
 from gdbheapx.allocators.heap import Allocator, Heap
@@ -39,12 +39,6 @@ class MuslEntry(Allocator["Musl", "MuslFacts"]):
         from gdbheapx.addons.allocators.musl.detect import find_musls
 
         return find_musls(target)
-
-    def confirm(self, target: Target, located: "Musl") -> "Optional[Musl]":
-        """The proof, again."""
-        from gdbheapx.addons.allocators.musl.detect import confirm_musl
-
-        return confirm_musl(target, located)
 
     def open(self, located: "Musl", around: HeapContext) -> Heap:
         """Open one of them."""

@@ -51,7 +51,7 @@ from gdbheapx.allocators.keeping import GROUP, ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.metering import Figure, Reading, nothing
 from gdbheapx.allocators.places import neighbours
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, Suspect
+from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, Suspect, call_changing
 from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.pins import ROOM, PinShape
@@ -145,11 +145,10 @@ def count_at_work(target: Target, module: Module, tallies: SlotTallies) -> int:
 
 
 def report_musl_damage(target: Target, rows: List[DamagedPlace], count: int, report: Report) -> None:
-    """Report the first places, and how many of `count` remain. A live process may be in the middle of a change and is read again."""
-    is_live = target.kind == "live"
+    """Report the first places, and how many of `count` remain."""
     for row in rows[:MOST_TOLD]:
         hint = CHECK_HINT if row.code.nature == Severity.DAMAGE else None
-        report(row.code, row.address, row.what, hint, is_passing=is_live and row.code.nature != Severity.UNREAD)
+        report(row.code, row.address, row.what, hint)
     more = count - min(len(rows), MOST_TOLD)
     if more > 0:
         what = "%s more groups or slots are damaged, or cannot be read" % number(more)
@@ -453,7 +452,8 @@ class MuslMalloc(Heap):
     """Everything one musl malloc can be asked for."""
 
     def __init__(self, musl: Musl, around: HeapContext) -> None:
-        self.musl, self.around, self.target = musl, around, around.target
+        report = call_changing(around.target, musl.module, codes.SLOT_CHANGING, around.report)
+        self.musl, self.around, self.target = musl, around._replace(report=report), around.target
 
     @property
     def info(self) -> AllocatorInfo:

@@ -87,12 +87,6 @@ class TcmallocEntry(Allocator["Tcmalloc", "TcFacts"]):
 
         return find_tcmallocs(target, objects)
 
-    def confirm(self, target: Target, located: "Tcmalloc") -> "Optional[Tcmalloc]":
-        """Proved again."""
-        from gdbheapx.addons.allocators.tcmalloc.structure import confirm_tcmalloc
-
-        return confirm_tcmalloc(target, located)
-
     def open(self, located: "Tcmalloc", around: HeapContext) -> Heap:
         """Open one of them."""
         from gdbheapx.addons.allocators.tcmalloc.heap import TcmallocHeap

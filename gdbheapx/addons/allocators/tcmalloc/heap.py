@@ -46,7 +46,7 @@ from gdbheapx.allocators.metering import Figure, Reading, nothing
 from gdbheapx.allocators.plan import FUTEX, Held, Plan, SystemCall
 from gdbheapx.allocators.records import HeapContext, Page
 from gdbheapx.allocators.returning import DryRun, Portion, Predicted
-from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, Suspect, collector, sorted_out
+from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, Suspect, call_changing, collector, sorted_out
 from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.hints import ask
@@ -442,7 +442,8 @@ class TcmallocHeap(Heap):
     returning = RELEASE_COMMAND
 
     def __init__(self, tcmalloc: Tcmalloc, around: HeapContext) -> None:
-        self.tcmalloc, self.around, self.target = tcmalloc, around, around.target
+        report = call_changing(around.target, tcmalloc.module, codes.LISTS_CHANGING, around.report)
+        self.tcmalloc, self.around, self.target = tcmalloc, around._replace(report=report), around.target
 
     @property
     def info(self) -> AllocatorInfo:

@@ -380,7 +380,7 @@ def find_tcmallocs(target: Target, objects: Sequence[Module]) -> Instances:
             continue
         ident = "tcmalloc" if not located else "tcmalloc#%d" % (len(located) + 1)
         located.append(Tcmalloc(ident, module, found, version, _owns(target, module)))
-    return Instances(located, unread, unused=unused, is_provisional=bool(unused) and target.kind == "live")
+    return Instances(located, unread, unused=unused)
 
 
 def read_tc_release(target: Target, module: Module) -> Optional[str]:
@@ -399,11 +399,6 @@ def _owns(target: Target, module: Module) -> Optional[bool]:
     if owner is None:
         return True if module.is_executable and target.knows_objects() else None
     return owner.module.base == module.base
-
-
-def confirm_tcmalloc(target: Target, located: Tcmalloc) -> Optional[Tcmalloc]:
-    """Prove the same tcmalloc again; None if it is gone."""
-    return located if holds_structure(target, located.structure) else None
 
 
 MOST_CACHES = 1 << 16
@@ -505,7 +500,7 @@ def read_thread_caches(target: Target, known: TcmallocStructure, report: Report)
             is_whole = False
         elif address in seen or len(met) >= MOST_CACHES or not _is_cache(data, known) or _find_before(data, threads) != last:
             what = "the list of thread caches points to something that is not a thread cache, or back"
-            report(codes.TC_CACHE_BROKEN, address, what, "objects in those behind it count as used", target.kind == "live")
+            report(codes.TC_CACHE_BROKEN, address, what, "objects in those behind it count as used")
             is_whole = False
         else:
             seen.add(address)
@@ -516,7 +511,7 @@ def read_thread_caches(target: Target, known: TcmallocStructure, report: Report)
     unlisted = _unlisted(target, known, seen, set(whose.values())) if is_whole else None
     if unlisted is not None:
         what = "this thread cache is not on the list of all"
-        report(codes.TC_CACHE_BROKEN, unlisted, what, "objects in it count as used", target.kind == "live")
+        report(codes.TC_CACHE_BROKEN, unlisted, what, "objects in it count as used")
         is_whole = False
     return TcThreadCaches([_read_cache(address, data, whose.get(address), known) for address, data in met], is_whole)
 

@@ -130,14 +130,13 @@ def report_contradictions(
     found: Sequence[Contradiction], tcmalloc: Tcmalloc, target: Target, central: Sequence[CentralList], report: Report
 ) -> Sequence[Contradiction]:
     """Report contradictions: as one moment, where a thread stands inside."""
-    is_live = target.kind == "live"
     if found and is_changing(target, tcmalloc, central):
         _, address, what = found[0]
         more = " (and %s more like this)" % number(len(found) - 1) if len(found) > 1 else ""
-        report(codes.LISTS_CHANGING, address, what + more, CHANGING_HINT, is_live)
+        report(codes.LISTS_CHANGING, address, what + more, CHANGING_HINT)
         return found
     for code, address, what in found:
-        report(code, address, what, None, is_live)
+        report(code, address, what, None)
     return found
 
 
@@ -162,7 +161,7 @@ def read_leaves(target: Target, tcmalloc: Tcmalloc, report: Report) -> List[Page
     for place, address in listed:
         if own.get(address, place) != place or address % 8 or subtract([(address, address + size)], memory):
             what = "the page map points to a leaf that is in no memory, or belongs to another place"
-            report(codes.LEAF_BROKEN, page_map.root + 8 * place, what, "spans in it are missing", target.kind == "live")
+            report(codes.LEAF_BROKEN, page_map.root + 8 * place, what, "spans in it are missing")
         else:
             found.append(PageLeaf(place, address))
     return found
@@ -234,10 +233,10 @@ def is_changing(target: Target, tcmalloc: Tcmalloc, central: Sequence[CentralLis
 def _tell_spans(target: Target, spans: TcSpans, unmapped: Sequence[int], report: Report) -> None:
     for problem in spans.problems:
         code, what = OF_SPANS[problem.code]
-        report(code, problem.address, what, "the pages from 0x%x on are missing" % problem.page, target.kind == "live")
+        report(code, problem.address, what, "the pages from 0x%x on are missing" % problem.page)
     for start in unmapped:
         what = "this span lies in no memory of the process"
-        report(codes.SPAN_UNMAPPED, start, what, "it is left out", target.kind == "live")
+        report(codes.SPAN_UNMAPPED, start, what, "it is left out")
 
 
 def find_metadata(tcmalloc: Tcmalloc, counts: TcmallocCounts, target: Target) -> List[Tuple[int, int]]:
@@ -407,10 +406,10 @@ def _report_lists(target: Target, tcmalloc: Tcmalloc, counts: TcmallocCounts, su
     broken = [end for end in survey.ends if end.problem]
     if not broken and not survey.tallies.problems:
         return False
-    is_live, changing = target.kind == "live", is_changing(target, tcmalloc, counts.central)
+    changing = is_changing(target, tcmalloc, counts.central)
 
     def told(code: Code, address: int, what: str, hint: str) -> None:
-        report(codes.LISTS_CHANGING if changing else code, address, what, hint, is_live)
+        report(codes.LISTS_CHANGING if changing else code, address, what, hint)
 
     for end in broken:
         code, what = LIST_PROBLEMS[end.problem]

@@ -223,7 +223,6 @@ class Sampler:
                 return None
             self._has_stopped = True
             session.budget = Budget(None, target.still)
-            session.discovery.confirm()
             return {
                 heap.info.id: heap.capabilities["exact-reading"]() for heap in session.heaps.all() if "exact-reading" in heap.capabilities
             }
@@ -240,8 +239,8 @@ class Sampler:
                 gc.enable()
 
     def _warm(self) -> None:
-        """Import and look up what a stop needs before the first one: the same without a stop, with no time for any walk."""
-        session = self.session.rehearsal()
+        """Import and look up what a stop needs before the first one."""
+        session = self.session.walking(0.0)
         session.heaps.may_be_none = True
         try:
             for heap in session.heaps.all():

@@ -46,7 +46,7 @@ def books(world: World, used_bytes: int) -> Optional[Books]:
     if world.word_bytes != 8 or not world.little_endian:
         return None
     anchors = _Anchors(world)
-    if world.session.budget.expired():  # as in a rehearsal, for which the files have been read now
+    if world.session.budget.expired():
         return None
     contexts = _contexts(anchors)
     if contexts is None:

@@ -76,7 +76,7 @@ def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
         if table.name not in asked.tables or table.name in (HELD_BLOCKS, *BY_ONE_LOOK):
             continue
         if table.words:
-            makers[table.name] = _tried(session, lambda table=table: _told(session, table))  # type: ignore[misc]
+            makers[table.name] = _told(session, table)
         elif is_snapshot and table.name == BLOCKS:
             _kept_blocks(session, asked)
         elif is_snapshot:
@@ -95,23 +95,13 @@ def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
         told = _containers if table.name == CONTAINERS else _told
         looks.append((table.name, lambda table=table, told=told: told(session, table)))  # type: ignore[misc]
     for place, (name, look) in enumerate(looks):
-        if place and session.target.kind == "live" and session.shared("reach") is None and not session.is_rehearsal:
+        if place and session.target.kind == "live" and session.shared("reach") is None:
             hint = "ask for classes, leaks, owners and signatures one at a time, or take a core"
             raise HeapxError("there is no room to look at every block at once, and the process runs on by now", hint, code=OUT_OF_MEMORY)
-        made = _tried(session, look)
+        made = look()
         if name is not None:
             makers[name] = made
     return {name: rows() for name, rows in makers.items() if rows is not None}
-
-
-def _tried(session: Session, look: Callable[[], Any]) -> Any:
-    """What it gives. A rehearsal goes on after what has no time."""
-    try:
-        return look()
-    except HeapxError:
-        if not session.is_rehearsal:
-            raise
-        return None
 
 
 def _told(session: Session, table: Table) -> Callable[[], Rows]:
@@ -267,15 +257,12 @@ def _kept_blocks(session: Session, asked: LookRequest) -> None:
 
 def begin(session: Session, descriptor: int) -> None:
     """Nothing of an earlier look stays."""
-    if not session.is_rehearsal:
-        os.ftruncate(descriptor, 0)
-        os.lseek(descriptor, 0, os.SEEK_SET)
+    os.ftruncate(descriptor, 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
 
 
 def put(session: Session, descriptor: int, rows: bytes) -> None:
     """Write them. HeapxError where there is no room."""
-    if session.is_rehearsal:
-        return
     left = memoryview(rows)
     try:
         while left:

@@ -178,7 +178,4 @@ def test_what_is_not_read(kernel: Kernel) -> None:
     found = ALLOCATOR.find(target)
     assert not found.located and len(found.unread) == 1
     target.little_endian = True
-    (located,) = ALLOCATOR.find(target).located
-    assert ALLOCATOR.confirm(target, located) is located
-    target.pieces[LEAF][:] = bytes(len(target.pieces[LEAF]))
-    assert ALLOCATOR.confirm(target, located) is None
+    assert len(ALLOCATOR.find(target).located) == 1

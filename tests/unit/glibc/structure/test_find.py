@@ -187,18 +187,6 @@ def test_damage_at_random(world: World) -> None:
     assert seen == {0, 1}
 
 
-@pytest.mark.parametrize("world", LP64[::3], ids=str)
-def test_confirmed(world: World) -> None:
-    """What was found while the process ran is confirmed when it stands still; not if the arena is gone."""
-    fake = make(world, threads=2, chunks=60)
-    target = Stripped(fake)
-    (found,) = structure.find(target, set())
-    again = structure.confirm(target, found)
-    assert again is not None and again._replace(types=found.types) == found
-    target.put_word(field(target, fake, world, layouts.MALLOC_STATE, "max_system_mem"), 0)
-    assert structure.confirm(target, found) is None
-
-
 def test_nothing_there() -> None:
     """Random words, zeros and a lone list head are no arena."""
     fake = make(LP64[-1], threads=0, chunks=60)
