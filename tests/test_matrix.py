@@ -10,7 +10,7 @@ import matrix
 import pytest
 
 from gdbheapx.glibc import layouts
-from gdbheapx.jemalloc.detection import layouts as jemalloc_layouts
+from gdbheapx.jemalloc import layouts as jemalloc_layouts
 from tests.support import jemallocs
 
 ROOT = Path(__file__).parents[1]

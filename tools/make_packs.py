@@ -24,7 +24,7 @@ from gdbheapx.arch import of_elf
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc.detect import STRUCTS
 from gdbheapx.inferior.elf.type_walk import Walk
-from gdbheapx.jemalloc.detection import layouts, traces
+from gdbheapx.jemalloc import layouts, traces
 from gdbheapx.layout.pack import SCHEMA, Pack
 from tools import pack_glibc, pack_jemalloc
 from tools.whole_file import WholeReader

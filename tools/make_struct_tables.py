@@ -10,7 +10,7 @@ import os
 from typing import Any, Dict, List, NamedTuple, Sequence, Set, Tuple
 
 from gdbheapx.inferior.base import Member, StructType, TypeSet
-from gdbheapx.jemalloc.detection import layouts
+from gdbheapx.jemalloc import layouts
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DESTINATION = os.path.join(ROOT, "gdbheapx", "packs", "jemalloc.structs")
@@ -95,11 +95,11 @@ def read(name: str, path: str) -> Release:
         tree["symbols"].get("bin_infos") or tree["symbols"]["arena_bin_info"],
         structs.get("bin_info_s") or structs["arena_bin_info_s"],
     )
-    release = layouts.release_of(tree["version_text"]) or layouts.UNRELEASED
+    release = layouts.parse_jemalloc_release(tree["version_text"]) or layouts.UNRELEASED
     version = layouts.UNRELEASED if "edata_s" in structs and "tsd_link" not in structs["tsd_s"][1] else release
     has = (bool(constants["config_prof"]), bool(constants["config_stats"]))
     types = TypeSet({name: StructType(size, {field: Member(*place) for field, place in own.items()}) for name, (size, own) in structs.items()})
-    regions = layouts.slab_maxregs(types, "edata_s" if "edata_s" in structs else "extent_s") or 0
+    regions = layouts.count_slab_regions(types, "edata_s" if "edata_s" in structs else "extent_s") or 0
     page = LEAST_BYTES << regions.bit_length() - 1  # a tree of bitmaps has fewer bits above the lowest level than in it
     return Release(name, version, bytes_[1] // row[0], structs, has, page, structs["pthread_mutex_t"][0])
 

@@ -5,7 +5,7 @@ from typing import Dict, Iterable, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import TypeSet
-from gdbheapx.jemalloc.detection.symbols import PUBLIC_VARIABLES
+from gdbheapx.jemalloc.symbols import PUBLIC_VARIABLES
 from gdbheapx.problems import MISSING_SYMBOLS
 
 _STATICS = """

@@ -6,13 +6,29 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.columns import add
-from gdbheapx.jemalloc.context import Context
-from gdbheapx.jemalloc.detection.detect import Jemalloc
-from gdbheapx.jemalloc.heap import arenas as arena_list
-from gdbheapx.jemalloc.heap import base, extents, hpa, totals
+from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext, list_base_blocks, read_arenas, report_missing_arenas, sum_held_bytes
+from gdbheapx.jemalloc.decay import (
+    TickerReading,
+    count_blind_by_arena,
+    make_decay_rows,
+    make_ticker_report,
+    read_background,
+    read_decay,
+    read_tickers,
+)
+from gdbheapx.jemalloc.extents import (
+    KnownOfArenas,
+    make_arena_rows,
+    make_bin_rows,
+    make_histogram,
+    make_walker,
+    read_huge_pages,
+    sum_absent,
+    walk_extents,
+)
+from gdbheapx.jemalloc.find import Jemalloc
 from gdbheapx.jemalloc.help import PURGE
-from gdbheapx.jemalloc.messages import arenas as pages
-from gdbheapx.jemalloc.purging import background, decay, ticker_rows
+from gdbheapx.jemalloc.options import counts_stats, describe_build, read_conditions
 from gdbheapx.jemalloc.records import (
     DecayRow,
     HugePages,
@@ -23,8 +39,8 @@ from gdbheapx.jemalloc.records import (
     MallocStats,
     TickerReport,
 )
-from gdbheapx.jemalloc.stats import build_options
-from gdbheapx.jemalloc.threads import tcache, tsd
+from gdbheapx.jemalloc.text import sum_arena_rows
+from gdbheapx.jemalloc.threads import JemallocCaches, Tsds, count_cached_bytes, make_cache_rows, read_jemalloc_caches, read_tsds
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, Blocks, BlockShape, BlockStream, make_blocks
 from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as kernel_api
@@ -39,13 +55,13 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.places import Place
     from gdbheapx.allocators.returning import DryRun, Portion
     from gdbheapx.allocators.rules import BrokenRule
-    from gdbheapx.jemalloc.messages.stats import NativeStats
-    from gdbheapx.jemalloc.messages.tickers import DecayAnswer
-    from gdbheapx.jemalloc.plan.plans import Cure, Purge
-    from gdbheapx.jemalloc.profile.live import ProfileAnswer
+    from gdbheapx.jemalloc.meter import JemallocMeter
+    from gdbheapx.jemalloc.options import JemallocTunables
+    from gdbheapx.jemalloc.plan import JemallocCure, JemallocPurge
+    from gdbheapx.jemalloc.profile import ProfileAnswer
     from gdbheapx.jemalloc.records import JemallocFacts
-    from gdbheapx.jemalloc.stats.meter import JemallocMeter
-    from gdbheapx.jemalloc.stats.tunables import Tunables
+    from gdbheapx.jemalloc.stats_text import JemallocStats
+    from gdbheapx.jemalloc.text import DecayAnswer
     from gdbheapx.kernel.jemalloc.records import AbsentTotals
 
 WORDS = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata", "metadata", "pinned")
@@ -61,7 +77,7 @@ class JemallocMalloc(Heap):
     returning = PURGE
 
     def __init__(self, jemalloc: Jemalloc, around: HeapContext) -> None:
-        self.context = Context(
+        self.context = JemallocContext(
             around.target, jemalloc, around.kernel, around.target.bulk_source(), around.budget, around.report, around.ram
         )
         self.jemalloc = jemalloc
@@ -88,25 +104,25 @@ class JemallocMalloc(Heap):
 
     def meter(self) -> "JemallocMeter":
         """What reads its counters while the process runs."""
-        from gdbheapx.jemalloc.stats.meter import JemallocMeter
+        from gdbheapx.jemalloc.meter import JemallocMeter
 
         return JemallocMeter(self.context)
 
     def exact_reading(self) -> "Reading":
         """What the meter gives, from a walk of a process that stands still."""
-        from gdbheapx.jemalloc.stats.meter import exact
+        from gdbheapx.jemalloc.meter import read_exactly
 
-        return exact(self.totals())
+        return read_exactly(self.totals())
 
     def _anew(self, report: Report) -> "JemallocMalloc":
         return JemallocMalloc(self.jemalloc, self.around.anew(report))
 
     def would_return(self, portion: "Portion") -> "DryRun":
         """What a purge of one arena or of all would give back."""
-        from gdbheapx.jemalloc.plan import plans
+        from gdbheapx.jemalloc.plan import predict_purge
 
         is_live, page_bytes = self.context.target.kind == "live", self.context.geometry.page_bytes
-        return plans.dry_run(self.arenas(), portion.arena, page_bytes, is_live, self._huge().dirty_mult)
+        return predict_purge(self.arenas(), portion.arena, page_bytes, is_live, self._huge().dirty_mult)
 
     def what_if(self) -> "List[Effect]":
         """What its options would change."""
@@ -118,17 +134,17 @@ class JemallocMalloc(Heap):
         regions_bytes = sum(row.bytes for row in self.bins() if row.kind == "small")
         return what_if.effects(self.arenas(), conditions, ends_bytes, regions_bytes, is_set)
 
-    def return_plan(self, portion: "Portion") -> "Purge":
+    def return_plan(self, portion: "Portion") -> "JemallocPurge":
         """A purge of one arena or of all."""
-        from gdbheapx.jemalloc.plan.plans import Purge
+        from gdbheapx.jemalloc.plan import JemallocPurge
 
-        return Purge(self.around, self._anew, portion, self.jemalloc)
+        return JemallocPurge(self.around, self._anew, portion, self.jemalloc)
 
-    def cure(self) -> "Cure":
+    def cure(self) -> "JemallocCure":
         """The plan of giving blind threads their ticker."""
-        from gdbheapx.jemalloc.plan.plans import Cure
+        from gdbheapx.jemalloc.plan import JemallocCure
 
-        return Cure(self.around, self._anew, self.jemalloc)
+        return JemallocCure(self.around, self._anew, self.jemalloc)
 
     def facts(self) -> "JemallocFacts":
         """One look, frozen."""
@@ -137,11 +153,11 @@ class JemallocMalloc(Heap):
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
         done = self.survey()
         is_whole = done.stop == STOP_END and not done.unreadable_bytes
-        blocks = (block for arena in self.arena_list() for block in base.blocks(self.context, arena))
+        blocks = (block for arena in self.arena_list() for block in list_base_blocks(self.context, arena))
         bases = sorted((block.address, block.address + block.size_bytes) for block in blocks)
         facts = JemallocFacts(self.info, *known, self.bins(), self.conditions(), self.tickers(), is_whole, bases, self.most_cached_bytes())
         facts = facts._replace(unused_ranges=self._unused_ranges, absent_beside=self._absent_beside)
-        return facts._replace(huge=self._huge(), absent=totals.absent(done))
+        return facts._replace(huge=self._huge(), absent=sum_absent(done))
 
     def most_cached_bytes(self) -> Optional[int]:
         """What the caches of all threads may hold by jemalloc's usual limits (TCACHE_NSLOTS_SMALL_MAX, TCACHE_NSLOTS_LARGE)."""
@@ -158,12 +174,12 @@ class JemallocMalloc(Heap):
         return HugePages(dirty, sorted(run for pages in every for run in pages.untouched), most)
 
     def _absent_beside(self, runs: Sequence[int]) -> "Optional[AbsentTotals]":
-        return totals.absent(extents.walker(self.context).walk(self.cached_pointers(), None, runs))
+        return sum_absent(make_walker(self.context).walk(self.cached_pointers(), None, runs))
 
     @once
     def huge_pages(self) -> Dict[int, HugePages]:
         """By arena index: huge pages of the huge page allocator that have free pages."""
-        return {arena.index: hpa.read(self.context, arena) for arena in self.arena_list()}
+        return {arena.index: read_huge_pages(self.context, arena) for arena in self.arena_list()}
 
     def _unused_ranges(self) -> List[Tuple[int, int]]:
         unused = BlockFilter(kinds=frozenset((kernel_api.BLOCK_DIRTY, kernel_api.BLOCK_MUZZY)))
@@ -173,109 +189,109 @@ class JemallocMalloc(Heap):
 
     def totals(self) -> Dict[str, Optional[int]]:
         """The sums of its arenas."""
-        return pages.totals(self.arenas())
+        return sum_arena_rows(self.arenas())
 
     def checks(self) -> List[Check]:
         """How its build was recognised, and what that build cannot tell."""
-        from gdbheapx.jemalloc.messages import checkup
+        from gdbheapx.jemalloc.text import list_checks
 
-        return checkup.checks(self.build(), len(self.context.target.threads()), self.info.owns_malloc)
+        return list_checks(self.build(), len(self.context.target.threads()), self.info.owns_malloc)
 
     @once
-    def arena_list(self) -> Sequence[arena_list.Arena]:
+    def arena_list(self) -> Sequence[ArenaHandle]:
         """The arenas that exist and can be read."""
-        return arena_list.read_arenas(self.context)
+        return read_arenas(self.context)
 
     @once
     def has_stats(self) -> Optional[bool]:
         """This build counts what it does (config_stats); None if nothing tells."""
-        return build_options.has_stats(self.context, self.arena_list())
+        return counts_stats(self.context, self.arena_list())
 
     def build(self) -> JemallocBuild:
         """How it was built."""
-        return build_options.build(self.context, self.arena_list(), self.tsds())
+        return describe_build(self.context, self.arena_list(), self.tsds())
 
     def conditions(self) -> JemallocConditions:
         """What drives its purging."""
-        return build_options.conditions(self.context, self.arena_list())
+        return read_conditions(self.context, self.arena_list())
 
     def malloc_stats(self) -> MallocStats:
         """What malloc_stats_print would show, from memory."""
-        from gdbheapx.jemalloc.stats import figures
+        from gdbheapx.jemalloc.stats import read_malloc_stats
 
-        counted = tcache.counted(self.context, self.tcaches(), self.arena_list())
-        return figures.read(self.context, self.arena_list(), counted, self.context.target.monotonic_ns())
+        counted = count_cached_bytes(self.context, self.tcaches(), self.arena_list())
+        return read_malloc_stats(self.context, self.arena_list(), counted, self.context.target.monotonic_ns())
 
-    def tunables(self) -> "Tunables":
+    def tunables(self) -> "JemallocTunables":
         """Its options, where they were set, and its background threads."""
-        from gdbheapx.jemalloc.stats import tunables
+        from gdbheapx.jemalloc.options import read_tunables
 
-        return tunables.read(self.context, self.has_stats)
+        return read_tunables(self.context, self.has_stats)
 
     def profile(self) -> "ProfileAnswer":
         """The live heap profile; HeapxError where nothing was sampled."""
-        from gdbheapx.jemalloc.profile import live
+        from gdbheapx.jemalloc.profile import ProfileAnswer, read_profile
 
         allocated = self.malloc_stats().figures.get("stats", {}).get("allocated")
         cached = add(row.bytes for row in self.caches()) if self.tcaches().complete else None
         used = None if allocated is None or cached is None else max(0, allocated - cached)
-        return live.ProfileAnswer(live.read(self.context), used, self.conditions().prof_active)
+        return ProfileAnswer(read_profile(self.context), used, self.conditions().prof_active)
 
-    def native_stats(self) -> "NativeStats":
+    def native_stats(self) -> "JemallocStats":
         """What malloc_stats_print shows, and the pages held."""
-        from gdbheapx.jemalloc.messages.stats import NativeStats
+        from gdbheapx.jemalloc.stats_text import JemallocStats
 
-        return NativeStats(self.malloc_stats(), self.counted_bytes())
+        return JemallocStats(self.malloc_stats(), self.counted_bytes())
 
     def counted_bytes(self) -> Optional[int]:
         """Pages that it holds, in use or kept, by its arenas' own counters: no walk. None where an arena's cannot be read."""
-        return arena_list.held_bytes(self.context, self.arena_list())
+        return sum_held_bytes(self.context, self.arena_list())
 
     @once
     def survey(self) -> kernel_api.ExtentsResult:
         """The walk over all its extents."""
-        walked = extents.walk(self.context, self.cached_pointers())
+        walked = walk_extents(self.context, self.cached_pointers())
         known = {arena.index for arena in self.arena_list()}
-        arena_list.report_missing(self.context, [row.arena for row in walked.arenas if row.arena not in known])
+        report_missing_arenas(self.context, [row.arena for row in walked.arenas if row.arena not in known])
         return walked
 
     @once
-    def tsds(self) -> tsd.Tsds:
+    def tsds(self) -> Tsds:
         """Every thread's tsd."""
-        return tsd.read_tsds(self.context, self.arena_list())
+        return read_tsds(self.context, self.arena_list())
 
     @once
-    def tcaches(self) -> tcache.Caches:
+    def tcaches(self) -> JemallocCaches:
         """Every thread cache with what it holds."""
-        return tcache.read_caches(self.context, self.arena_list(), self.tsds(), self.has_stats())
+        return read_jemalloc_caches(self.context, self.arena_list(), self.tsds(), self.has_stats())
 
     def caches(self) -> List[ThreadCache]:
         """One row per thread and per explicit cache."""
-        return tcache.rows(self.context, self.tcaches(), self.tsds())
+        return make_cache_rows(self.context, self.tcaches(), self.tsds())
 
     @once
-    def seen(self) -> ticker_rows.TickerReading:
+    def seen(self) -> TickerReading:
         """Every thread and arena, judged."""
-        decays = decay.read_decay(self.context, self.arena_list(), self.has_stats())
-        return ticker_rows.look(self.context, self.tsds(), decays, background.read(self.context), self.has_stats())
+        decays = read_decay(self.context, self.arena_list(), self.has_stats())
+        return read_tickers(self.context, self.tsds(), decays, read_background(self.context), self.has_stats())
 
     def tickers(self) -> TickerReport:
         """Which threads can never purge, and what that means for each arena."""
-        return ticker_rows.ticker_report(self.context, self.seen())
+        return make_ticker_report(self.context, self.seen())
 
     def decay_answer(self) -> "DecayAnswer":
         """The same with its text."""
-        from gdbheapx.jemalloc.messages.tickers import DecayAnswer
+        from gdbheapx.jemalloc.text import DecayAnswer
 
         return DecayAnswer(self.decay())
 
     def decay(self) -> List[DecayRow]:
         """How far each arena's unused pages are on their way back."""
-        return ticker_rows.decay_rows(self.context, self.seen())
+        return make_decay_rows(self.context, self.seen())
 
     def blind_threads(self) -> Optional[Dict[int, Optional[int]]]:
         """Arena index -> blind threads bound to it, None where it is unknown of one; None for all if not every thread could be read."""
-        return ticker_rows.blind_by_arena(self.seen()) if self.tsds().complete else None
+        return count_blind_by_arena(self.seen()) if self.tsds().complete else None
 
     def cached_pointers(self) -> "array[int]":
         """What all thread caches hold, sorted."""
@@ -284,35 +300,35 @@ class JemallocMalloc(Heap):
     @once
     def arenas(self) -> List[JemallocArena]:
         """One row per arena."""
-        extra = totals.Extra(self.blind_threads(), self.tcaches().complete, self.has_stats(), self.huge_pages())
-        return totals.arena_rows(self.context, self.arena_list(), self.survey(), extra)
+        extra = KnownOfArenas(self.blind_threads(), self.tcaches().complete, self.has_stats(), self.huge_pages())
+        return make_arena_rows(self.context, self.arena_list(), self.survey(), extra)
 
     def bins(self) -> List[JemallocBin]:
         """The size classes and unused extents of every arena."""
-        return totals.bin_rows(self.context, self.survey())
+        return make_bin_rows(self.context, self.survey())
 
     def histogram(self) -> List[HistogramRow]:
         """All blocks by size class, as the walk over the totals has counted them: adding up the stream of blocks would be a second walk."""
-        return totals.histogram(self.context, self.survey())
+        return make_histogram(self.context, self.survey())
 
     def block_at(self, address: int) -> Optional["Place"]:
         """The block and extent that hold the address."""
-        from gdbheapx.jemalloc.heap import locate
+        from gdbheapx.jemalloc.extents import locate_address
 
-        return locate.find(self.context, self.arena_list(), self.tcaches(), address)
+        return locate_address(self.context, self.arena_list(), self.tcaches(), address)
 
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of jemalloc's."""
         from gdbheapx.allocators.rules import collector
-        from gdbheapx.jemalloc.check import run
+        from gdbheapx.jemalloc.check import CheckedHeap, check_heap
 
         told: List[Diagnostic] = []
         own = JemallocMalloc(self.jemalloc, self.around._replace(report=collector(told)))
         arenas, walked = own.arena_list(), own.survey()
         for arena in arenas:
-            base.blocks(own.context, arena)
-        stream = extents.walker(own.context).blocks
-        seen = run.CheckedHeap(
+            list_base_blocks(own.context, arena)
+        stream = make_walker(own.context).blocks
+        seen = CheckedHeap(
             own.context,
             arenas,
             walked,
@@ -321,7 +337,7 @@ class JemallocMalloc(Heap):
             bool(own.has_stats()),
             lambda block_filter: stream(own.cached_pointers(), block_filter),
         )
-        yield from run.rules(seen, told, self.context.report)
+        yield from check_heap(seen, told, self.context.report)
 
     def claims(self) -> List[Claim]:
         """All memory it holds: extents, joined where they touch, and the blocks of its metadata."""
@@ -329,7 +345,9 @@ class JemallocMalloc(Heap):
         huge = self._huge()
         claims += [Claim(start, end, "free pages of huge pages") for start, end in (*huge.dirty, *huge.untouched)]
         for arena in self.arena_list():
-            claims += [Claim(block.address, block.address + block.size_bytes, "metadata") for block in base.blocks(self.context, arena)]
+            claims += [
+                Claim(block.address, block.address + block.size_bytes, "metadata") for block in list_base_blocks(self.context, arena)
+            ]
         return sorted(claims)
 
     def own_places(self) -> List[int]:
@@ -343,9 +361,9 @@ class JemallocMalloc(Heap):
 
     def kept(self) -> "Keeping":
         """What a purge leaves."""
-        from gdbheapx.jemalloc.heap import totals
+        from gdbheapx.jemalloc.extents import measure_keeping
 
-        return totals.keeping(self.context, self.survey(), self.arenas())
+        return measure_keeping(self.context, self.survey(), self.arenas())
 
     def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Blocks in address order: regions, large allocations, unused extents, metadata. Damage is reported beforehand."""
@@ -361,7 +379,7 @@ class JemallocMalloc(Heap):
 
     def _stream(self, block_filter: BlockFilter, arena: Optional[int], apart: Optional[Blocks] = None) -> BlockStream:
         self.survey()  # the stream leaves out what is damaged and does not say so
-        return extents.walker(self.context).blocks(self.cached_pointers(), block_filter, arena, apart)
+        return make_walker(self.context).blocks(self.cached_pointers(), block_filter, arena, apart)
 
     def _metadata(self, block_filter: BlockFilter, arena: Optional[int]) -> List[Tuple[int, int, int, int, int]]:
         """The blocks of each base, newest first: rows of Blocks."""
@@ -371,6 +389,6 @@ class JemallocMalloc(Heap):
             (block.address, block.size_bytes, CLASS_OVERHEAD, kernel_api.BLOCK_METADATA, listed.index)
             for listed in self.arena_list()
             if arena in (None, listed.index)
-            for block in base.blocks(self.context, listed)
+            for block in list_base_blocks(self.context, listed)
             if block_filter.has(kernel_api.BLOCK_METADATA, block.size_bytes)
         ]

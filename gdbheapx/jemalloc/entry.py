@@ -10,7 +10,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.jemalloc.help import PURGE
 
 if TYPE_CHECKING:
-    from gdbheapx.jemalloc.detection.detect import Jemalloc
+    from gdbheapx.jemalloc.find import Jemalloc
     from gdbheapx.jemalloc.records import JemallocArena, JemallocFacts
 
 
@@ -32,9 +32,9 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
         {
             "arenas": "gdbheapx.jemalloc.records.JemallocArena",
             "bins": "gdbheapx.jemalloc.records.JemallocBin",
-            "tunables": "gdbheapx.jemalloc.stats.tunables.Tunables",
-            "decay": "gdbheapx.jemalloc.messages.tickers.DecayAnswer",
-            "tickers": "gdbheapx.jemalloc.messages.tickers.TickersAnswer",
+            "tunables": "gdbheapx.jemalloc.options.JemallocTunables",
+            "decay": "gdbheapx.jemalloc.text.DecayAnswer",
+            "tickers": "gdbheapx.jemalloc.text.TickersAnswer",
         }
     )
 
@@ -46,14 +46,14 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
     def find(self, target: Target) -> Instances:
         """Every one of them, calibrated before it is believed."""
-        from gdbheapx.jemalloc.detection import traces
+        from gdbheapx.jemalloc.traces import find_suspects
 
-        suspects = traces.suspects(target)
+        suspects = find_suspects(target)
         if not suspects:
             return Instances(())
-        from gdbheapx.jemalloc.detection import detect
+        from gdbheapx.jemalloc.find import find_jemallocs
 
-        return detect.find(target, suspects)
+        return find_jemallocs(target, suspects)
 
     def prepare(self, target: Target, located: "Jemalloc") -> None:
         """Its symbols."""
@@ -67,9 +67,9 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
     def together(self, capability: str, told: Sequence[Any], unread: Sequence[Any], unsure: bool) -> Any:
         """All jemallocs of a process as `tickers` answers."""
-        from gdbheapx.jemalloc.messages.tickers import TickersAnswer, UnreadRow
+        from gdbheapx.jemalloc.text import TickersAnswer, UnreadJemallocRow
 
-        rows = [UnreadRow(copy.module.name, copy.version_text, copy.page_bytes, copy.has_ticker_bug, copy.why) for copy in unread]
+        rows = [UnreadJemallocRow(copy.module.name, copy.version_text, copy.page_bytes, copy.has_ticker_bug, copy.why) for copy in unread]
         return TickersAnswer(told, rows, unsure=unsure)
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:
@@ -78,27 +78,27 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """One line per arena."""
-        from gdbheapx.jemalloc.messages.arenas import arenas
+        from gdbheapx.jemalloc.text import show_arenas
 
-        return arenas(cast("Sequence[JemallocArena]", rows), totals)
+        return show_arenas(cast("Sequence[JemallocArena]", rows), totals)
 
     def page(self, name: str, answer: Any) -> Page:
         """One line per size class, or per option."""
-        from gdbheapx.jemalloc.messages import arenas, tunables
+        from gdbheapx.jemalloc.text import show_bins, show_tunables
 
-        return arenas.bins(answer) if name == "bins" else tunables.page(answer)
+        return show_bins(answer) if name == "bins" else show_tunables(answer)
 
     def parts_page(self, allocator_id: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
         """What it holds."""
-        from gdbheapx.jemalloc.messages.judgement import parts_page
+        from gdbheapx.jemalloc.text import show_parts
 
-        return parts_page(allocator_id, parts, totals)
+        return show_parts(allocator_id, parts, totals)
 
     def judge(self, facts: "Sequence[JemallocFacts]", around: Surroundings) -> List[Judged]:
         """Each by itself."""
-        from gdbheapx.jemalloc.messages.judgement import judge
+        from gdbheapx.jemalloc.text import judge_jemallocs
 
-        return judge(facts, around)
+        return judge_jemallocs(facts, around)
 
 
 ALLOCATOR = Entry()

@@ -4,7 +4,7 @@ from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
 
 import pytest
 
-from gdbheapx.jemalloc.heap.extents import CACHED_DAMAGE, DAMAGE
+from gdbheapx.jemalloc.extents import CACHED_DAMAGE, EXTENT_DAMAGE
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from tests.support.damaged_jemalloc import COMMANDS, PAGE, Extent, Patient, arenas_of, rows_of, sums
 from tests.support.tool import Asked, heapx
@@ -86,7 +86,7 @@ def test_leaf_node_unreadable(patient: Patient) -> None:
     index, node = patient.leaves()[0]
     patient.cut(node, node + patient.leaf_bytes)
     lost = index * patient.leaf_pages * PAGE, (index + 1) * patient.leaf_pages * PAGE
-    check_damage(patient, DAMAGE[kernel_api.EXTENT_NODE_UNREADABLE][0], node, [lost])
+    check_damage(patient, EXTENT_DAMAGE[kernel_api.EXTENT_NODE_UNREADABLE][0], node, [lost])
 
 
 def test_page_of_a_leaf_node_unreadable(patient: Patient) -> None:
@@ -99,7 +99,7 @@ def test_page_of_a_leaf_node_unreadable(patient: Patient) -> None:
     lost = [one.range for one in patient.extents if hole[0] <= one.begin < hole[1]]
     assert lost
     node = max(place for _, place in patient.leaves() if place <= patient.element(middle.begin))
-    check_damage(patient, DAMAGE[kernel_api.EXTENT_NODE_HOLE][0], max(page, node), lost)  # the page may begin before the node
+    check_damage(patient, EXTENT_DAMAGE[kernel_api.EXTENT_NODE_HOLE][0], max(page, node), lost)  # the page may begin before the node
 
 
 # ---------------------------------------------------------------------------------------------------- extents
@@ -136,8 +136,8 @@ def test_extent_of_a_wrong_size(patient: Patient, choose: Callable[[Patient], Ex
     if code is None:
         code = kernel_api.EXTENT_OVERLAP if any(one.begin == hurt.end for one in patient.extents) else kernel_api.EXTENT_SLAB_SIZE
         codes = (kernel_api.EXTENT_SLAB_SIZE, code)
-        code = next(one for one in codes if DAMAGE[one][0] in {told["code"] for told in patient.ask("arenas").envelope["problems"]})
-    check_damage(patient, DAMAGE[code][0], hurt.begin, [hurt.range])
+        code = next(one for one in codes if EXTENT_DAMAGE[one][0] in {told["code"] for told in patient.ask("arenas").envelope["problems"]})
+    check_damage(patient, EXTENT_DAMAGE[code][0], hurt.begin, [hurt.range])
 
 
 FIELDS = (
@@ -158,8 +158,8 @@ def test_field_of_e_bits_out_of_range(patient: Patient, choose: Any, field: str,
     if field == "state" and patient.geometry.states.highest >= value(patient):
         pytest.skip("every value of the field is a state in this release")
     patient.put_field(hurt, field, value(patient))
-    asked = check_damage(patient, DAMAGE[code][0], hurt.begin, [hurt.range])
-    assert "0x%x" % hurt.struct in asked.problem(DAMAGE[code][0])["what"]
+    asked = check_damage(patient, EXTENT_DAMAGE[code][0], hurt.begin, [hurt.range])
+    assert "0x%x" % hurt.struct in asked.problem(EXTENT_DAMAGE[code][0])["what"]
     rows = {(row["arena"], row["index"], row["kind"]): row for row in patient.ask("bins").envelope["data"]["bins"]}
     key = (hurt.arena, hurt.szind, "small" if hurt.is_slab else "large")
     before = {(row["arena"], row["index"], row["kind"]): row for row in patient.bins}
@@ -180,7 +180,7 @@ def test_extent_structure_unreadable(patient: Patient) -> None:
         if one.struct < page + PAGE and page < one.struct + patient.types.size_bytes(patient.geometry.extent_struct)
     ]
     patient.cut(page, page + PAGE)
-    check_damage(patient, DAMAGE[kernel_api.EXTENT_UNREADABLE][0], min(lost)[0], lost)
+    check_damage(patient, EXTENT_DAMAGE[kernel_api.EXTENT_UNREADABLE][0], min(lost)[0], lost)
 
 
 # ---------------------------------------------------------------------------------------------------- thread caches

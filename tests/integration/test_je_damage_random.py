@@ -12,9 +12,9 @@ import pytest
 from gdbheapx import command, runner
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.jemalloc import stats
 from gdbheapx.jemalloc.entry import ALLOCATOR
-from gdbheapx.jemalloc.heap.extents import CACHED_DAMAGE, DAMAGE
-from gdbheapx.jemalloc.stats import figures as stats
+from gdbheapx.jemalloc.extents import CACHED_DAMAGE, EXTENT_DAMAGE
 from tests.support import kernelcore
 from tests.support.damaged_jemalloc import COMMANDS, Patient
 from tests.support.jemallocs import BUILDS, start
@@ -78,7 +78,7 @@ def ask_everything(patient: Patient) -> List[Any]:
         ):
             question()
         malloc.build()
-        json.dumps(stats.as_json(malloc.malloc_stats()))
+        json.dumps(stats.make_stats_json(malloc.malloc_stats()))
         try:
             list(malloc.profile().lines(""))
         except HeapxError as refused:
@@ -124,7 +124,7 @@ def ask_by_commands(patient: Patient, seed: int) -> None:
 
 # ---------------------------------------------------------------------------------------------------- at work
 
-OF_A_MOMENT = {str(code) for code, _ in [*DAMAGE.values(), *CACHED_DAMAGE.values()]}
+OF_A_MOMENT = {str(code) for code, _ in [*EXTENT_DAMAGE.values(), *CACHED_DAMAGE.values()]}
 SECONDS = 60
 ENOUGH = 5
 

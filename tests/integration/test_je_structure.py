@@ -16,7 +16,7 @@ import pytest
 from gdbheapx import runner
 from gdbheapx.command import load_commands
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.jemalloc.detection import fingerprint, structure
+from gdbheapx.jemalloc import structure
 from gdbheapx.jemalloc.entry import ALLOCATOR
 from tests.support import bare, gcores, kernelcore
 from tests.support.bare import facts
@@ -216,7 +216,7 @@ def without_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
     if library_version() < (5, 3, 0):
         pytest.skip("builds before 5.3.0 do not describe themselves")
     load_commands()
-    monkeypatch.setattr(fingerprint, "fitting", lambda *_: [])
+    monkeypatch.setattr(structure, "find_fitting_tables", lambda *_: [])
 
 
 def asked(target: Sequence[str], *words: str) -> Asked:
@@ -249,8 +249,8 @@ def test_extents_of_an_unknown_layout(stage: Stage, kind: str, without_layouts: 
 def test_dirty_pages_of_huge_slabs(stage: Stage, kind: str, without_layouts: None, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     """The huge page allocator keeps what was freed in its slabs: where it is on, or no code tells, dirty pages are null, and the problem says why."""
     if word == "unknown":
-        every = structure.find_options_tree
-        monkeypatch.setattr(structure, "find_options_tree", lambda *given: [leaf for leaf in every(*given) if leaf.name != "hpa"])
+        every = structure.find_option_leaves
+        monkeypatch.setattr(structure, "find_option_leaves", lambda *given: [leaf for leaf in every(*given) if leaf.name != "hpa"])
     target = recorder(stage, "hpa:true" if word == "on" else "").target(kind)
     found = asked(target, "arenas")
     (problem,) = found.envelope["problems"]
@@ -292,7 +292,7 @@ def test_an_older_build_of_an_unknown_layout(stage: Stage, kind: str, monkeypatc
     """Before 5.3.0 nothing leads from an arena to the radix tree: it is named and not read."""
     if library_version() >= (5, 3, 0):
         pytest.skip("this build describes itself")
-    monkeypatch.setattr(fingerprint, "fitting", lambda *_: [])
+    monkeypatch.setattr(structure, "find_fitting_tables", lambda *_: [])
     target = recorder(stage).target(kind)
     (unread,) = ALLOCATOR.find(open_elf_target(target[1]) if kind == "core" else open_elf_target(pid=int(target[1]))).unread
     assert "no known layout fits its arenas" in unread.what

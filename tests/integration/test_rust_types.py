@@ -21,7 +21,7 @@ WAYS = [name for name, build in jemallocs.RUST.items() if build.profile == "with
 
 SAME = """
 python
-from gdbheapx.jemalloc.detection import layouts
+from gdbheapx.jemalloc import layouts
 from gdbheapx.inferior.elf.dwarf_types import Units
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.gdb.types import GdbReader

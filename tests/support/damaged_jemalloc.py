@@ -13,10 +13,9 @@ from gdbheapx import kernel as kernels
 from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
+from gdbheapx.jemalloc import arenas, find
 from gdbheapx.jemalloc.allocator import JemallocMalloc
-from gdbheapx.jemalloc.detection import detect
 from gdbheapx.jemalloc.entry import ALLOCATOR
-from gdbheapx.jemalloc.heap import base
 from gdbheapx.layout.view import View
 from tests.support.damaged import DamagedCore
 from tests.support.tool import Asked
@@ -80,7 +79,7 @@ class Patient(DamagedCore):
         self.bins = self.ask("bins").envelope["data"]["bins"]
         self.rows = arenas_of(self.ask("arenas"))
 
-    def look(self, target: ElfTarget, jemalloc: detect.Jemalloc, problems: Optional[List[Any]] = None) -> JemallocMalloc:
+    def look(self, target: ElfTarget, jemalloc: find.Jemalloc, problems: Optional[List[Any]] = None) -> JemallocMalloc:
         """The model, with its problems kept in that list."""
         kept = problems if problems is not None else []
         return JemallocMalloc(jemalloc, heap_context(target, kernels.load(), Budget(), lambda *problem: kept.append(problem)))
@@ -171,7 +170,7 @@ class Patient(DamagedCore):
         ranges += [("leaf", node, node + self.leaf_bytes) for _, node in self.leaves()]
         for arena in self.malloc.arena_list():
             ranges.append(("arena", arena.address, arena.address + self.types.size_bytes("arena_s")))
-            ranges += [("base", block.address, block.address + block.size_bytes) for block in base.blocks(context, arena)]
+            ranges += [("base", block.address, block.address + block.size_bytes) for block in arenas.list_base_blocks(context, arena)]
         pack, module = self.jemalloc.symbols.pack, self.jemalloc.module
         writable = [mapping for mapping in self.target.mappings() if mapping.writable]
         for offset, size in pack.symbols.values() if pack is not None else ():

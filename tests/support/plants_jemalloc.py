@@ -2,7 +2,7 @@
 
 from typing import Any, Callable, List, NamedTuple, Sequence, Tuple
 
-from gdbheapx.jemalloc.detection import calibrate
+from gdbheapx.jemalloc import symbols
 from tests.support.damaged_jemalloc import PAGE, Extent, Patient
 
 ARENA = 2
@@ -67,8 +67,8 @@ def _bin(member: str, change: Callable[[int], int]) -> Callable[[Patient], None]
     def do(there: Patient) -> None:
         context = there.malloc.context
         view = there.view("arena_s", there.arenas[ARENA])
-        struct = calibrate.bin_struct(there.types)
-        for shards in calibrate.bin_addresses(context.target, context.symbols, there.types, there.geometry.bins, view)[2:]:
+        struct = symbols.name_bin_struct(there.types)
+        for shards in symbols.find_bin_addresses(context.target, context.symbols, there.types, there.geometry.bins, view)[2:]:
             if there.get(shards[0] + there.place(struct, "slabcur")):
                 place = shards[0] + there.place(struct, member)
                 there.put(place, change(there.get(place)))
@@ -243,7 +243,7 @@ def _rest(there: Patient) -> None:
 
 def heaped(there: Patient) -> Extent:
     """A slab that is in the heap of its bin."""
-    first = {there.get(at) for _, at in calibrate.current_slabs(there.target, there.malloc.context.symbols, there.types, there.geometry, there.arenas[ARENA])}
+    first = {there.get(at) for _, at in symbols.find_current_slabs(there.target, there.malloc.context.symbols, there.types, there.geometry, there.arenas[ARENA])}
     return next(one for one in there.slabs(ARENA) if one.struct not in first)
 
 

@@ -8,13 +8,12 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, Mapping, Member, Module, StructType, Symbol, Target, Thread, ThreadLocal, TypeSet
-from gdbheapx.jemalloc.context import Context
-from gdbheapx.jemalloc.detection import geometry as detection_geometry
-from gdbheapx.jemalloc.detection import layouts
-from gdbheapx.jemalloc.detection.geometry import BinInfo, Geometry
-from gdbheapx.jemalloc.detection.traces import Constants
-from gdbheapx.jemalloc.heap.arenas import Arena
+from gdbheapx.jemalloc import layouts
+from gdbheapx.jemalloc import layouts as detection_geometry
+from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
+from gdbheapx.jemalloc.layouts import BinInfo, JemallocGeometry
 from gdbheapx.jemalloc.records import PublicNames
+from gdbheapx.jemalloc.traces import ObjectTexts
 from gdbheapx.kernel import load
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.layout import pack
@@ -177,7 +176,7 @@ class FakeSymbols:
         self.places: Dict[str, Tuple[int, int]] = {}
         self.constants: Dict[str, int] = {}
         self.local: Optional[ThreadLocal] = ThreadLocal({}, "static-tls")
-        self.told = Constants(0, None, (), None, False)
+        self.told = ObjectTexts(0, None, (), None, False)
 
     def find(self, name: str) -> Optional[Symbol]:
         return Symbol(name, self.places[name][0], LIBRARY, "symbol") if name in self.places else None
@@ -199,7 +198,7 @@ class FakeSymbols:
         return PublicNames("", "MALLOC_CONF")
 
     @property
-    def texts(self) -> Constants:
+    def texts(self) -> ObjectTexts:
         return self.told
 
 
@@ -211,7 +210,7 @@ class FakeJemalloc(NamedTuple):
     version: layouts.Version
     types: TypeSet
     symbols: FakeSymbols
-    geometry: Geometry
+    geometry: JemallocGeometry
     is_partial: bool = False
 
 
@@ -225,11 +224,11 @@ class World:
         self.problems: List[Diagnostic] = []
         self._next = 0x10000000
         self.geometry = self._geometry(arenas)
-        self.states = {name: value for value, name in layouts.tsd_states(self.types, version).items()}
+        self.states = {name: value for value, name in layouts.read_tsd_states(self.types, version).items()}
         jemalloc: Any = FakeJemalloc("jemalloc", LIBRARY, version, self.types, self.symbols, self.geometry)
         kernel = load()
-        self.context = Context(self.memory, jemalloc, kernel, self.memory.bulk_source(), Budget(), self.report, Ram(self.memory, kernel))
-        self.arenas = [Arena(index, self.struct("arena_s"), "auto", self.context) for index in range(arenas)]
+        self.context = JemallocContext(self.memory, jemalloc, kernel, self.memory.bulk_source(), Budget(), self.report, Ram(self.memory, kernel))
+        self.arenas = [ArenaHandle(index, self.struct("arena_s"), "auto", self.context) for index in range(arenas)]
         self.variable("nhbins", NHBINS, 4)
         for name, value, size in (("tsd_booted", 1, 1), ("malloc_init_state", 0, 4), ("opt_percpu_arena", 2, 4), ("background_thread_enabled_state", 0, 1)):
             self.variable(name, value, size)
@@ -241,12 +240,12 @@ class World:
         self.nominal: List[int] = []
         self.on_list: Dict[int, List[int]] = {}
 
-    def _geometry(self, arenas: int) -> Geometry:
+    def _geometry(self, arenas: int) -> JemallocGeometry:
         sizes = size_classes()
         bins = tuple(BinInfo(size, 65536, 65536 // size, 1) for size in sizes[:NBINS])
-        fields, states = layouts.e_bits(self.version, NSIZES, 512), layouts.states(self.types, self.version)
+        fields, states = layouts.make_ebits_fields(self.version, NSIZES, 512), layouts.read_extent_states(self.types, self.version)
         shape = detection_geometry.RtreeShape(48, (18, 18), True)
-        return Geometry(8, True, 12, sizes, sizes[28:], bins, "extent_s", fields, states, 0, shape, 1, True, arenas, arenas, None, 4096, False)
+        return JemallocGeometry(8, True, 12, sizes, sizes[28:], bins, "extent_s", fields, states, 0, shape, 1, True, arenas, arenas, None, 4096, False)
 
     def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
         """What readers find wrong."""

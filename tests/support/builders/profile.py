@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.jemalloc.detection import layouts
+from gdbheapx.jemalloc import layouts
 from tests.support.builders.jemalloc import World
 
 LINE_CELLS = 4

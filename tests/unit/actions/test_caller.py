@@ -13,7 +13,7 @@ from gdbheapx.allocators.plan import Held, Span
 from gdbheapx.arch import named
 from gdbheapx.inferior.base import Mapping, Member, StructType, TypeSet
 from gdbheapx.inferior.standing import Frame, Standing
-from gdbheapx.jemalloc.plan import locks
+from gdbheapx.jemalloc import plan
 
 STACK = Mapping(0x7000000, 0x7800000, True, True, False, False, "", None)
 TEXT = Mapping(0x400000, 0x500000, True, False, True, False, "/bin/server", None)
@@ -115,7 +115,7 @@ def test_every_lock_of_a_struct_is_found() -> None:
             ),
         }
     )
-    assert locks.mutexes(types, "arena_s") == [(9_000_072, "decay[0].mtx"), (9_000_272, "decay[1].mtx")]
+    assert plan.find_mutexes(types, "arena_s") == [(9_000_072, "decay[0].mtx"), (9_000_272, "decay[1].mtx")]
 
 
 def test_a_held_lock_names_its_holder() -> None:

@@ -9,7 +9,7 @@ from typing import Any, Dict, Optional
 import pytest
 
 from gdbheapx.errors import Refusal
-from gdbheapx.jemalloc.plan import plans
+from gdbheapx.jemalloc import plan
 
 OWN, BASE = 0x7000, 0x8000
 
@@ -21,7 +21,7 @@ def ask(default: Optional[int], base: Dict[str, int], arena: int = 3) -> None:
     view = SimpleNamespace(get=lambda *names: next((base[name] for name in names if name in base), None))
     listed: Any = SimpleNamespace(index=3, read=lambda: {"base": BASE})
     context: Any = SimpleNamespace(symbols=symbols, view=lambda name, address: view)
-    plans.check_hooks(context, [listed], arena)
+    plan.check_extent_hooks(context, [listed], arena)
 
 
 @pytest.mark.parametrize("name", ["ehooks.ptr", "extent_hooks"])

@@ -122,7 +122,7 @@ def test_modes(monkeypatch: Any) -> None:
 def test_tried_in_a_child() -> None:
     """Here nothing forbids any of the calls that allocators make."""
     from gdbheapx.glibc.plan import Trim
-    from gdbheapx.jemalloc.plan.plans import SYSTEM_CALLS
+    from gdbheapx.jemalloc.plan import SYSTEM_CALLS
 
     for calls in (Trim.system_calls, SYSTEM_CALLS):
         found = rules.tried(calls)

@@ -13,8 +13,8 @@ from gdbheapx.allocators.plan import in_time
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Busy, OutOfTime, Refusal, StopOver
 from gdbheapx.inferior.base import Function
-from gdbheapx.jemalloc.plan import code
-from gdbheapx.jemalloc.plan.code import GAP_BYTES, MARGIN_BYTES
+from gdbheapx.jemalloc import plan
+from gdbheapx.jemalloc.plan import GAP_BYTES, MARGIN_BYTES
 from gdbheapx.problems import STOP_LIMIT
 
 PREFIX, PUBLIC = "xy_je_", "xy_"
@@ -24,7 +24,7 @@ BASE = 0x400000
 def spans(*functions: Tuple[int, int, str, bool]) -> List[Tuple[int, int]]:
     """What is enclosed, relative to BASE."""
     listed = sorted(Function(BASE + start, BASE + end, name, local) for start, end, name, local in functions)
-    return [(one.start - BASE, one.end - BASE) for one in code.enclosed(listed, PREFIX, PUBLIC)]
+    return [(one.start - BASE, one.end - BASE) for one in plan.enclose_functions(listed, PREFIX, PUBLIC)]
 
 
 def test_static_functions_lie_between_named_ones() -> None:
@@ -65,9 +65,9 @@ def test_public_functions_are_jemallocs_own() -> None:
 )
 def test_a_library_is_known_by_what_it_offers(names: List[str], is_one: bool) -> None:
     """All that it offers is jemalloc's, and mallctl is among it; its file may have any name."""
-    assert code.is_library(iter(names), "", "") == is_one
+    assert plan.is_jemalloc_library(iter(names), "", "") == is_one
     assert (
-        code.is_library(iter("xy_" + name if name in ("malloc", "free", "mallctl") else name for name in names), "xy_je_", "xy_") == is_one
+        plan.is_jemalloc_library(iter("xy_" + name if name in ("malloc", "free", "mallctl") else name for name in names), "xy_je_", "xy_") == is_one
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from gdbheapx import findings
 from gdbheapx.allocators import measured
 from gdbheapx.allocators.measured import ARENA_ONE, CASES, MMAP_THRESHOLD, MXFAST, NO_TCACHE, SETTINGS, TRIM_THRESHOLD, Case
-from gdbheapx.jemalloc.stats.options import OPTIONS
+from gdbheapx.jemalloc.options import OPTIONS
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.once  # reads the sources

@@ -11,8 +11,8 @@ from gdbheapx.analysis import acted
 from gdbheapx.columns import add
 from gdbheapx.glibc.messages import arenas as glibc_arenas
 from gdbheapx.glibc.records import MmappedTotals
-from gdbheapx.jemalloc.messages import arenas as jemalloc_arenas
-from gdbheapx.jemalloc.messages.tickers import TickersAnswer
+from gdbheapx.jemalloc import text as jemalloc_arenas
+from gdbheapx.jemalloc.text import TickersAnswer
 from tests.support.builders.records import MB, glibc_arena, jemalloc_arena, ticker_arena, ticker_thread, tickers
 
 DONE = acted.Acted(
@@ -41,5 +41,5 @@ def test_sums_with_an_unknown_part_are_unknown() -> None:
     rows = [glibc_arena(0, used_bytes=5, largest_free_bytes=7), glibc_arena(1, used_bytes=6, largest_free_bytes=9, tcache_bytes=None)]
     found = glibc_arenas.totals(rows, MmappedTotals(2, 8192))
     assert (found["used_bytes"], found["tcache_bytes"], found["largest_free_bytes"], found["arenas"], found["mmapped_bytes"]) == (11, None, 9, 2, 8192)
-    assert jemalloc_arenas.totals([])["used_bytes"] is None and jemalloc_arenas.totals([jemalloc_arena(0, used_bytes=3)])["used_bytes"] == 3
+    assert jemalloc_arenas.sum_arena_rows([])["used_bytes"] is None and jemalloc_arenas.sum_arena_rows([jemalloc_arena(0, used_bytes=3)])["used_bytes"] == 3
     assert add([1, None]) is None and add([2, 3]) == 5

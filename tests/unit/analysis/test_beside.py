@@ -9,7 +9,7 @@ from typing import Any, Optional
 import pytest
 
 from gdbheapx.analysis import beside
-from gdbheapx.jemalloc.messages import arenas
+from gdbheapx.jemalloc import text
 
 MB = 1 << 20
 
@@ -35,5 +35,5 @@ def test_who_holds_little_or_an_unknown_amount_is_not(size_bytes: Optional[int])
 
 def test_sums_over_no_arena_are_unknown() -> None:
     """A jemalloc always has an arena: where none could be read nothing is 0."""
-    found = arenas.totals([])
+    found = text.sum_arena_rows([])
     assert found["arenas"] == 0 and found["allocated_bytes"] is None and found["active_bytes"] is None

@@ -11,9 +11,9 @@ from gdbheapx.allocators.discovery import Owner
 from gdbheapx.allocators.records import Instances
 from gdbheapx.analysis import overview
 from gdbheapx.inferior.base import Module
-from gdbheapx.jemalloc.detection.unread import Unread
-from gdbheapx.jemalloc.messages import findings as jemalloc_findings
-from gdbheapx.jemalloc.messages import programs as runtimes
+from gdbheapx.jemalloc import text as jemalloc_findings
+from gdbheapx.jemalloc import text as runtimes
+from gdbheapx.jemalloc.find import UnreadJemalloc
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import (
     JemallocArena,
@@ -65,7 +65,7 @@ def figures(**fields: Any) -> jemalloc_verdict.Figures:
 
 def told(report: TickerReport, conditions: Optional[JemallocConditions] = None, **fields: Any) -> List[str]:
     """Findings as lines."""
-    made = jemalloc_findings.findings("5.2.1", figures(**fields), [], conditions or state(), report)
+    made = jemalloc_findings.list_findings("5.2.1", figures(**fields), [], conditions or state(), report)
     return ["%s: %s" % (finding.what, finding.evidence) for finding in made]
 
 
@@ -160,17 +160,17 @@ def modules(*names: str) -> List[Module]:
 @pytest.mark.parametrize("prefix, call, variable", [("", "mallctl(", "MALLOC_CONF="), ("je_", "je_mallctl(", "JE_MALLOC_CONF="), ("_rjem_", "_rjem_mallctl(", "_RJEM_MALLOC_CONF=")])
 def test_steps_use_the_builds_own_names(prefix: str, call: str, variable: str) -> None:
     """The prefix of functions, in capitals for the environment."""
-    steps = jemalloc_findings.next_steps("unused-pages", figures(dirty_bytes=50 * MB), tickers([], []), state(names=PublicNames(prefix, variable[:-1])), [])
+    steps = jemalloc_findings.list_next_steps("unused-pages", figures(dirty_bytes=50 * MB), tickers([], []), state(names=PublicNames(prefix, variable[:-1])), [])
     assert any(step.startswith(call) for step in steps) and any(step.startswith(variable) for step in steps)
 
 
 def test_programs_that_can_purge_themselves() -> None:
     """Debian's redis-server is a link to redis-check-rdb."""
     for name in ("/usr/bin/redis-server", "/usr/bin/redis-check-rdb"):
-        steps = jemalloc_findings.next_steps("unused-pages", figures(dirty_bytes=50 * MB), tickers([], []), state(), modules(name))
+        steps = jemalloc_findings.list_next_steps("unused-pages", figures(dirty_bytes=50 * MB), tickers([], []), state(), modules(name))
         assert "redis-cli MEMORY PURGE returns the unused pages of every arena to the OS now" in steps
         assert [getattr(step, "saves_bytes", None) for step in steps if "PURGE" in step] == [50 * MB]
-    assert runtimes.purge_hint(modules("/usr/sbin/named")) is None
+    assert runtimes.suggest_program_purge(modules("/usr/sbin/named")) is None
 
 
 # ---------------------------------------------------------------------------------------------------- doctor and split
@@ -198,8 +198,8 @@ class Looked:
     def all(self) -> List[Any]:
         return []
 
-    def unread(self) -> List[Unread]:
-        return [Unread(Module("/srv/service", 0x1000, True, None, None), "jemalloc in /srv/service: no layouts", "make a pack")]
+    def unread(self) -> List[UnreadJemalloc]:
+        return [UnreadJemalloc(Module("/srv/service", 0x1000, True, None, None), "jemalloc in /srv/service: no layouts", "make a pack")]
 
     def found(self, allocator: Any) -> Instances:
         return Instances((), self.unread() if allocator.name == "jemalloc" else ())

@@ -22,7 +22,7 @@ from gdbheapx.glibc.messages import arenas as glibc_pages
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.glibc.records import GlibcFacts, MmappedTotals
 from gdbheapx.inferior.base import HugePages, ParentPages
-from gdbheapx.jemalloc.messages import findings as jemalloc_findings
+from gdbheapx.jemalloc import text as jemalloc_findings
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import PublicNames, RefusedOption
 from gdbheapx.kernel.blocks.graph import Sum
@@ -281,12 +281,12 @@ def on_jemalloc(bins: Sequence[Any] = (), names: PublicNames = UNPREFIXED, **fie
 
 def told(threads: Sequence[str], arenas: Sequence[Any], state: Any = None, rows: Sequence[Any] = (), **fields: Any) -> Callable[[], Iterable[Finding]]:
     report = tickers([ticker_thread(one) for one in threads], arenas)
-    return lambda: jemalloc_findings.findings("5.2.1", jemalloc(**fields), rows, state or conditions(), report)
+    return lambda: jemalloc_findings.list_findings("5.2.1", jemalloc(**fields), rows, state or conditions(), report)
 
 
 def steps(kind: str, threads: Sequence[str] = (), arenas: Sequence[Any] = (), state: Any = None, programs: Sequence[str] = (), **fields: Any) -> Callable[[], Iterable[Any]]:
     report = tickers([ticker_thread(one) for one in threads], arenas)
-    return lambda: jemalloc_findings.next_steps(kind, jemalloc(**fields), report, state or conditions(), modules(*programs))
+    return lambda: jemalloc_findings.list_next_steps(kind, jemalloc(**fields), report, state or conditions(), modules(*programs))
 
 
 JEMALLOC = {

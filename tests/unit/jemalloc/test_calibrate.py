@@ -7,7 +7,7 @@ from typing import Any, List
 
 import pytest
 
-from gdbheapx.jemalloc.detection import calibrate
+from gdbheapx.jemalloc import symbols as jemalloc_symbols
 from tests.support.builders.jemalloc import NBINS, World
 
 NEW = ((5, 3, 0), (5, 3, 1))
@@ -23,11 +23,11 @@ def world(version: Any, names: List[int]) -> World:
     return made
 
 
-def check(made: World, is_own: bool) -> calibrate.Calibration:
+def check(made: World, is_own: bool) -> jemalloc_symbols.LayoutProof:
     """The proof."""
     symbols: Any = made.symbols
     bins = tuple(info._replace(nregs=info.slab_size_bytes // info.reg_size_bytes) for info in made.geometry.bins)
-    return calibrate.check(made.memory, symbols, made.types, made.geometry._replace(bins=bins), is_own)
+    return jemalloc_symbols.prove_layout(made.memory, symbols, made.types, made.geometry._replace(bins=bins), is_own)
 
 
 @pytest.mark.parametrize("version", NEW)
@@ -56,5 +56,5 @@ def test_one_damaged_arena_of_several_refutes_nothing(version: Any) -> None:
 def test_an_arena_that_cannot_be_asked_is_no_proof() -> None:
     """Neither for nor against."""
     made = world((5, 3, 0), [0])
-    assert calibrate.own_index(made.memory, made.types, 0x123000) is None
-    assert calibrate._names(made.memory, made.types, [0x123000, 0]).tried == 0
+    assert jemalloc_symbols.read_own_index(made.memory, made.types, 0x123000) is None
+    assert jemalloc_symbols._prove_names(made.memory, made.types, [0x123000, 0]).tried == 0

@@ -4,7 +4,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.jemalloc.heap import extents
+from gdbheapx.jemalloc import extents
 from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as api
 from tests.support.builders.jemalloc import World
@@ -32,8 +32,8 @@ def told(options: Dict[str, Tuple[int, int]], monkeypatch: pytest.MonkeyPatch, *
     world = World((5, 3, 0))
     for name, (value, size) in options.items():
         world.variable(name, value, size)
-    monkeypatch.setattr(extents, "walker", lambda context: Walking(result(*codes)))
-    walked = extents.walk(world.context, ())
+    monkeypatch.setattr(extents, "make_walker", lambda context: Walking(result(*codes)))
+    walked = extents.walk_extents(world.context, ())
     return world.problems, walked
 
 

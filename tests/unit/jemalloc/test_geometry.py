@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gdbheapx import arch
-from gdbheapx.jemalloc.context import pointers_in
-from gdbheapx.jemalloc.detection.geometry import RtreeShape, rtree_shape, rtree_shapes
+from gdbheapx.jemalloc.arenas import unpack_pointers
+from gdbheapx.jemalloc.layouts import RtreeShape, list_rtree_shapes, make_rtree_shape
 
 SHAPES = [
     (1 << 18, 8, RtreeShape(48, (18, 18), True)),
@@ -22,9 +22,9 @@ SHAPES = [
 @pytest.mark.parametrize("elements, word_bytes, shape", SHAPES)
 def test_shapes_of_the_radix_tree(elements: int, word_bytes: int, shape: RtreeShape) -> None:
     """rtree.h: an element of the leaves is one word where the bits above an address hold a size class; with 32 bits there are none."""
-    assert rtree_shape(shape.lg_vaddr, 12, 232, word_bytes) == shape
-    assert rtree_shapes(elements, 12, 232, None, word_bytes)[0] == shape
-    assert shape not in rtree_shapes(elements, 12, 232, not shape.compact, word_bytes)
+    assert make_rtree_shape(shape.lg_vaddr, 12, 232, word_bytes) == shape
+    assert list_rtree_shapes(elements, 12, 232, None, word_bytes)[0] == shape
+    assert shape not in list_rtree_shapes(elements, 12, 232, not shape.compact, word_bytes)
 
 
 @pytest.mark.parametrize("name", [name for name, (_, word_bytes, _) in arch.REGISTRY.items() if word_bytes == 4])
@@ -38,5 +38,5 @@ def test_pointers_of_the_target(word_bytes: int, order: Any) -> None:
     """They are numbers of 64 bits here, as kernels take them, whatever they are there."""
     geometry: Any = SimpleNamespace(word_bytes=word_bytes, little_endian=order == "little")
     context: Any = SimpleNamespace(geometry=geometry)
-    found = pointers_in(context, b"".join(value.to_bytes(word_bytes, order) for value in (0, 0xF7A7F6F0)))
+    found = unpack_pointers(context, b"".join(value.to_bytes(word_bytes, order) for value in (0, 0xF7A7F6F0)))
     assert (found.typecode, list(found)) == ("Q", [0, 0xF7A7F6F0])

@@ -7,9 +7,9 @@ from typing import Tuple
 
 import pytest
 
-from gdbheapx.jemalloc.detection.layouts import Version
-from gdbheapx.jemalloc.heap import hpa, mutexes
-from gdbheapx.jemalloc.heap.arenas import Arena
+from gdbheapx.jemalloc import arenas, extents
+from gdbheapx.jemalloc.arenas import ArenaHandle
+from gdbheapx.jemalloc.layouts import Version
 from tests.support.builders.jemalloc import World
 
 HUGE, PAGE = 2 << 20, 4096
@@ -22,8 +22,8 @@ class Shard:
     def __init__(self, version: Version) -> None:
         self.world = World(version)
         self.address = self.world.struct("arena_s")
-        self.arena = Arena(0, self.address, "auto", self.world.context)
-        self.path = mutexes.hpa_path(self.arena.read())
+        self.arena = ArenaHandle(0, self.address, "auto", self.world.context)
+        self.path = arenas.find_hpa_path(self.arena.read())
         self.put("pa_shard.ever_used_hpa", 1)
 
     def put(self, path: str, value: int) -> None:
@@ -53,7 +53,7 @@ def test_dirty_pages_are_touched_and_not_active(version: Version) -> None:
     shard.world.put_path("hpdata_s", one, "age_link.link.lchild", two)
     shard.put(shard.path + "psset.empty.head.qlh_first", three)
     shard.world.put_path("hpdata_s", three, "ql_link_empty.qre_next", three)
-    found = hpa.read(shard.world.context, shard.arena)
+    found = extents.read_huge_pages(shard.world.context, shard.arena)
     assert found.dirty == [pages(8 * HUGE, 3, 4), pages(10 * HUGE, 0, 3)]
     assert found.untouched == [pages(8 * HUGE, 2, 3), pages(8 * HUGE, 4, 512), pages(9 * HUGE, 0, 511), pages(10 * HUGE, 3, 512)]
     assert found.dirty_bytes == 4 * PAGE and not shard.world.problems
@@ -67,7 +67,7 @@ def test_what_is_no_huge_page_is_told(version: Version) -> None:
     shard.world.put("hpdata_s", bad, h_ntouched=3)
     shard.put(shard.path + "psset.pageslabs[0].ph.root", bad)
     shard.put(shard.path + "psset." + ("merged_stats" if version == (5, 3, 0) else "stats.merged") + ".ndirty", 1)
-    assert not hpa.read(shard.world.context, shard.arena).dirty
+    assert not extents.read_huge_pages(shard.world.context, shard.arena).dirty
     assert [problem.code for problem in shard.world.problems] == ["huge-page-wrong", "huge-pages-unread"]
 
 
@@ -78,5 +78,5 @@ def test_time_ends_the_walk() -> None:
     shard.put(shard.path + "psset.pageslabs[0].ph.root", one)
     shard.put(shard.path + "psset.stats.merged.ndirty", 1)
     shard.world.context.budget.interrupt()
-    assert not hpa.read(shard.world.context, shard.arena).dirty
+    assert not extents.read_huge_pages(shard.world.context, shard.arena).dirty
     assert [(problem.code, problem.address) for problem in shard.world.problems] == [("huge-pages-incomplete", one)]

@@ -6,7 +6,7 @@ from typing import Any, List
 import pytest
 
 from gdbheapx.inferior.base import Mapping, Thread
-from gdbheapx.jemalloc.heap import arenas
+from gdbheapx.jemalloc import arenas
 
 JEMALLOC, LIBC, PROGRAM, STACK = 0x10000, 0x20000, 0x30000, 0x80000
 NAMES = {JEMALLOC: "/lib/libjemalloc.so.2", LIBC: "/lib/libc.so.6", PROGRAM: "/bin/program"}
@@ -38,5 +38,5 @@ def test_who_is_inside(pc: Any, words: List[int], told: str) -> None:
     module = SimpleNamespace(base=JEMALLOC, name=NAMES[JEMALLOC])
     geometry = SimpleNamespace(word_bytes=8, little_endian=True)
     context: Any = SimpleNamespace(target=target, jemalloc=SimpleNamespace(module=module), geometry=geometry)
-    found = arenas.threads_inside(context)
+    found = arenas.find_threads_inside(context)
     assert found == ([7] if told == "surely" else [], [7] if told == "maybe" else [])

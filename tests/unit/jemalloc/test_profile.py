@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from gdbheapx.jemalloc.profile import live as profile
+from gdbheapx.jemalloc import profile
 from tests.support.builders.profile import INITIALIZING, PURGATORY, ProfileWorld, Share
 
 VERSIONS = ((5, 2, 1), (5, 3, 0), (5, 3, 1))
@@ -28,7 +28,7 @@ def plain(version):
 
 def text(world, maps=""):
     """The profile's lines."""
-    return list(profile.lines(profile.read(world.context), maps))
+    return list(profile.write_profile(profile.read_profile(world.context), maps))
 
 
 def test_the_whole_text(version):
@@ -61,7 +61,7 @@ def test_many(version):
     world.threads(dict.fromkeys(range(20)))
     traces = {(0x400000 + 16 * i, *DEEP): [Share(uid, 1 + i, 10 * uid + 1) for uid in range(i % 20 + 1)] for i in range(40)}
     world.backtraces(traces)
-    found = profile.read(world.context)
+    found = profile.read_profile(world.context)
     assert {one.frames for one in found.backtraces} == set(traces)
     for one in found.backtraces:
         assert [share.thread_uid for share in one.shares] == [share.uid for share in traces[one.frames]]
@@ -114,11 +114,11 @@ def test_corrected_block_by_block():
 
 def test_rounding():
     """Halves away from 0, nothing from nothing, and never more than 64 bits."""
-    assert profile._rounded(0.49999999999999994) == 0
-    assert [profile._rounded(number) for number in (0.5, 1.5, 2.5, 2.4)] == [1, 2, 3, 2]
-    assert profile._rounded(2.0**70) == 2**64 - 1
-    assert profile.rebias(0, 100, 12) == (0, 0)
-    assert profile.rebias(8, 0, 12) == (0, 0)
+    assert profile._round_half_up(0.49999999999999994) == 0
+    assert [profile._round_half_up(number) for number in (0.5, 1.5, 2.5, 2.4)] == [1, 2, 3, 2]
+    assert profile._round_half_up(2.0**70) == 2**64 - 1
+    assert profile.rebias_counts(0, 100, 12) == (0, 0)
+    assert profile.rebias_counts(8, 0, 12) == (0, 0)
 
 
 # ---------------------------------------------------------------------------------------------------- damage
@@ -136,7 +136,7 @@ def test_node_of_another_tree(version):
     """A node that says it belongs to another backtrace is not counted here."""
     world = world_with_two(version)
     world.put("prof_tctx_s", world.tctxs[(B, WORKER)], gctx=world.gctxs[A])
-    found = profile.read(world.context)
+    found = profile.read_profile(world.context)
     assert [one.frames for one in found.backtraces] == [A]
     assert world.problems[0].address == world.tctxs[(B, WORKER)]
 
@@ -145,7 +145,7 @@ def test_unreadable(version):
     """What is not in the core is named, the rest is there."""
     world = world_with_two(version)
     del world.memory.pieces[world.tctxs[(A, MAIN)]]
-    found = profile.read(world.context)
+    found = profile.read_profile(world.context)
     assert found.total.curobjs == 6
     assert world.problems[0].address == world.tctxs[(A, MAIN)]
 
@@ -155,7 +155,7 @@ def test_unreadable_backtrace(version):
     world = world_with_two(version)
     view = world.context.view("prof_gctx_s", world.gctxs[B])
     del world.memory.pieces[view["bt.vec"]]
-    assert [one.frames for one in profile.read(world.context).backtraces] == [A]
+    assert [one.frames for one in profile.read_profile(world.context).backtraces] == [A]
     assert world.problems[0].address == view["bt.vec"]
 
 
@@ -164,7 +164,7 @@ def test_table_without_end(version, lg):
     """A size that no table has is not followed."""
     world = world_with_two(version)
     world.put("ckh_t", world.symbols.places["bt2gctx"][0], lg_curbuckets=lg)
-    assert profile.read(world.context).backtraces == []
+    assert profile.read_profile(world.context).backtraces == []
     assert len(world.problems) == 1
 
 
@@ -185,7 +185,7 @@ def test_table_without_end(version, lg):
 )
 def test_how_much_a_profile_covers(objects, block_bytes, used, is_active, told):
     """A part is missing if a quarter is, and more than chance explains."""
-    counts = profile.NOTHING._replace(curobjs=objects, curbytes=objects * block_bytes)
+    counts = profile.NO_COUNTS._replace(curobjs=objects, curbytes=objects * block_bytes)
     lg_sample = 0 if block_bytes < 1000 else 19
     sampled = profile.Profile(lg_sample, False, False, [], [profile.Backtrace((1,), [], counts)] if objects else [], counts)
     shortfall = profile.ProfileAnswer(sampled, used, is_active).shortfall

@@ -8,10 +8,10 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import pytest
 
 from gdbheapx.inferior.base import Module, Symbol
-from gdbheapx.jemalloc.detection.symbols import PROFILER, Symbols
-from gdbheapx.jemalloc.detection.traces import Constants
+from gdbheapx.jemalloc import options
 from gdbheapx.jemalloc.records import PublicNames
-from gdbheapx.jemalloc.stats import build_options
+from gdbheapx.jemalloc.symbols import PROFILER, JemallocSymbols
+from gdbheapx.jemalloc.traces import ObjectTexts
 from gdbheapx.layout.pack import Pack
 from tests.support.builders.jemalloc import LIBRARY, FakeMemory, World
 
@@ -66,7 +66,7 @@ def both(prefix: str) -> Dict[str, int]:
 )
 def test_the_prefix_is_found(names: Dict[str, int], variables: bytes, private: str, expected: PublicNames) -> None:
     """By the name before mallctl that goes with the private prefix, else by the environment variable's; nothing is assumed where neither tells."""
-    symbols = Symbols(Named(names, variables), LIBRARY, private, None)
+    symbols = JemallocSymbols(Named(names, variables), LIBRARY, private, None)
     assert symbols.public_names == expected
     found = symbols.public("mallctl")
     assert (found.name if found is not None else None) == (None if not names else (expected.prefix or "") + "mallctl")
@@ -82,18 +82,18 @@ def test_advice_without_a_known_prefix_says_so() -> None:
 def test_the_programs_own_malloc_conf_is_the_one_in_force() -> None:
     """A library's is weak: what the dynamic linker binds to counts. One that the object keeps to itself cannot be replaced."""
     exporting = Named({**both(""), "malloc_conf": 5}, exported=("malloc_conf",), of_program={"malloc_conf": 9})
-    found = Symbols(exporting, LIBRARY, "je_", None).find("malloc_conf")
+    found = JemallocSymbols(exporting, LIBRARY, "je_", None).find("malloc_conf")
     assert found is not None and found.address == 9
     keeping = Named({**both("xy_"), "xy_malloc_conf": 5}, of_program={"xy_malloc_conf": 9})
-    found = Symbols(keeping, LIBRARY, "xy_je_", None).find("malloc_conf")
+    found = JemallocSymbols(keeping, LIBRARY, "xy_je_", None).find("malloc_conf")
     assert found is not None and found.address == 5
-    assert Symbols(Named({**both("xy_"), "malloc_conf": 5}), LIBRARY, "xy_je_", None).find("malloc_conf") is None, "another's"
+    assert JemallocSymbols(Named({**both("xy_"), "malloc_conf": 5}), LIBRARY, "xy_je_", None).find("malloc_conf") is None, "another's"
 
 
 def test_a_packs_prefix_needs_no_file() -> None:
     """A pack knows the prefix of its build."""
     made = Pack("jemalloc", None, "abcd", "i386:x86-64", 8, "je_", "je_", {"malloc_conf": (0x10, 8)}, {}, World((5, 2, 1)).types, {}, "", "")
-    symbols = Symbols(Named({}), LIBRARY, "je_", made)
+    symbols = JemallocSymbols(Named({}), LIBRARY, "je_", made)
     found = symbols.find("malloc_conf")
     assert symbols.public_names == PublicNames("je_", "JE_MALLOC_CONF") and found is not None and found.address == LIBRARY.base + 0x10
 
@@ -115,7 +115,7 @@ def test_a_build_can_profile_if_it_kept_the_code_for_it(version: Any, told: Opti
     world = World(version)
     world.variable("bt2gctx", 0)
     world.variable("narenas_total", 3)
-    world.symbols.told = Constants(20, None, (), told, True)
+    world.symbols.told = ObjectTexts(20, None, (), told, True)
     if code_bytes is not None:
         world.symbols.places[PROFILER] = (0x5000, code_bytes)
-    assert build_options.has_prof(world.context) is expected
+    assert options.can_profile(world.context) is expected

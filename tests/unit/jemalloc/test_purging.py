@@ -8,12 +8,9 @@ from typing import Any, Dict, Optional
 
 import pytest
 
-from gdbheapx.jemalloc.purging import background, decay, ticker_rows
-from gdbheapx.jemalloc.purging.background import Background
-from gdbheapx.jemalloc.purging.decay import ArenaDecay, Decay, Now
-from gdbheapx.jemalloc.purging.outlook import Drivers, Outlook, outlook
+from gdbheapx.jemalloc import decay, options
+from gdbheapx.jemalloc.decay import ArenaDecay, ArenaDrivers, BackgroundState, DecayClock, DecayState, PurgeOutlook, judge_arena
 from gdbheapx.jemalloc.records import PublicNames
-from gdbheapx.jemalloc.stats import build_options
 from tests.support.builders.jemalloc import NBINS, VERSIONS, World
 from tests.support.builders.records import ticker_arena, ticker_thread
 
@@ -23,7 +20,7 @@ INTERVAL = 50 * 10**6
 """Of the default decay time, 10 s."""
 
 
-def state(name: str = "dirty", **changes: Any) -> Decay:
+def state(name: str = "dirty", **changes: Any) -> DecayState:
     """Pages that decay in 10 s, and whose interval runs."""
     values: Dict[str, Any] = {
         "state": name,
@@ -38,7 +35,7 @@ def state(name: str = "dirty", **changes: Any) -> Decay:
         "nunpurged_pages": 0,
         "limit_pages": None,
     }
-    return Decay(**{**values, **changes})
+    return DecayState(**{**values, **changes})
 
 
 def arena(**changes: Any) -> ArenaDecay:
@@ -47,11 +44,11 @@ def arena(**changes: Any) -> ArenaDecay:
     return ArenaDecay(nothing, MADE, state(**changes), state("muzzy", pages=0))
 
 
-AT = Now(MADE + 90 * SECOND + INTERVAL // 2, True)
+AT = DecayClock(MADE + 90 * SECOND + INTERVAL // 2, True)
 """While the interval runs."""
-LATER = Now(MADE + 99 * SECOND, True)
+LATER = DecayClock(MADE + 99 * SECOND, True)
 """Nine seconds after it should have ended."""
-DRIVEN = Drivers(threads=2, healthy=2, blind=0, unknown=0, others_healthy=1, all_known=True, background=None, percpu=False)
+DRIVEN = ArenaDrivers(threads=2, healthy=2, blind=0, unknown=0, others_healthy=1, all_known=True, background=None, percpu=False)
 BLIND = DRIVEN._replace(healthy=0, blind=2)
 SOME = DRIVEN._replace(healthy=1, blind=1)
 
@@ -82,9 +79,9 @@ CASES = [
 
 
 @pytest.mark.parametrize("drivers, changes, time, verdict, can_purge", [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_outlook(drivers: Drivers, changes: Dict[str, Any], time: Now, verdict: str, can_purge: Optional[bool]) -> None:
+def test_outlook(drivers: ArenaDrivers, changes: Dict[str, Any], time: DecayClock, verdict: str, can_purge: Optional[bool]) -> None:
     """Each case has its verdict, and a reason in one line."""
-    found = outlook(arena(**changes), drivers, time)
+    found = judge_arena(arena(**changes), drivers, time)
     assert (found.verdict, found.can_purge) == (verdict, can_purge), found
     assert found.why and "\n" not in found.why
 
@@ -92,30 +89,30 @@ def test_outlook(drivers: Drivers, changes: Dict[str, Any], time: Now, verdict: 
 @pytest.mark.parametrize("pages", [1, 20000])
 def test_pages_alone_accuse_nobody(pages: int) -> None:
     """However many pages are dirty: without a sign in the arena that nobody drives it, it is not unpurged while somebody ticks."""
-    assert outlook(arena(pages=pages), BLIND, AT).verdict == "degraded"
-    assert outlook(arena(pages=pages), DRIVEN, LATER).verdict == "idle"
+    assert judge_arena(arena(pages=pages), BLIND, AT).verdict == "degraded"
+    assert judge_arena(arena(pages=pages), DRIVEN, LATER).verdict == "idle"
 
 
 def test_on_a_core_never_swept_is_a_sign() -> None:
     """Where the time is a lower bound, pages of which none was ever swept show it; on a live process the clock does."""
-    early = Now(AT.ns, False)
-    assert outlook(arena(sweeps=0), BLIND, early).verdict == "unpurged"
-    assert outlook(arena(sweeps=3), BLIND, early).verdict == "degraded"
-    assert outlook(arena(sweeps=None), BLIND, early).verdict == "degraded"
-    assert outlook(arena(sweeps=0), BLIND, AT).verdict == "degraded"
-    assert outlook(arena(), BLIND, Now(None, False)).late_ms is None
+    early = DecayClock(AT.ns, False)
+    assert judge_arena(arena(sweeps=0), BLIND, early).verdict == "unpurged"
+    assert judge_arena(arena(sweeps=3), BLIND, early).verdict == "degraded"
+    assert judge_arena(arena(sweeps=None), BLIND, early).verdict == "degraded"
+    assert judge_arena(arena(sweeps=0), BLIND, AT).verdict == "degraded"
+    assert judge_arena(arena(), BLIND, DecayClock(None, False)).late_ms is None
 
 
 def test_a_little_late_is_no_sign() -> None:
     """Threads that work tick every thousand calls, not every interval: some intervals late is nothing."""
-    some = Now(MADE + 90 * SECOND + 15 * INTERVAL, True)
-    assert outlook(arena(), BLIND, some).verdict == "degraded"
-    assert outlook(arena(), DRIVEN, some).verdict == "purged"
+    some = DecayClock(MADE + 90 * SECOND + 15 * INTERVAL, True)
+    assert judge_arena(arena(), BLIND, some).verdict == "degraded"
+    assert judge_arena(arena(), DRIVEN, some).verdict == "purged"
 
 
 def test_never_since_it_was_made() -> None:
     """An arena whose epoch is still the one of its beginning says so."""
-    found = outlook(arena(epoch_ns=MADE, deadline_ns=MADE + INTERVAL, sweeps=0), BLIND, LATER)
+    found = judge_arena(arena(epoch_ns=MADE, deadline_ns=MADE + INTERVAL, sweeps=0), BLIND, LATER)
     assert "has never run since the arena was made" in (found.evidence or "")
     assert found.late_ms == pytest.approx(99000 - 50)
 
@@ -156,13 +153,13 @@ def test_time(version: Any) -> None:
     """A live process's clock counts; on a core the latest time that jemalloc noted; a clock that is behind it is another one."""
     world = filled(version)
     found = decay.read_decay(world.context, world.arenas, True)
-    assert decay.now(world.context, found) == Now(MADE + 2, False)
+    assert decay.read_decay_clock(world.context, found) == DecayClock(MADE + 2, False)
     world.memory.clock = MADE + 3 * SECOND
-    assert decay.now(world.context, found) == Now(MADE + 3 * SECOND, True)
-    assert decay.overdue_ns(found[0].dirty, decay.now(world.context, found)) == 2 * SECOND
-    assert decay.overdue_ns(found[0].muzzy, decay.now(world.context, found)) is None
+    assert decay.read_decay_clock(world.context, found) == DecayClock(MADE + 3 * SECOND, True)
+    assert decay.measure_overdue_ns(found[0].dirty, decay.read_decay_clock(world.context, found)) == 2 * SECOND
+    assert decay.measure_overdue_ns(found[0].muzzy, decay.read_decay_clock(world.context, found)) is None
     world.memory.clock = SECOND
-    assert decay.now(world.context, found) == Now(MADE + 2, False)
+    assert decay.read_decay_clock(world.context, found) == DecayClock(MADE + 2, False)
 
 
 def test_an_unreadable_arena() -> None:
@@ -186,7 +183,7 @@ def test_no_harm_is_never_said_beside_harm(verdict: str, blind: int, unknown: in
         ticker_arena(0, "purged", 0, background_thread=None, dirty_decay_ms=500, blind_threads=1, unknown_threads=0),
         ticker_arena(4, verdict, 53 << 20, background_thread=None, dirty_decay_ms=500, blind_threads=blind, unknown_threads=unknown),
     ]
-    told = [one.what for one in ticker_rows.advice(threads, rows, PublicNames("je_", "MALLOC_CONF"))]
+    told = [one.what for one in decay.list_ticker_advice(threads, rows, PublicNames("je_", "MALLOC_CONF"))]
     is_harmless = not unknown and (not blind or verdict in ("purged", "at-once", "never"))
     assert any("no harm now" in what for what in told) is is_harmless
 
@@ -205,7 +202,7 @@ def test_has_stats(version: Any, slabs: Any, counted: Any, expected: Optional[bo
         world.put_path("arena_s", world.arenas[1].address, "bins[%d].slabcur" % szind, 0x5000)
     for szind in counted:
         world.put_path("arena_s", world.arenas[2].address, "bins[%d].stats.curslabs" % szind, 1)
-    assert build_options.has_stats(world.context, world.arenas) is expected
+    assert options.counts_stats(world.context, world.arenas) is expected
 
 
 @pytest.mark.parametrize(
@@ -217,7 +214,7 @@ def test_background_threads_without_a_switch(names: Any, names_threads: bool, en
     threads: Any = [SimpleNamespace(name=name) for name in names]
     symbols = SimpleNamespace(by_structure=True, texts=SimpleNamespace(names_threads=names_threads))
     context: Any = SimpleNamespace(symbols=symbols, target=SimpleNamespace(threads=lambda: threads))
-    assert background.read(context).enabled is enabled
+    assert decay.read_background(context).enabled is enabled
 
 
 @pytest.mark.parametrize("version", [(5, 2, 1), (5, 3, 0)])
@@ -239,13 +236,13 @@ def test_what_costs_memory(version: Any, changes: Dict[str, Any], late_ms: Optio
     world = World(version)
     world.put_path("arena_s", world.arenas[0].address, "nactive" if version < (5, 3, 0) else "pa_shard.nactive", active)
     decays = arena(pages=changes.get("pages", 257))._replace(arena=world.arenas[0])
-    view = Outlook(changes.get("verdict", "degraded"), "", True, late_ms, None)
-    seen = ticker_rows.TickerReading(SimpleNamespace(records=(), complete=True), (), [decays], AT, [view], [DRIVEN])  # type: ignore[arg-type]
-    (row,) = ticker_rows.ticker_report(world.context, seen).arenas
+    view = PurgeOutlook(changes.get("verdict", "degraded"), "", True, late_ms, None)
+    seen = decay.TickerReading(SimpleNamespace(records=(), complete=True), (), [decays], AT, [view], [DRIVEN])  # type: ignore[arg-type]
+    (row,) = decay.make_ticker_report(world.context, seen).arenas
     assert row.costs_memory is finding
 
 
 def test_background_threads_known_by_name_alone() -> None:
     """How often they ran is unknown there, not zero."""
-    assert (Background(True, 4, [], 4).runs, Background(True, 4, [], 4).run_interval_ns) == (None, None)
-    assert (Background(True, 0, []).runs, Background(True, 0, []).run_interval_ns) == (0, 0)
+    assert (BackgroundState(True, 4, [], 4).runs, BackgroundState(True, 4, [], 4).run_interval_ns) == (None, None)
+    assert (BackgroundState(True, 0, []).runs, BackgroundState(True, 0, []).run_interval_ns) == (0, 0)

@@ -4,20 +4,20 @@ from typing import Dict, List
 
 import pytest
 
-from gdbheapx.jemalloc.threads import tcache_lists
+from gdbheapx.jemalloc import threads
 from tests.support.builders.jemalloc import World
 
 PLACES = [0x1000 * i for i in range(1, 6)]
 
 
-def ring(links: Dict[int, int]) -> tcache_lists.Ring:
+def ring(links: Dict[int, int]) -> threads.RingElements:
     """The list that begins at the first place, with these links at offset 8."""
     world = World((5, 2, 1))
     base = world.room(0x6000)
     for place, following in links.items():
         world.memory.write(base + place + 8, (base + following if 0 < following < 0x6000 else following).to_bytes(8, "little"))
-    found = tcache_lists.read_ring(world.context, base + PLACES[0], 8)
-    return tcache_lists.Ring([one - base for one in found.elements], found.where - base if found.where is not None else None, found.what)
+    found = threads.read_ql_ring(world.context, base + PLACES[0], 8)
+    return threads.RingElements([one - base for one in found.elements], found.where - base if found.where is not None else None, found.what)
 
 
 def whole() -> Dict[int, int]:
@@ -27,9 +27,9 @@ def whole() -> Dict[int, int]:
 
 def test_a_whole_list() -> None:
     """All elements, the first first."""
-    assert ring(whole()) == tcache_lists.Ring(PLACES, None, None)
-    assert ring({PLACES[0]: PLACES[0]}) == tcache_lists.Ring(PLACES[:1], None, None)
-    assert tcache_lists.read_ring(World((5, 2, 1)).context, 0, 8) == tcache_lists.Ring([], None, None)
+    assert ring(whole()) == threads.RingElements(PLACES, None, None)
+    assert ring({PLACES[0]: PLACES[0]}) == threads.RingElements(PLACES[:1], None, None)
+    assert threads.read_ql_ring(World((5, 2, 1)).context, 0, 8) == threads.RingElements([], None, None)
 
 
 @pytest.mark.parametrize(

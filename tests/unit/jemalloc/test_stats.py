@@ -6,13 +6,10 @@ Files: jemalloc/context.py, jemalloc/heap/mutexes.py, jemalloc/messages/stats_ta
 import pytest
 
 from gdbheapx.inferior.base import TypeSet
-from gdbheapx.jemalloc import context
-from gdbheapx.jemalloc.heap import mutexes
-from gdbheapx.jemalloc.messages import stats as jemalloc_stats
-from gdbheapx.jemalloc.messages import tunables as tunables_page
+from gdbheapx.jemalloc import arenas, options, stats
+from gdbheapx.jemalloc import stats_text as jemalloc_stats
+from gdbheapx.jemalloc import text as tunables_page
 from gdbheapx.jemalloc.records import MallocStats, PrintForm
-from gdbheapx.jemalloc.stats import figures as stats
-from gdbheapx.jemalloc.stats import options, tunables
 
 LOCK = {"num_ops": 7, "num_wait": 1, "num_spin_acq": 2, "num_owner_switch": 3, "total_wait_time": 100, "max_wait_time": 60, "max_num_thds": 2}
 FORM = PrintForm(13, 10, True)
@@ -26,38 +23,38 @@ def test_strided(little):
     """Every member of an array of structs, in words and in other sizes, of either byte order."""
     order = "little" if little else "big"
     data = b"".join(value.to_bytes(8, order) + (value + 100).to_bytes(4, order) + bytes(4) for value in range(5))
-    assert context.strided(data, 0, 16, 8, little) == [0, 1, 2, 3, 4]
-    assert context.strided(data, 8, 16, 4, little) == [100, 101, 102, 103, 104]
+    assert arenas.unpack_strided(data, 0, 16, 8, little) == [0, 1, 2, 3, 4]
+    assert arenas.unpack_strided(data, 8, 16, 4, little) == [100, 101, 102, 103, 104]
 
 
 def test_columns_that_are_missing():
     """A release without a counter has None in its rows, and nothing to add up."""
-    assert context.rows({"a": [1, 2], "b": None, "c": [5]}, 2) == [{"a": 1, "b": None, "c": 5}, {"a": 2, "b": None, "c": None}]
-    assert context.added([None, [1, 2], [10, 20]]) == [11, 22]
-    assert context.added([None]) is None
+    assert arenas.make_rows({"a": [1, 2], "b": None, "c": [5]}, 2) == [{"a": 1, "b": None, "c": 5}, {"a": 2, "b": None, "c": None}]
+    assert arenas.add_lists([None, [1, 2], [10, 20]]) == [11, 22]
+    assert arenas.add_lists([None]) is None
 
 
 def test_locks_together():
     """Sums, but for maxima; one that is not known is not known in the sum."""
     other = {**LOCK, "max_wait_time": 900, "max_num_thds": 1}
-    both = mutexes.merged([LOCK, other])
+    both = arenas.merge_mutexes([LOCK, other])
     assert (both["num_ops"], both["total_wait_time"], both["max_wait_time"], both["max_num_thds"]) == (14, 200, 900, 2)
-    assert mutexes.merged([LOCK, {**LOCK, "num_ops": None}])["num_ops"] is None
-    assert mutexes.largest([LOCK, {**LOCK, "num_ops": 3, "total_wait_time": 101}])["total_wait_time"] == 101
-    assert mutexes.largest([]) == mutexes.none()
+    assert arenas.merge_mutexes([LOCK, {**LOCK, "num_ops": None}])["num_ops"] is None
+    assert arenas.find_largest_waits([LOCK, {**LOCK, "num_ops": 3, "total_wait_time": 101}])["total_wait_time"] == 101
+    assert arenas.find_largest_waits([]) == arenas.make_mutex_counters()
 
 
 @pytest.mark.parametrize("number, shown", [(1 << 14, "0.25"), (3 << 16, "3.0"), (0xFFFFFFFF, "-1"), ((1 << 16) + 1, "1.00001525878906")])
 def test_fixed_point(number, shown):
     """As fxp_print writes it: up to 14 digits, cut; the value that means `off` is -1."""
-    assert options.fixed_point(number) == shown
+    assert options.format_fixed_point(number) == shown
 
 
 def test_enum_without_name():
     """A value that no release has stays unknown."""
-    assert options.name_of("thp", 2) == "never"
-    assert options.name_of("thp", 17) is None
-    assert options.name_of("thp", None) is None
+    assert options.name_enum_value("thp", 2) == "never"
+    assert options.name_enum_value("thp", 17) is None
+    assert options.name_enum_value("thp", None) is None
 
 
 def arena(index, **more):
@@ -88,7 +85,7 @@ def test_sum_of_arenas(version, flushes):
             word_bytes = 8
 
     Context.jemalloc.version = version
-    merged = stats.merge_arenas(Context, [arena(0, mapped=8192), arena(1, mapped=2**64 - 4096)])
+    merged = stats.merge_arena_stats(Context, [arena(0, mapped=8192), arena(1, mapped=2**64 - 4096)])
     assert merged["nthreads"] == 3
     assert merged["mapped"] == 4096  # a counter below 0 is a part of a sum of size_t
     assert "name" not in merged
@@ -97,7 +94,7 @@ def test_sum_of_arenas(version, flushes):
     assert merged["mutexes"]["base"]["max_wait_time"] == 1
     assert merged["bins"][0]["curregs"] == 10
     assert merged["bins"][0]["mutex"]["num_ops"] == 14
-    unknown = stats.merge_arenas(Context, [arena(0), arena(1, nthreads=None)])
+    unknown = stats.merge_arena_stats(Context, [arena(0), arena(1, nthreads=None)])
     assert unknown["nthreads"] is None
 
 
@@ -121,7 +118,7 @@ TAKEN = ("muzzy_decay_ms:0x7", "narenas:default", "bin_shards:1-160:4", "experim
 def test_options_that_are_not_in_force(monkeypatch):
     """What no release takes and what jemalloc holds otherwise; of several settings the last counts, and what nothing tells is not accused."""
     known = {"tcache": True, "muzzy_decay_ms": 7, "background_thread": True}
-    monkeypatch.setattr(options, "read", lambda context, option: (True, known.get(option.name)))
+    monkeypatch.setattr(options, "read_option", lambda context, option: (True, known.get(option.name)))
 
     class Context:
         class symbols:
@@ -129,11 +126,11 @@ def test_options_that_are_not_in_force(monkeypatch):
             find = staticmethod(lambda name: "there" if name == "opt_opt_of_later" else None)
 
     for pair in TAKEN + tuple(REFUSED):
-        told = tunables.refused(Context, [tunables.Source("here", pair)])
+        told = options.find_refused(Context, [options.OptionSource("here", pair)])
         assert [row.why for row in told] == ([REFUSED[pair]] if pair in REFUSED else []), pair
-    both = [tunables.Source("weak", "tcache:false"), tunables.Source("strong", "tcache:true")]
-    assert not tunables.refused(Context, both)
-    assert [row.source for row in tunables.refused(Context, both[::-1])] == ["weak"]
+    both = [options.OptionSource("weak", "tcache:false"), options.OptionSource("strong", "tcache:true")]
+    assert not options.find_refused(Context, both)
+    assert [row.source for row in options.find_refused(Context, both[::-1])] == ["weak"]
 
 
 @pytest.mark.parametrize("own, unread", [("MALLOC_CONF", []), ("_RJEM_MALLOC_CONF", ["MALLOC_CONF"]), (None, [])])
@@ -148,14 +145,14 @@ def test_variables_that_a_build_does_not_read(own, unread):
         class target:
             environment_variable = staticmethod(lambda name: "narenas:1" if name == "MALLOC_CONF" else None)
 
-    assert options.unread_variables(Context) == unread
+    assert options.list_unread_variables(Context) == unread
 
 
 @pytest.mark.parametrize("counts, shown", [(True, "3 runs so far, one every 2 ms"), (None, "this build does not count their runs")])
 def test_runs_of_background_threads(counts, shown):
     """A build without statistics counts none: unknown, not 0."""
-    threads = tunables.BackgroundThreads(True, 4, 4, 3 if counts else None, 2.0 if counts else None)
-    assert list(tunables_page.page(tunables.Tunables([], [], threads)))[-1] == "background threads: 4 of at most 4 are running; " + shown
+    threads = options.BackgroundThreads(True, 4, 4, 3 if counts else None, 2.0 if counts else None)
+    assert list(tunables_page.show_tunables(options.JemallocTunables([], [], threads)))[-1] == "background threads: 4 of at most 4 are running; " + shown
 
 
 def test_options_that_nothing_names_are_null():
@@ -178,16 +175,16 @@ def test_options_that_nothing_names_are_null():
         types = TypeSet()
         variable = staticmethod(lambda name, size_bytes=0, signed=False: None)
 
-    found = tunables.read(Context, lambda: None)
+    found = options.read_tunables(Context, lambda: None)
     assert (found.tunables, found.sources) == (None, None)
-    assert list(tunables_page.page(found)) == [
+    assert list(tunables_page.show_tunables(found)) == [
         "what options were set is unknown",
         "options have no names in this build: their values are unknown",
         "",
         "background threads: unknown",
     ]
     stats = MallocStats({"version": None, "opt": None, "arenas": {}}, {}, False, FORM, (), None)
-    assert "Run-time option settings: unknown" in list(jemalloc_stats.NativeStats(stats, None).lines())
+    assert "Run-time option settings: unknown" in list(jemalloc_stats.JemallocStats(stats, None).lines())
 
 
 def test_options_are_listed_once():
@@ -195,4 +192,4 @@ def test_options_are_listed_once():
     names = [one.name for one in options.OPTIONS + options.UNPRINTED]
     assert len(names) == len(set(names))
     kinds = {one.kind for one in options.OPTIONS + options.UNPRINTED}
-    assert kinds <= {*options.NAMES, *options.WIDTHS, "size", "ssize", "pointer", "text"}
+    assert kinds <= {*options.ENUM_NAMES, *options.KIND_WIDTHS, "size", "ssize", "pointer", "text"}

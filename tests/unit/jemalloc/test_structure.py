@@ -11,9 +11,9 @@ import pytest
 
 from gdbheapx import kernel as kernels
 from gdbheapx.inferior.base import Module, Thread, ThreadLocal, TypeSet
-from gdbheapx.jemalloc.detection import detect, fingerprint, layouts, structure, tables, traces, tsd_place, unlisted
-from gdbheapx.jemalloc.detection import geometry as detection_geometry
-from gdbheapx.jemalloc.detection.geometry import BinInfo, assemble
+from gdbheapx.jemalloc import find, layouts, structure, traces
+from gdbheapx.jemalloc import layouts as detection_geometry
+from gdbheapx.jemalloc.layouts import BinInfo, assemble_geometry
 from gdbheapx.layout import pack
 from tests.support.builders.jemalloc import LIBRARY, FakeMemory
 
@@ -96,7 +96,7 @@ class Process(FakeMemory):
 
     def found(self) -> Any:
         """arenas[]."""
-        return fingerprint.find_in(self, LIBRARY, self.memory(), self.page)
+        return structure.find_own_arena_table(self, LIBRARY, self.memory(), self.page)
 
 
 def process_of(name: str) -> Process:
@@ -110,18 +110,18 @@ def process_of(name: str) -> Process:
 def test_every_release_is_there() -> None:
     """5.0.1 to 5.3.1, both quanta where they were built, four kinds of tsd_s each from 5.3.1 on, and two snapshots; of aarch64 and of larger
     pages those that are in use."""
-    names = [table.name for table in tables.every()]
+    names = [table.name for table in layouts.read_struct_tables()]
     assert {name.replace(" quantum 8", "").split(" ")[0] for name in names} == {
         "5.0.1", "5.1.0", "5.2.0", "5.2.1", "5.3.0", "5.3.0-196-ga25b9b8b", "5.3.1", "5.3.1-47",
     }  # fmt: skip
-    assert len(names) == len(set(names)) and len(tables.of(4096, (40,))) == 27
-    assert {(table.page_bytes, table.mutex_bytes) for table in tables.every()} == {(page, mutex) for page in traces.BASE_OFFSETS for mutex in (40, 48)}
-    for table in tables.every():
+    assert len(names) == len(set(names)) and len(layouts.find_struct_tables(4096, (40,))) == 27
+    assert {(table.page_bytes, table.mutex_bytes) for table in layouts.read_struct_tables()} == {(page, mutex) for page in traces.BASE_OFFSETS for mutex in (40, 48)}
+    for table in layouts.read_struct_tables():
         header = table.types.size_bytes("base_block_s")
         assert -(-header // 64) * 64 == traces.BASE_OFFSETS[table.page_bytes] and table.quantum_bytes == (8 if "quantum 8" in table.name else 16)
         assert table.types.size_bytes("pthread_mutex_t") == table.mutex_bytes
         assert (table.types.size_bytes("bin_info_s") if table.version > (5, 2, 0) else 40) in (40, traces.BIN_STRIDES[table.page_bytes]), table.name
-    sizes = {table.name: table.tsd_bytes for table in tables.every()}
+    sizes = {table.name: table.tsd_bytes for table in layouts.read_struct_tables()}
     assert [sizes["5.3.1 " + kind] for kind in ("prof stats", "stats", "prof", "neither")] == [1976, 1968, 1960, 1952]
     assert sizes["5.3.1-47 stats"] == 1928 and sizes["5.3.1-47 quantum 8 stats"] == 2008 and sizes["5.3.0"] == 2632 and sizes["5.3.0 quantum 8"] == 2720 and sizes["5.2.1"] == 6216
 
@@ -131,21 +131,21 @@ def test_tables_are_those_of_the_packs() -> None:
     for one in pack.shipped():
         if one.allocator != "jemalloc":
             continue
-        release = layouts.release_of(one.version_text)
+        release = layouts.parse_jemalloc_release(one.version_text)
         page_bytes, nbins = (65536, 52) if one.machine == "aarch64" else (4096, 36)
         assert one.constants.get("lg_page", 12) == page_bytes.bit_length() - 1
-        same = [table for table in tables.of(page_bytes, (40, 48)) if table.version == release and table.tsd_bytes == one.thread_locals["tsd_tls"][1]]
+        same = [table for table in layouts.find_struct_tables(page_bytes, (40, 48)) if table.version == release and table.tsd_bytes == one.thread_locals["tsd_tls"][1]]
         assert any(table.arena_bytes == one.types.size_bytes("arena_s") and table.nbins == nbins for table in same), one.build_id
-        assert one.symbols["sz_index2size_tab"][1] == 8 * len(tables.size_classes(16))
-        assert one.symbols["sz_pind2sz_tab"][1] == 8 * (len(tables.page_classes(tables.size_classes(16), page_bytes)) + 1)
+        assert one.symbols["sz_index2size_tab"][1] == 8 * len(layouts.compute_size_classes(16))
+        assert one.symbols["sz_pind2sz_tab"][1] == 8 * (len(layouts.select_page_classes(layouts.compute_size_classes(16), page_bytes)) + 1)
 
 
 def test_computed_sizes_and_slabs() -> None:
     """As sc.c makes them: four classes per doubling; a slab is the least whole number of pages and of regions."""
     for quantum in (8, 16):
-        sizes = tables.size_classes(quantum)
-        assert len(sizes) == tables.NSIZES[quantum] and sizes[-1] == 7 << 60 and list(sizes) == sorted(set(sizes))
-    pages = [tables.slab_bytes(size, 4096) // 4096 for size in tables.size_classes(16)[:36]]
+        sizes = layouts.compute_size_classes(quantum)
+        assert len(sizes) == layouts.NSIZES_BY_QUANTUM[quantum] and sizes[-1] == 7 << 60 and list(sizes) == sorted(set(sizes))
+    pages = [layouts.compute_slab_bytes(size, 4096) // 4096 for size in layouts.compute_size_classes(16)[:36]]
     assert pages == [1, 1, 1, 3, 1, 5, 3, 7, 1, 5, 3, 7, 1, 5, 3, 7, 1, 5, 3, 7, 1, 5, 3, 7, 1, 5, 3, 7, 1, 5, 3, 7, 2, 5, 3, 7]
 
 
@@ -158,7 +158,7 @@ def test_the_release_by_the_places_of_the_base(name: str) -> None:
     process = process_of(name)
     arenas = process.found()
     assert arenas.address == ARENAS and arenas.pointers == dict(enumerate(process.arenas)) and arenas.others == 0
-    fitting = [table.name for table in fingerprint.fitting(process, arenas, bins_of(name))]
+    fitting = [table.name for table in structure.find_fitting_tables(process, arenas, bins_of(name))]
     assert fitting and all(one == name or one.startswith(name + " ") and "quantum" not in one[len(name) :] for one in fitting), fitting
 
 
@@ -166,7 +166,7 @@ def test_the_release_by_the_places_of_the_base(name: str) -> None:
 def test_other_layouts_fit_none(name: str) -> None:
     """A build for debugging and a release before 5 have places of their own, or none."""
     process = Process(OTHERS[name])
-    assert fingerprint.fitting(process, process.found()) == []
+    assert structure.find_fitting_tables(process, process.found()) == []
 
 
 def test_a0_is_not_taken_for_it() -> None:
@@ -183,7 +183,7 @@ def test_a_damaged_entry_does_not_hide_it(seed: int) -> None:
     process.word(ARENAS + 8 * numbers.randrange(6), numbers.getrandbits(64) | 1)
     found = process.found()
     assert found.address == ARENAS and len(found.pointers) == 5 and found.others == 1
-    assert [table.name for table in fingerprint.fitting(process, found)] == ["5.2.1"]
+    assert [table.name for table in structure.find_fitting_tables(process, found)] == ["5.2.1"]
 
 
 def test_nothing_is_found_in_nothing() -> None:
@@ -203,20 +203,20 @@ def test_nothing_is_found_in_nothing() -> None:
 def test_which_of_four_kinds_of_tsd(name: str) -> None:
     """They differ in the length of a member in the middle: jemalloc's own ring of threads, and what each counts, tells."""
     process = Process(PLACES["5.3.1"])
-    table = next(one for one in tables.every() if one.name == name)
-    same = [one for one in tables.of(4096, (40,)) if one.name.startswith("5.3.1") and one.nbins == 36]
+    table = next(one for one in layouts.read_struct_tables() if one.name == name)
+    same = [one for one in layouts.find_struct_tables(4096, (40,)) if one.name.startswith("5.3.1") and one.nbins == 36]
     arenas, tsds = process.found(), [BLOCKS + 0x100000000, BLOCKS + 0x100010000, BLOCKS + 0x100020000]
     for number, address in enumerate(tsds):
         process.pieces[address] = bytearray(8192)
         put_tsd(process, table, address, process.arenas[number], tsds[(number + 1) % 3], tsds[number - 1])
     process.word(BSS + 0x100, tsds[0])
-    chosen = tsd_place.choose(process, LIBRARY, same, arenas, process.memory(), None)
+    chosen = structure.choose_tsd_table(process, LIBRARY, same, arenas, process.memory(), None)
     assert chosen is not None and chosen.name == name
     process.word(BSS + 0x100, 0)
-    assert tsd_place.choose(process, LIBRARY, same, arenas, process.memory(), None) is None, "without a thread nothing is said"
+    assert structure.choose_tsd_table(process, LIBRARY, same, arenas, process.memory(), None) is None, "without a thread nothing is said"
 
 
-def put_tsd(process: Process, table: tables.Table, address: int, arena: int, following: int, before: int) -> None:
+def put_tsd(process: Process, table: layouts.StructTable, address: int, arena: int, following: int, before: int) -> None:
     """A thread that uses its cache."""
 
     def place(path: str) -> int:
@@ -249,7 +249,7 @@ class WithoutFiles(Process):
 @pytest.mark.parametrize("machine, side", [("i386:x86-64", -1), ("aarch64", 1)])
 def test_threads_of_an_object_whose_block_is_unknown(machine: str, side: int) -> None:
     """What is a tsd at one distance from the thread pointers is it, though a stack has another in one thread; two such distances prove none."""
-    process, table = WithoutFiles(PLACES["5.3.0"]), next(one for one in tables.every() if one.name == "5.3.0")
+    process, table = WithoutFiles(PLACES["5.3.0"]), next(one for one in layouts.read_struct_tables() if one.name == "5.3.0")
     starts = [BLOCKS + 0x100000000 + 0x100000 * number for number in range(3)]
     for number, start in enumerate(starts):
         process.pieces[start] = bytearray(0x20000)
@@ -259,7 +259,7 @@ def test_threads_of_an_object_whose_block_is_unknown(machine: str, side: int) ->
     process.machine = machine
 
     def found() -> Any:
-        return tsd_place.Finder(process, LIBRARY, table.types, sorted(process.arenas), None).find()
+        return structure.TsdFinder(process, LIBRARY, table.types, sorted(process.arenas), None).find()
 
     assert list(found().addresses.values()) == [start + 0x10000 + side * 4096 for start in starts]
     for start in starts[1:]:
@@ -271,11 +271,11 @@ def test_threads_of_an_object_whose_block_is_unknown(machine: str, side: int) ->
 
 def test_the_first_release_by_its_threads_state() -> None:
     """5.0.0 has the structs of 5.0.1: the state that threads begin in tells them apart."""
-    types = next(one.types for one in tables.every() if one.name == "5.0.1")
-    assert layouts.of_first_threads((5, 0, 1), types, b"\4\1\0\0")[0] == (5, 0, 0)
-    assert layouts.of_first_threads((5, 0, 1), types, b"\5\1\0\0")[0] == (5, 0, 1)
-    version, first = layouts.of_first_threads((5, 0, 1), types, b"\4")
-    assert layouts.tsd_states(first, version) == {0: "nominal", 1: "nominal_slow", 2: "purgatory", 3: "reincarnated", 4: "uninitialized"}
+    types = next(one.types for one in layouts.read_struct_tables() if one.name == "5.0.1")
+    assert layouts.split_first_release((5, 0, 1), types, b"\4\1\0\0")[0] == (5, 0, 0)
+    assert layouts.split_first_release((5, 0, 1), types, b"\5\1\0\0")[0] == (5, 0, 1)
+    version, first = layouts.split_first_release((5, 0, 1), types, b"\4")
+    assert layouts.read_tsd_states(first, version) == {0: "nominal", 1: "nominal_slow", 2: "purgatory", 3: "reincarnated", 4: "uninitialized"}
 
 
 # ---------------------------------------------------------------------------------------------------- the radix tree
@@ -284,19 +284,19 @@ def test_the_first_release_by_its_threads_state() -> None:
 def test_a_root_without_slabs_must_be_plausible() -> None:
     """Elements of the root stand for addresses at which something is mapped; noise, and an empty root, do not."""
     process = Process(PLACES["5.3.0"])
-    table = next(one for one in tables.every() if one.name == "5.3.0")
-    sizes = tables.size_classes(16)
-    bins = [BinInfo(size, slab, slab // size, 1) for size in sizes[:36] for slab in [tables.slab_bytes(size, 4096)]]
-    base = assemble(process, table.types, table.version, sizes, tables.page_classes(sizes, 4096), bins)
-    shape = detection_geometry.rtree_shape(57, 12, 232)
+    table = next(one for one in layouts.read_struct_tables() if one.name == "5.3.0")
+    sizes = layouts.compute_size_classes(16)
+    bins = [BinInfo(size, slab, slab // size, 1) for size in sizes[:36] for slab in [layouts.compute_slab_bytes(size, 4096)]]
+    base = assemble_geometry(process, table.types, table.version, sizes, layouts.select_page_classes(sizes, 4096), bins)
+    shape = detection_geometry.make_rtree_shape(57, 12, 232)
     assert base is not None and shape is not None
     geometry = base._replace(rtree_root=BSS + 0x20000, rtree=shape)
-    assert not structure.is_plausible(process, geometry), "an empty one"
+    assert not structure.is_plausible_root(process, geometry), "an empty one"
     key = BLOCKS >> 57 - shape.levels[0]
     process.word(geometry.rtree_root + 8 * key, BLOCKS + 64)
-    assert structure.is_plausible(process, geometry)
+    assert structure.is_plausible_root(process, geometry)
     process.word(geometry.rtree_root + 8 * 17, BLOCKS + 64)
-    assert not structure.is_plausible(process, geometry), "an element for memory that is not there"
+    assert not structure.is_plausible_root(process, geometry), "an element for memory that is not there"
 
 
 def test_symbols_by_structure_know_nothing_else() -> None:
@@ -312,24 +312,24 @@ def test_symbols_by_structure_know_nothing_else() -> None:
 def test_what_threads_settle_is_not_searched_for_again(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of four kinds of tsd_s it is may be open while the process runs. Once it is stopped its threads tell: not a word of the object's
     data is searched for that."""
-    process, table = Process(PLACES["5.3.1"]), next(one for one in tables.every() if one.name == "5.3.1 " + kind)
+    process, table = Process(PLACES["5.3.1"]), next(one for one in layouts.read_struct_tables() if one.name == "5.3.1 " + kind)
     arenas, tsd = process.found(), BLOCKS + 0x100000000
     process.pieces[tsd] = bytearray(8192)
     put_tsd(process, table, tsd, process.arenas[0], tsd, tsd)
-    types = structure._without_tsd(table.types)
+    types = structure._drop_tsd(table.types)
     symbols = structure.StructureSymbols(process, LIBRARY, {"arenas": arenas.address})
-    symbols.tell(lambda: tsd_place.Finder(process, LIBRARY, types, process.arenas, None))
+    symbols.tell(lambda: structure.TsdFinder(process, LIBRARY, types, process.arenas, None))
     assert symbols.thread_local("tsd_tls") is None
     geometry = SimpleNamespace(page_bytes=4096, nbins=table.nbins)
     facts = (LIBRARY, table.version, None, symbols, types, geometry, "table", structure.FOUND_BY, None, 1, 0, table.name)
-    found, before = detect.Jemalloc("jemalloc#2", *facts), kernels.load().searched_words
-    assert detect.settled(process, found) is found, "no thread tells"
-    monkeypatch.setattr(tsd_place, "_in_blocks", lambda *arguments: iter([tsd]))
+    found, before = find.Jemalloc("jemalloc#2", *facts), kernels.load().searched_words
+    assert find.settle_tsd(process, found) is found, "no thread tells"
+    monkeypatch.setattr(structure, "_read_blocks", lambda *arguments: iter([tsd]))
     monkeypatch.setattr(process, "thread_local_image", lambda module: b"")
-    settled = detect.settled(process, found)
+    settled = find.settle_tsd(process, found)
     assert kernels.load().searched_words == before
     assert (settled.fitting, settled.id, settled.types.structs["tsd_s"]) == (table.name, "jemalloc#2", table.types.structs["tsd_s"])
-    assert not tsd_place.is_undecided(settled.types) and symbols._tsds is None, "the place is looked for by the right kind"
+    assert not structure.is_tsd_undecided(settled.types) and symbols._tsds is None, "the place is looked for by the right kind"
 
 
 # ---------------------------------------------------------------------------------------------------- a build of no known layout
@@ -344,10 +344,10 @@ def test_how_an_arena_ends(name: str) -> None:
         process.word(arena + places[-1] - 8, index)
         process.word(arena + places[-2] - 8, emap)
         process.word(arena + places[-2] - 32, index)
-    ends = unlisted.find_ends(process, LIBRARY, process.found())
-    assert ends == unlisted.Ends(places[-2], places[-1], emap)
-    (newest,) = unlisted.newest(process.page, process.arch.mutex_bytes[:1])
-    types, known = unlisted.types_of(ends, newest), next(one for one in tables.every() if one.name.startswith(name)).types
+    ends = structure.find_arena_ends(process, LIBRARY, process.found())
+    assert ends == structure.ArenaEnds(places[-2], places[-1], emap)
+    (newest,) = structure.find_newest_tables(process.page, process.arch.mutex_bytes[:1])
+    types, known = structure.make_partial_types(ends, newest), next(one for one in layouts.read_struct_tables() if one.name.startswith(name)).types
     for struct, path in (("arena_s", "ind"), ("arena_s", "base"), ("arena_s", "pa_shard.emap"), ("arena_s", "pa_shard.ind"), ("base_s", "blocks")):
         here, there = types.place(struct, path), known.place(struct, path)
         assert here is not None and there is not None and here.offset == there.offset, path
@@ -361,22 +361,22 @@ def test_arenas_that_disagree_have_no_end() -> None:
         process.word(arena + places[-1] - 8, index)
         process.word(arena + places[-2] - 8, BSS + 0x20000 + 64 * index)
         process.word(arena + places[-2] - 32, index)
-    assert unlisted.find_ends(process, LIBRARY, process.found()) is None
+    assert structure.find_arena_ends(process, LIBRARY, process.found()) is None
 
 
 def test_structs_of_an_unknown_layout_have_never_changed() -> None:
     """What is taken from the newest table is the same in every table from 5.3.0 on."""
-    later = [one for one in tables.every() if one.version >= unlisted.FIRST]
+    later = [one for one in layouts.read_struct_tables() if one.version >= structure.FIRST_UNLISTED]
     for page in traces.BASE_OFFSETS:
-        for name in unlisted.KEPT:
+        for name in structure.KEPT_STRUCTS:
             assert len({repr(one.types.structs.get(name)) for one in later if one.page_bytes == page}) == 1, (page, name)
 
 
 # ---------------------------------------------------------------------------------------------------- after 5.3.1
 
 
-def after_5_3_1() -> tables.Table:
-    return next(table for table in tables.every() if table.name == "5.3.1-47 stats")
+def after_5_3_1() -> layouts.StructTable:
+    return next(table for table in layouts.read_struct_tables() if table.name == "5.3.1-47 stats")
 
 
 @pytest.mark.parametrize("following, found", [(0x7000, [0x6000, 0x7000]), (0x6000, [0x6000]), (0, [0x6000]), (0x7001, [0x6000]), (1 << 60, [0x6000])])
@@ -393,24 +393,24 @@ def test_tsds_around_the_descriptors(following: int, found: List[int]) -> None:
     ]
     head, link, own = (place.offset for place in places if place is not None)
     memory = {arena + head: 0x6000 + own, 0x6000 + own + link: following and following + own, 0x7000 + own + link: 0x6000 + own}
-    assert list(tsd_place._behind_descriptors(types, [arena], lambda address, size: memory.get(address, 0))) == found
+    assert list(structure._follow_descriptors(types, [arena], lambda address, size: memory.get(address, 0))) == found
 
 
 def test_an_endless_list_of_descriptors_ends() -> None:
     """One that never leads back to its first member is followed so far and no further."""
     types = after_5_3_1().types
-    assert len(list(tsd_place._behind_descriptors(types, [0x10000], lambda address, size: address + 8 & -8))) == tsd_place.MOST_THREADS
+    assert len(list(structure._follow_descriptors(types, [0x10000], lambda address, size: address + 8 & -8))) == structure.MOST_THREADS
 
 
 def test_the_state_of_pinned_extents() -> None:
     """By the release where no enum tells it; up to 5.3.1, and where no layout is known, there is none."""
     types = after_5_3_1().types
-    assert layouts.states(types, layouts.UNRELEASED).pinned == 4 and layouts.states(types, layouts.UNRELEASED).highest == 6
-    assert layouts.states(types, (5, 3, 1)).pinned is None
+    assert layouts.read_extent_states(types, layouts.UNRELEASED).pinned == 4 and layouts.read_extent_states(types, layouts.UNRELEASED).highest == 6
+    assert layouts.read_extent_states(types, (5, 3, 1)).pinned is None
     own = TypeSet({}, {"": {"extent_state_active": 0, "extent_state_pinned": 3, "extent_state_retained": 4, "extent_state_max": 6}})
-    assert layouts.states(own, layouts.UNRELEASED).pinned == 3
+    assert layouts.read_extent_states(own, layouts.UNRELEASED).pinned == 3
     old = TypeSet({}, {"": {"extent_state_active": 0, "extent_state_dirty": 1, "extent_state_muzzy": 2, "extent_state_retained": 3, "extent_state_max": 5}})
-    assert layouts.states(old, layouts.UNRELEASED).pinned is None
+    assert layouts.read_extent_states(old, layouts.UNRELEASED).pinned is None
 
 
 def test_which_builds_were_tried() -> None:

@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.jemalloc.threads import tcache, tsd
-from gdbheapx.jemalloc.threads.tcache import Caches, Counted
+from gdbheapx.jemalloc import threads
+from gdbheapx.jemalloc.threads import CountedCaches, JemallocCaches
 from tests.support.builders.jemalloc import NBINS, NHBINS, VERSIONS, World
 
 HELD: Dict[int, List[int]] = {0: [0x7F10, 0x7F08], 5: [0x9000 + 80 * i for i in range(200)], NBINS - 1: [0x20000], NBINS: [0x40000, 0x44000], NHBINS - 1: [0x80000]}
@@ -16,9 +16,9 @@ HELD: Dict[int, List[int]] = {0: [0x7F10, 0x7F08], 5: [0x9000 + 80 * i for i in 
 BOTH = [version for version in VERSIONS if version >= (5, 3, 0)]
 
 
-def read(world: World, has_stats: Optional[bool] = True) -> Caches:
+def read(world: World, has_stats: Optional[bool] = True) -> JemallocCaches:
     """All caches."""
-    return tcache.read_caches(world.context, world.arenas, tsd.read_tsds(world.context, world.arenas), has_stats)
+    return threads.read_jemalloc_caches(world.context, world.arenas, threads.read_tsds(world.context, world.arenas), has_stats)
 
 
 def addresses(held: Dict[int, List[int]]) -> List[int]:
@@ -40,8 +40,8 @@ def test_contents(version: Any) -> None:
     found = read(world)
     assert list(found.pointers) == addresses(HELD)
     assert found.complete and not world.problems
-    tsds = tsd.read_tsds(world.context, world.arenas)
-    (row,) = tcache.rows(world.context, tcache.read_caches(world.context, world.arenas, tsds), tsds)
+    tsds = threads.read_tsds(world.context, world.arenas)
+    (row,) = threads.make_cache_rows(world.context, threads.read_jemalloc_caches(world.context, world.arenas, tsds), tsds)
     assert (row.lwp, row.name, row.tcache, row.arena, row.explicit) == (100, "one", cache, 1, None)
     sizes = world.geometry.size_classes
     assert {one.index: (one.chunks, one.bytes, one.size_bytes) for one in row.bins} == {
@@ -70,8 +70,8 @@ def test_threads_without_a_cache(version: Any) -> None:
     world.thread("untouched", "uninitialized")
     world.thread("off", "nominal_slow", 2)
     world.thread("beginning", "nominal", 2, tcache_enabled=1)
-    tsds = tsd.read_tsds(world.context, world.arenas)
-    rows = tcache.rows(world.context, tcache.read_caches(world.context, world.arenas, tsds), tsds)
+    tsds = threads.read_tsds(world.context, world.arenas)
+    rows = threads.make_cache_rows(world.context, threads.read_jemalloc_caches(world.context, world.arenas, tsds), tsds)
     assert [(row.lwp, row.tcache is None, row.chunks, row.arena) for row in rows] == [(100, False, 1, 1), (101, True, 0, None), (102, True, 0, 2), (103, True, 0, 2)]
 
 
@@ -83,11 +83,11 @@ def test_explicit_caches(version: Any) -> None:
     table = world.bytes(b"".join(one.to_bytes(8, "little") for one in (0, 1, made)))
     world.variable("tcaches", table)
     world.variable("tcaches_past", 3, 4)
-    tsds = tsd.read_tsds(world.context, world.arenas)
-    found = tcache.read_caches(world.context, world.arenas, tsds)
+    tsds = threads.read_tsds(world.context, world.arenas)
+    found = threads.read_jemalloc_caches(world.context, world.arenas, tsds)
     assert list(found.pointers) == [0x5000, 0x5030, 0x7F10]
     assert not world.problems
-    rows = tcache.rows(world.context, found, tsds)
+    rows = threads.make_cache_rows(world.context, found, tsds)
     assert [(row.lwp, row.tcache == made, row.explicit, row.arena) for row in rows] == [(100, False, None, 1), (None, True, 2, 2)]
 
 
@@ -130,8 +130,8 @@ def test_tcache_bytes(version: Any) -> None:
     small = sum(len(pointers) * sizes[szind] for szind, pointers in HELD.items() if szind < NBINS)
     large = sum(len(pointers) * sizes[szind] for szind, pointers in HELD.items() if szind >= NBINS)
     mistaken = (5, 1, 0) <= version < (5, 3, 0)
-    found = tcache.counted(world.context, read(world), world.arenas)
-    assert found == {0: Counted(0, 0), 1: Counted(small + (0 if mistaken else large), 0), 2: Counted(0, 0)}
+    found = threads.count_cached_bytes(world.context, read(world), world.arenas)
+    assert found == {0: CountedCaches(0, 0), 1: CountedCaches(small + (0 if mistaken else large), 0), 2: CountedCaches(0, 0)}
 
 
 @pytest.mark.parametrize("version", [(5, 1, 0), (5, 2, 1)])
@@ -143,8 +143,8 @@ def test_tcache_bytes_with_many_large_classes(version: Any) -> None:
     stack = world.bytes((0x700000).to_bytes(8, "little"))
     for name, value in (("avail", stack + 8), ("ncached", 1)):
         world.put_path("tcache_s", cache, "bins_large[%d].%s" % (szind - NBINS, name), value)
-    found = tcache.counted(world.context, read(world), world.arenas)
-    assert found[1] == Counted(world.geometry.size_classes[szind - NBINS], 0)
+    found = threads.count_cached_bytes(world.context, read(world), world.arenas)
+    assert found[1] == CountedCaches(world.geometry.size_classes[szind - NBINS], 0)
 
 
 @pytest.mark.parametrize("version", BOTH)
@@ -163,7 +163,7 @@ def test_stashed_blocks(version: Any) -> None:
     found = read(world)
     assert list(found.pointers) == [0x6000, 0x6100, 0x6200]
     size = world.geometry.size_classes[4]
-    assert tcache.counted(world.context, found, world.arenas)[1] == Counted(size, 2 * size)
+    assert threads.count_cached_bytes(world.context, found, world.arenas)[1] == CountedCaches(size, 2 * size)
 
 
 # ---------------------------------------------------------------------------------------------------- damage

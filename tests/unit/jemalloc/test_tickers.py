@@ -8,11 +8,10 @@ from typing import Any, Dict, Optional
 import pytest
 
 from gdbheapx.inferior.base import Thread
-from gdbheapx.jemalloc.detection.layouts import has_ticker_bug
-from gdbheapx.jemalloc.purging import background, tickers
-from gdbheapx.jemalloc.purging.tickers import Facts, Judgement, judge
-from gdbheapx.jemalloc.threads import tsd
-from gdbheapx.jemalloc.threads.tsd import Ticker, Tsd
+from gdbheapx.jemalloc import decay, threads
+from gdbheapx.jemalloc.decay import TickerFacts, TickerJudgement, judge_thread
+from gdbheapx.jemalloc.layouts import has_ticker_bug
+from gdbheapx.jemalloc.threads import Ticker, Tsd
 from tests.support.builders.jemalloc import OLD, VERSIONS, World
 
 THREAD = Thread(101, "worker", 0x1000, 0x900, 0x400000)
@@ -32,12 +31,12 @@ HEALTHY: Dict[str, Any] = {
     "ticker": Ticker(96, 1000),
 }
 STUCK = {**HEALTHY, "arenas_tdata_bypass": True, "arenas_tdata": 0, "narenas_tdata": 0, "ticker": None}
-FACTS = Facts(affected=True, not_ready=None, counts=True, is_background=False, grows=False)
+FACTS = TickerFacts(affected=True, not_ready=None, counts=True, is_background=False, grows=False)
 
 
-def judged(record: Dict[str, Any], facts: Facts = FACTS, **changes: Any) -> Judgement:
+def judged(record: Dict[str, Any], facts: TickerFacts = FACTS, **changes: Any) -> TickerJudgement:
     """What the table says of the record with these changes."""
-    return judge(Tsd(THREAD, 0x1000, **{**record, **changes}), facts)
+    return judge_thread(Tsd(THREAD, 0x1000, **{**record, **changes}), facts)
 
 
 CASES = [
@@ -134,10 +133,10 @@ VERDICTS = {
 }
 
 
-def judge_world(world: World, counts: Optional[bool] = True) -> Dict[str, Judgement]:
+def judge_world(world: World, counts: Optional[bool] = True) -> Dict[str, TickerJudgement]:
     """Thread name -> judgement."""
-    found = tsd.read_tsds(world.context, world.arenas)
-    judgements = tickers.judge_all(world.context, found, background.read(world.context), counts)
+    found = threads.read_tsds(world.context, world.arenas)
+    judgements = decay.judge_threads(world.context, found, decay.read_background(world.context), counts)
     return {record.thread.name or "": one for record, one in zip(found.records, judgements) if record.thread is not None}
 
 
@@ -154,12 +153,12 @@ def test_synthetic_threads(version: Any) -> None:
 def test_tickers_are_those_of_the_own_arena(version: Any) -> None:
     """The ticker that is shown is the one of the thread's arena; an array that is too short has none for it."""
     world = measured(version)
-    found = {record.thread.name: record for record in tsd.read_tsds(world.context, world.arenas).records if record.thread is not None}
+    found = {record.thread.name: record for record in threads.read_tsds(world.context, world.arenas).records if record.thread is not None}
     assert found["healthy"].ticker == Ticker(96, 1000)
     assert found["one-malloc"].ticker == Ticker(999, 1000)
     assert found["main"].ticker == Ticker(5, 1000)
     world.put("tsd_s", found["healthy"].address or 0, narenas_tdata=1)
-    assert tsd.read_tsds(world.context, world.arenas).records[1].ticker is None
+    assert threads.read_tsds(world.context, world.arenas).records[1].ticker is None
 
 
 def test_the_ticker_of_newer_builds() -> None:
@@ -169,7 +168,7 @@ def test_the_ticker_of_newer_builds() -> None:
         world.thread("one", "nominal", 1, arena_decay_ticker__tick=961, arena_decay_ticker__nticks=1000)
         world.thread("two", "minimal_initialized")
         assert not has_ticker_bug(world.types, version)
-        assert tsd.read_tsds(world.context, world.arenas).records[0].ticker == Ticker(961, 1000)
+        assert threads.read_tsds(world.context, world.arenas).records[0].ticker == Ticker(961, 1000)
         assert {one.verdict for one in judge_world(world).values()} == {"not-applicable"}
 
 

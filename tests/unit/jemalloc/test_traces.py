@@ -8,8 +8,8 @@ from typing import Dict, Iterator, List, Sequence, Tuple
 import pytest
 
 from gdbheapx.inferior.base import Module
-from gdbheapx.jemalloc.detection import traces
-from gdbheapx.jemalloc.detection.traces import TSD_IMAGES, TsdImage
+from gdbheapx.jemalloc import traces
+from gdbheapx.jemalloc.traces import TSD_IMAGES, TsdImage
 from tests.support.builders.jemalloc import LIBRARY, NBINS, FakeMemory, size_classes
 
 PAGE = 4096
@@ -78,9 +78,9 @@ def image_of(release: TsdImage, ticker: int, before: int = 500) -> bytes:
 
 def test_a_reader_of_logs_is_no_jemalloc() -> None:
     """A few texts that begin as jemalloc's do, without anything else, are none; nothing more is then looked for."""
-    found = traces.read_constants(Traced(b"\0<jemalloc>: \0<jemalloc>: Unable to\0" + VERSION), LIBRARY)
+    found = traces.read_object_texts(Traced(b"\0<jemalloc>: \0<jemalloc>: Unable to\0" + VERSION), LIBRARY)
     assert not found.is_jemalloc and found.version_text is None and found.profiles is None
-    assert traces.look(Traced(b"\0<jemalloc>: \0", has_all=True), LIBRARY) is None
+    assert traces.find_traces(Traced(b"\0<jemalloc>: \0", has_all=True), LIBRARY) is None
 
 
 # ---------------------------------------------------------------------------------------------------- the thread-local image
@@ -89,17 +89,17 @@ def test_a_reader_of_logs_is_no_jemalloc() -> None:
 @pytest.mark.parametrize("release, ticker", [(one, ticker) for one in TSD_IMAGES for ticker in one.ticker_offsets], ids=str)
 def test_the_thread_local_image_tells_the_release(release: TsdImage, ticker: int) -> None:
     """rtree_ctx, the byte behind it and the place of the decay ticker belong to one release."""
-    found = traces.find_thread(image_of(release, ticker))
+    found = traces.find_thread_image(image_of(release, ticker))
     assert found is not None and found.rtree_ctx == 500 and found.image == release
 
 
 def test_an_image_of_an_unknown_release_or_none() -> None:
     """A tsd_s of another make is one all the same; zeros, and a pattern that is there twice, are none."""
-    odd = traces.find_thread(image_of(TSD_IMAGES[0], -100))
+    odd = traces.find_thread_image(image_of(TSD_IMAGES[0], -100))
     assert odd is not None and odd.image is None
-    assert traces.find_thread(bytes(4096)) is None
-    assert traces.find_thread(traces.RTREE_CTX * 3) is None
-    assert traces.find_thread(traces.RTREE_CTX) is not None, "cut off behind it"
+    assert traces.find_thread_image(bytes(4096)) is None
+    assert traces.find_thread_image(traces.RTREE_CTX * 3) is None
+    assert traces.find_thread_image(traces.RTREE_CTX) is not None, "cut off behind it"
 
 
 # ---------------------------------------------------------------------------------------------------- bins and arenas
@@ -109,15 +109,15 @@ def test_bins_that_do_not_agree_are_none() -> None:
     """One wrong number ends the rows, and too few rows are chance."""
     damaged = bytearray(bins())
     damaged[10 * 40 + 16] ^= 1
-    assert traces.bins_in(bytes(damaged), 0) is None
-    assert traces.bins_in(bins(rows=traces.LEAST_BINS - 1), 0) is None
+    assert traces.search_bin_table(bytes(damaged), 0) is None
+    assert traces.search_bin_table(bins(rows=traces.LEAST_BINS - 1), 0) is None
 
 
 def test_of_memory_only_pages_that_are_there_are_read() -> None:
     """A core without the file is known by its bins; nothing beside the dumped pages is read."""
     target = Traced()
     target.holds(0x5018, bins())
-    found = traces.look(target, LIBRARY)
+    found = traces.find_traces(target, LIBRARY)
     assert found is not None and found.bins is not None and found.bins.address == BSS + 0x5018
     assert {address for address, _ in target.read} == {BSS + 0x5000}
 
@@ -126,7 +126,7 @@ def test_bins_without_shards_alone_prove_nothing() -> None:
     """jemalloc 4 has the same rows; there must be an arena."""
     target = Traced()
     target.holds(0x5018, bins(shards=0))
-    assert traces.look(target, LIBRARY) is None
+    assert traces.find_traces(target, LIBRARY) is None
 
 
 def arena(target: Traced, pointer_to_base: int = 0xC0) -> int:
@@ -142,11 +142,11 @@ def test_an_arena_in_its_own_block_proves_a_jemalloc() -> None:
     """5.0 and 5.1 in a core without the file: a word leads into a block of metadata, to a struct that points to the block's base."""
     target = Traced()
     target.holds(0x8000, arena(target).to_bytes(8, "little"))
-    found = traces.look(target, LIBRARY)
+    found = traces.find_traces(target, LIBRARY)
     assert found is not None and found.arena == BSS + 0x8000 and found.release is None
     other = Traced()
     other.holds(0x8000, arena(other, 0x100).to_bytes(8, "little"))
-    assert traces.look(other, LIBRARY) is None, "it points elsewhere in its block"
+    assert traces.find_traces(other, LIBRARY) is None, "it points elsewhere in its block"
 
 
 # ---------------------------------------------------------------------------------------------------- what is not searched
@@ -155,8 +155,8 @@ def test_an_arena_in_its_own_block_proves_a_jemalloc() -> None:
 def test_an_object_without_room_for_arenas_is_not_read() -> None:
     """Nothing of an ordinary library is read; of an executable only its constants, which may be those of a jemalloc 4."""
     small = Traced(TEXTS + VERSION, bss_bytes=traces.ARENA_POINTERS * 8 - 8)
-    assert traces.look(small, LIBRARY) is None
-    found = traces.look(small, PROGRAM)
+    assert traces.find_traces(small, LIBRARY) is None
+    found = traces.find_traces(small, PROGRAM)
     assert found is not None and found.release is not None and found.thread is None
     assert not small.read
 
@@ -165,14 +165,14 @@ def test_a_file_without_traces_ends_the_search() -> None:
     """Where the constants are known and are not jemalloc's, no memory is read."""
     target = Traced(bytes(64), has_all=True)
     target.holds(0x5000, bins())
-    assert traces.look(target, LIBRARY) is None and not target.read
+    assert traces.find_traces(target, LIBRARY) is None and not target.read
 
 
 def test_constants_of_which_a_part_is_missing_do_not_end_the_search() -> None:
     """gdb dumps the segment before .rodata whole: however much that is, jemalloc may be told by its bins."""
     target = Traced(bytes(1 << 20))
     target.holds(0x5000, bins())
-    found = traces.look(target, LIBRARY)
+    found = traces.find_traces(target, LIBRARY)
     assert found is not None and found.bins is not None and not found.constants.is_jemalloc
 
 
@@ -182,4 +182,4 @@ def test_other_machines_are_left_alone(change: Dict[str, int]) -> None:
     target = Traced(TEXTS + VERSION)
     for name, value in change.items():
         setattr(target, name, value)
-    assert traces.look(target, LIBRARY) is None
+    assert traces.find_traces(target, LIBRARY) is None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gdbheapx.inferior.base import ThreadLocal
-from gdbheapx.jemalloc.threads import tsd
+from gdbheapx.jemalloc import threads
 from tests.support.builders.jemalloc import OLD, VERSIONS, World
 
 LISTED = [version for version in VERSIONS if version >= (5, 2, 0)]
@@ -25,7 +25,7 @@ def three(version: Any) -> World:
 def test_members(version: Any) -> None:
     """State, arena, counters and level are those of the tsd, wherever this release keeps them."""
     world = three(version)
-    found = tsd.read_tsds(world.context, world.arenas)
+    found = threads.read_tsds(world.context, world.arenas)
     assert found.complete and not world.problems
     assert [record.state for record in found.records] == ["nominal", "nominal_slow", "uninitialized"]
     assert [record.arena_index for record in found.records] == [0, 1, None]
@@ -40,7 +40,7 @@ def test_one_unreadable_tsd(version: Any) -> None:
     world = three(version)
     assert world.symbols.local is not None
     world.symbols.local.addresses[101] = 0x666000
-    found = tsd.read_tsds(world.context, world.arenas)
+    found = threads.read_tsds(world.context, world.arenas)
     assert not found.complete
     assert [record.state for record in found.records] == ["nominal", None, "uninitialized"]
     assert [one.address for one in world.problems] == [0x666000]
@@ -55,7 +55,7 @@ def test_a_tsd_that_is_no_threads(version: Any) -> None:
     world = three(version)
     stray = world.struct("tsd_s")
     world.link_nominal(stray)
-    assert tsd.read_tsds(world.context, world.arenas).complete
+    assert threads.read_tsds(world.context, world.arenas).complete
     assert [one.address for one in world.problems] == [stray]
 
 
@@ -66,10 +66,10 @@ def test_a_damaged_list(version: Any, damage: str) -> None:
     world = three(version)
     for _ in range(2):
         world.thread("more", "nominal", 0)
-    path = world.types.first("tsd_s", *tsd.LINKS) or ""
+    path = world.types.first("tsd_s", *threads.NOMINAL_LINKS) or ""
     bad = {"cycle": world.nominal[1], "null": 0, "unreadable": 0x666000}[damage]
     world.put_path("tsd_s", world.nominal[2], path, bad)
-    found = tsd.read_tsds(world.context, world.arenas)
+    found = threads.read_tsds(world.context, world.arenas)
     assert found.complete and len(found.records) == 5
     assert len(world.problems) == 1
 
@@ -86,7 +86,7 @@ def test_without_thread_local_storage(version: Any) -> None:
         world.own_cache(records[number], arena, {})
     world.explicit_cache(0, {})
     world.symbols.local = None
-    found = tsd.read_tsds(world.context, world.arenas)
+    found = threads.read_tsds(world.context, world.arenas)
     assert not found.complete
     assert {record.address for record in found.records if record.state is not None} == set(records[:2])
     assert {record.lwp for record in found.records if record.state is not None} == {100, 101}
@@ -101,7 +101,7 @@ def test_no_thread_is_matched_by_guess() -> None:
     world.memory.threads_known[1] = second._replace(thread_pointer=first.thread_pointer)
     world.symbols.local = ThreadLocal({}, "static-tls")
     world.symbols.local = None
-    found = tsd.read_tsds(world.context, world.arenas)
+    found = threads.read_tsds(world.context, world.arenas)
     assert [record.lwp for record in found.records if record.state == "nominal"] == [None]
 
 
@@ -112,6 +112,6 @@ def test_a_thread_whose_storage_cannot_be_found() -> None:
     lost = world.memory.threads_known[1].lwp
     places = {lwp: None if lwp == lost else address for lwp, address in world.symbols.local.addresses.items()}
     world.symbols.local = ThreadLocal(places, "static-tls", {lost: "its thread pointer is 0"})
-    found = tsd.read_tsds(world.context, world.arenas)
+    found = threads.read_tsds(world.context, world.arenas)
     assert not found.complete and [(record.lwp, record.trouble) for record in found.records if record.state is None] == [(lost, "its thread pointer is 0")]
     assert any("thread %d: its thread pointer is 0" % lost in one.what for one in world.problems)

@@ -5,8 +5,8 @@ from typing import Any, Optional
 import pytest
 
 from gdbheapx.inferior.base import DebugHint, Module
-from gdbheapx.jemalloc.detection import layouts, unread
-from gdbheapx.jemalloc.detection.unread import NotRead
+from gdbheapx.jemalloc import find, layouts
+from gdbheapx.jemalloc.find import NotReadable
 from tests.support.builders.jemalloc import LIBRARY, FakeMemory
 
 
@@ -35,7 +35,7 @@ class Hinting(FakeMemory):
 )
 def test_a_snapshot_is_not_its_release(text: Optional[str], release: object, may_differ: bool, bug: Optional[bool]) -> None:
     """Only as many commits as were seen to keep the layout; of the fault that makes threads blind no more is said than the text tells."""
-    assert layouts.release_of(text) == release
+    assert layouts.parse_jemalloc_release(text) == release
     assert layouts.may_differ(text) is may_differ
     assert layouts.text_has_ticker_bug(text) is bug
     assert layouts.is_read(text) is (text is None or not text.startswith("4"))
@@ -43,7 +43,7 @@ def test_a_snapshot_is_not_its_release(text: Optional[str], release: object, may
 
 def test_nothing_is_said_that_is_not_known() -> None:
     """Without a version text the traces name the release, and the record's text stays unknown; without either there is no word of it."""
-    told = unread.make(Hinting(), LIBRARY, NotRead(unread.STRIPPED), None, None, "5.3.0")
+    told = find.make_unread(Hinting(), LIBRARY, NotReadable(find.STRIPPED), None, None, "5.3.0")
     assert told.what.startswith("cannot read jemalloc 5.3.0 in ") and told.version_text is None and told.has_ticker_bug is False
-    silent = unread.make(Hinting(), LIBRARY, NotRead(unread.STRIPPED), None, None)
+    silent = find.make_unread(Hinting(), LIBRARY, NotReadable(find.STRIPPED), None, None)
     assert silent.what.startswith("cannot read jemalloc in ") and "pages" not in silent.what and "bug" not in silent.what and silent.has_ticker_bug is None

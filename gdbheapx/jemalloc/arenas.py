@@ -1,0 +1,628 @@
+"""Read arena_t, base_t and mutexes: what every reader of a jemalloc needs."""
+
+import os
+import struct
+import sys
+from array import array
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.arch import byte_order
+from gdbheapx.budget import Budget
+from gdbheapx.columns import add
+from gdbheapx.errors import Unreadable
+from gdbheapx.inferior.base import BulkSource, Mapping, Target, Thread, TypeSet
+from gdbheapx.jemalloc import codes
+from gdbheapx.jemalloc.find import Jemalloc
+from gdbheapx.jemalloc.layouts import JemallocGeometry
+from gdbheapx.jemalloc.symbols import JemallocSymbols, read_arena_pointers, read_own_index
+from gdbheapx.kernel.common.in_ram import Ram
+from gdbheapx.kernel.common.library import Kernel
+from gdbheapx.layout.view import View, read_view
+from gdbheapx.problems import Report
+from gdbheapx.units import named
+
+LETTERS = {2: "H", 4: "I", 8: "Q"}
+RUN_BYTES = 1 << 20
+"""Longest read of several pieces at once."""
+
+
+class JemallocContext(NamedTuple):
+    """What every step needs."""
+
+    target: Target
+    jemalloc: Jemalloc
+    kernel: Kernel
+    source: BulkSource
+    budget: Budget
+    report: Report
+    ram: Ram
+    """What tells what is in RAM."""
+
+    @property
+    def types(self) -> TypeSet:
+        """Its types."""
+        return self.jemalloc.types
+
+    @property
+    def symbols(self) -> JemallocSymbols:
+        """Its variables."""
+        return self.jemalloc.symbols
+
+    @property
+    def geometry(self) -> JemallocGeometry:
+        """Its constants."""
+        return self.jemalloc.geometry
+
+    def view(self, struct: str, address: int) -> View:
+        """The struct at `address`. Unreadable if a byte of it is missing."""
+        return read_view(self.target, self.types, struct, address)
+
+    def variable(self, name: str, size_bytes: int = 0, signed: bool = False) -> Optional[int]:
+        """The integer in the variable `name` (a word unless size_bytes says otherwise); None if this build has none or it cannot be
+        read."""
+        symbol = self.symbols.find(name)
+        data = self.target.read_prefix(symbol.address, size_bytes or self.geometry.word_bytes) if symbol is not None else b""
+        if len(data) < (size_bytes or self.geometry.word_bytes):
+            return None
+        return int.from_bytes(data, self.target.byte_order, signed=signed)
+
+
+def read_column(view: View, path: str, member: str, little_endian: bool) -> Optional[List[int]]:
+    """`member` of each element of the array of structs at `path`; None if this build has no such array or member."""
+    table = view.types.place(view.struct, path)
+    inner = view.types.place(table.struct, member) if table is not None and table.struct else None
+    if table is None or inner is None:
+        return None
+    return unpack_strided(view.bytes_of(path), inner.offset, table.size_bytes, inner.size_bytes, little_endian)
+
+
+def unpack_strided(data: bytes, offset: int, stride: int, size_bytes: int, little_endian: bool, signed: bool = False) -> List[int]:
+    """Integers every `stride` bytes from `offset` on."""
+    if size_bytes in LETTERS and offset % size_bytes == 0 and stride % size_bytes == 0:
+        letter = LETTERS[size_bytes].lower() if signed else LETTERS[size_bytes]
+        numbers = struct.unpack_from("%s%d%s" % ("<" if little_endian else ">", len(data) // size_bytes, letter), data)
+        return list(numbers[offset // size_bytes :: stride // size_bytes])
+    order, ends = byte_order(little_endian), range(offset, len(data) - size_bytes + 1, stride)
+    return [int.from_bytes(data[at : at + size_bytes], order, signed=signed) for at in ends]
+
+
+def make_rows(columns: Dict[str, Optional[List[int]]], count: int) -> List[Dict[str, Optional[int]]]:
+    """Columns as one dict for each of `count` rows; None where a column is missing or too short."""
+    return [
+        {name: values[at] if values is not None and at < len(values) else None for name, values in columns.items()} for at in range(count)
+    ]
+
+
+def add_lists(lists: Sequence[Optional[List[int]]]) -> Optional[List[int]]:
+    """Element-wise sum of those that exist; None if there is none."""
+    known = [values for values in lists if values is not None]
+    return [sum(parts) for parts in zip(*known)] if known else None
+
+
+def read_pieces(context: JemallocContext, ranges: Iterable[Tuple[int, int]], gap_bytes: int = 4096) -> Dict[int, bytes]:
+    """Bytes by address for every (address, size_bytes) that can be read whole; those closer than `gap_bytes` are read at once with what
+    lies between them."""
+    data_of: Dict[int, bytes] = {}
+    run: List[Tuple[int, int]] = []
+    end = 0
+    for address, size in sorted(set(ranges)):
+        if run and (address - end > gap_bytes or address + size - run[0][0] > RUN_BYTES):
+            _read_run(context, run, end, data_of)
+            run, end = [], 0
+        run.append((address, size))
+        end = max(end, address + size)
+    if run:
+        _read_run(context, run, end, data_of)
+    return data_of
+
+
+def _read_run(context: JemallocContext, run: Sequence[Tuple[int, int]], end: int, data_of: Dict[int, bytes]) -> None:
+    start = run[0][0]
+    data = context.target.read_prefix(start, end - start)
+    for address, size in run:
+        part = data[address - start : address - start + size]
+        if len(part) < size:  # a hole before it
+            part = context.target.read_prefix(address, size)
+        if len(part) == size and len(part) >= len(data_of.get(address, b"")):
+            data_of[address] = part
+
+
+def read_views(context: JemallocContext, struct: str, addresses: Iterable[int], gap_bytes: int = 4096) -> Dict[int, View]:
+    """The structs at these addresses; those that cannot be read are missing."""
+    size, order = context.types.size_bytes(struct), context.geometry.little_endian
+    read = read_pieces(context, ((address, size) for address in addresses), gap_bytes)
+    return {address: View(context.types, struct, address, data, order) for address, data in read.items()}
+
+
+def unpack_pointers(context: JemallocContext, data: bytes) -> "array[int]":
+    """The target's pointers in these bytes."""
+    values = array("Q" if context.geometry.word_bytes == 8 else "I", data)
+    if context.geometry.little_endian != (sys.byteorder == "little"):
+        values.byteswap()
+    return values if values.typecode == "Q" else array("Q", values)
+
+
+MOST_NAMED = 4
+"""Threads that are named."""
+FRAMES_BYTES = 1024
+"""So much of a thread's stack is searched: the frames of a lock or a system call that jemalloc waits in."""
+SYSTEM_OBJECTS = ("libc.", "libc-", "libpthread", "[vdso]")
+"""How the names of what jemalloc calls begin; libpthread of older releases."""
+CALLERS_BYTES = 4096
+"""So much for who called jemalloc: what flushes a thread cache has arrays there."""
+PAC = "pa_shard.pac."
+EXTENT_STATES = ("dirty", "muzzy", "retained", "pinned")
+UNUSED_STATES = ("dirty", "muzzy")
+"""What a purge gives back."""
+ACTIVE_PATHS = ("pa_shard.nactive", "nactive")
+
+
+class ThreadsInside(NamedTuple):
+    """Kernel ids of threads."""
+
+    surely: List[int]
+    """Their pc lies in the code of the object that holds this jemalloc, or the word that a leaf function returns to does, or they wait in
+    libc, which it has called: for a lock that was free again, and they have not run since, or in a system call."""
+    maybe: List[int]
+    """A return address into that code stands near the top of their stack."""
+
+
+def find_threads_inside(context: JemallocContext) -> ThreadsInside:
+    """Who was inside jemalloc, as far as registers and the top of each stack tell."""
+    mappings = context.target.mappings()
+    base = context.jemalloc.module.base
+    name = next(
+        (mapping.name for mapping in mappings if mapping.start <= base < mapping.end), context.jemalloc.module.name
+    )  # ld.so's path may have symlinks
+    names = {name, context.jemalloc.module.name} - {""}
+    code = [range(mapping.start, mapping.end) for mapping in mappings if mapping.executable and mapping.name in names]
+    inside = ThreadsInside([], [])
+    for thread in context.target.threads():
+        if thread.pc is not None and any(thread.pc in span for span in code):
+            inside.surely.append(thread.lwp)
+            continue
+        words = _top_of_stack(context, thread)
+        returns = [any(word in span for span in code) for word in words]
+        if any(returns):
+            (inside.surely if returns[0] or _waits_for_other(context, mappings, code, thread) else inside.maybe).append(thread.lwp)
+    return inside
+
+
+def _waits_for_other(context: JemallocContext, mappings: Sequence[Mapping], code: Sequence[range], thread: Thread) -> bool:
+    """The thread is in libc, which this jemalloc has called for somebody else, as its stack tells. A
+    background thread, which rests there for most of its life, works for nobody."""
+    if not os.path.basename(_name_object(mappings, thread.pc or 0)).startswith(SYSTEM_OBJECTS):
+        return False
+    words = _top_of_stack(context, thread, CALLERS_BYTES)
+    names = ((word, _name_object(mappings, word)) for word in words)
+    callers = [word for word, name in names if name and not os.path.basename(name).startswith(SYSTEM_OBJECTS)]
+    are_own = [any(word in span for span in code) for word in callers]
+    return are_own[:1] == [True] and not all(are_own)
+
+
+def _name_object(mappings: Sequence[Mapping], address: int) -> str:
+    """The file whose code is there; empty: none."""
+    return next((mapping.name for mapping in mappings if mapping.executable and mapping.start <= address < mapping.end), "")
+
+
+def _top_of_stack(context: JemallocContext, thread: Thread, most_bytes: int = FRAMES_BYTES) -> List[int]:
+    if thread.stack_pointer is None:
+        return []
+    start, end = thread.stack_pointer & -context.geometry.word_bytes, thread.thread_pointer or 0
+    return context.target.words_in(context.target.read_prefix(start, min(most_bytes, end - start) if end > start else most_bytes))
+
+
+def explain_contradiction(context: JemallocContext) -> Optional[str]:
+    """Return the hint for a contradiction between extents, or with thread caches; None where nobody was inside and there is no other
+    moment."""
+    inside = find_threads_inside(context)
+    who = inside.surely or inside.maybe
+    is_core = context.target.kind == "core"
+    if not who:
+        return None if is_core else "retry to see whether it persists"
+    is_sure = bool(inside.surely) and not context.jemalloc.module.is_executable  # else the program's own code may be meant
+    verb = ("were" if len(who) > 1 else "was") if is_sure else "may have been"
+    inside_it = "%s %s inside jemalloc" % (named("thread", who, MOST_NAMED), verb)
+    if is_core:
+        return "%s when the core was written: this may be an unfinished change" % inside_it
+    return "%s at that moment: retry to see whether it persists" % inside_it
+
+
+class ArenaHandle(NamedTuple):
+    """One arena_t. Its struct is tens of kilobytes, so it is read when it is looked at, not kept."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    address: int
+    kind: Optional[str]
+    """`auto`, `huge` (the one for allocations above opt.oversize_threshold) or `manual` (made by arenas.create); None where no variable
+    tells, but for arena 0."""
+    context: JemallocContext
+
+    def read(self) -> View:
+        """arena_s as it is now. Unreadable if it cannot be read whole."""
+        return self.context.view("arena_s", self.address)
+
+
+def read_arenas(context: JemallocContext) -> List[ArenaHandle]:
+    """Every arena that exists; reports those that cannot be read or are not what they should be, and leaves them out."""
+    geometry = context.geometry
+    if context.jemalloc.is_partial:
+        hides, hint = hides_dirty_pages(context), "its counters, options without a place, threads and caches are null; %s"
+        if hides is not False:
+            hint %= "so are its dirty pages, as opt.hpa %s: some may be in no extent; %%s" % ("is on" if hides else "is unknown")
+        context.report(
+            codes.LAYOUT_UNKNOWN,
+            None,
+            "no known layout is that of jemalloc %s: only its extents are read" % context.jemalloc.version_name,
+            hint % "blocks in thread caches count as used",
+        )
+    total, place = context.variable("narenas_total", 4), context.symbols.find("narenas_total")
+    if total is not None and place is not None and total > geometry.narenas:
+        context.report(
+            codes.NARENAS_WRONG,
+            place.address,
+            "narenas_total is %d, more than jemalloc ever makes" % total,
+            "gdbheapx searches for arenas up to %d" % geometry.narenas,
+        )
+    try:
+        pointers = read_arena_pointers(context.target, context.symbols, geometry.narenas)
+    except Unreadable as problem:
+        context.report(
+            codes.ARENAS_UNREADABLE,
+            problem.address,
+            "cannot read jemalloc's array of arenas",
+            "a core must include the bss of %s" % context.jemalloc.module.name,
+        )
+        return []
+    arenas = []
+    for index, address in enumerate(pointers):
+        if not address:
+            continue  # not created, or destroyed
+        arena = ArenaHandle(index, address, _find_kind(context, index), context)
+        try:
+            view = arena.read()
+        except Unreadable as problem:
+            context.report(
+                codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d at 0x%x" % (index, address), "its figures are missing here"
+            )
+            continue
+        own = read_own_index(context.target, context.types, address)
+        if own != index and (own is not None or _has_base(context, view)):
+            says = "that says it is arena %d" % own if own is not None else "with an unreadable base: it is not an arena"
+            context.report(codes.ARENA_WRONG, address, "arenas[%d] points to a struct %s" % (index, says), "its figures are missing here")
+            continue
+        arenas.append(arena)
+    return arenas
+
+
+def hides_dirty_pages(context: JemallocContext) -> Optional[bool]:
+    """Dirty pages are in no extent, and nothing that is read of this build counts them: where no layout is known and the huge page
+    allocator serves requests, which keeps what was freed in its page slabs (hpdata.c). None: not known whether it does."""
+    if not context.jemalloc.is_partial:
+        return False
+    option = context.variable("opt_hpa", 1)
+    return bool(option) if option in (0, 1) else None
+
+
+def report_missing_arenas(context: JemallocContext, indexes: Iterable[int]) -> None:
+    """Reports arenas that have extents and no place in arenas[]: one is taken out only when it has none left (ctl.c: arena_i_destroy)."""
+    try:
+        pointers = read_arena_pointers(context.target, context.symbols, context.geometry.narenas)
+    except Unreadable:
+        return  # was told
+    for index in indexes:
+        if index < len(pointers) and not pointers[index]:
+            context.report(
+                codes.ARENA_MISSING,
+                None,
+                "extents belong to arena %d, but arenas[%d] is null" % (index, index),
+                "its counters are missing here",
+            )
+
+
+def _find_kind(context: JemallocContext, index: int) -> Optional[str]:
+    geometry = context.geometry
+    if context.symbols.by_structure and geometry.manual_arena_base is None:
+        return None if index else "auto"
+    if geometry.huge_arena is not None and index == geometry.huge_arena:
+        return "huge"
+    return "manual" if geometry.manual_arena_base is not None and index >= geometry.manual_arena_base else "auto"
+
+
+def _has_base(context: JemallocContext, view: View) -> bool:
+    """This build's arenas have a base that tells their index. It lies in the same block as the arena itself."""
+    return view.has("base") and context.types.place("base_s", "ind") is not None
+
+
+def read_base(context: JemallocContext, view: View) -> Optional[View]:
+    """base_s of an arena: its metadata's bookkeeping. None if it cannot be read."""
+    try:
+        return context.view("base_s", view["base"])
+    except (Unreadable, KeyError):
+        return None
+
+
+def list_unused_states(context: JemallocContext) -> Sequence[str]:
+    """EXTENT_STATES that extents of this build may have: none is `pinned` up to 5.3.1, and where no layout is known it is not told."""
+    return EXTENT_STATES if context.geometry.states.pinned is not None else EXTENT_STATES[:-1]
+
+
+def count_pages(view: View, state: str) -> Optional[int]:
+    """Pages in the arena's extents of a state (see EXTENT_STATES) by its own counters; None if this build has none.
+
+    extents_STATE.npages up to 5.2; from 5.3 the sum of both esets of pac.ecache_STATE.
+    """
+    paths = find_page_counters(view.types, state)
+    return sum(view[path] for path in paths) if paths else None
+
+
+def find_page_counters(types: TypeSet, state: str) -> Sequence[str]:
+    """The counters in arena_s that pages() adds up, also for `active`; none if this build has none."""
+    if state == "active":
+        active = types.first("arena_s", *ACTIVE_PATHS)
+        return (active,) if active is not None else ()
+    if types.place("arena_s", "extents_%s.npages" % state) is not None:
+        return ("extents_%s.npages" % state,)
+    first, guarded = ("%secache_%s.%s.npages" % (PAC, state, eset) for eset in ("eset", "guarded_eset"))
+    if types.place("arena_s", first) is None:
+        return ()
+    return (first, guarded) if types.place("arena_s", guarded) is not None else (first,)
+
+
+def sum_held_bytes(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Optional[int]:
+    """Active and unused pages of all arenas by their own counters; None if one of them cannot be told."""
+    total = 0
+    for arena in listed:
+        try:
+            view = arena.read()
+        except Unreadable:
+            return None
+        kept = [count_pages(view, state) for state in (*UNUSED_STATES, *(["pinned"] if "pinned" in list_unused_states(context) else []))]
+        for count in (count_active_pages(view), *kept):
+            if count is None:
+                return None
+            total += count * context.geometry.page_bytes
+    return total if listed else None
+
+
+def count_active_pages(view: View) -> Optional[int]:
+    """nactive."""
+    return view.get(*ACTIVE_PATHS)
+
+
+def find_decay_path(view: View, state: str) -> str:
+    """Path of the decay state for `dirty` or `muzzy` pages."""
+    return "decay_%s" % state if view.has("decay_%s" % state) else "%sdecay_%s" % (PAC, state)
+
+
+def read_decay_ms(view: View, state: str) -> Optional[int]:
+    """decay.time_ms as a signed number: -1 never, 0 at once."""
+    value = view.get(find_decay_path(view, state) + ".time_ms")
+    if value is None:
+        return None
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+MOST_BASE_BLOCKS = 1 << 16
+"""Blocks grow by size classes from 2 MiB: only there to end a broken list."""
+
+
+class BaseBlock(NamedTuple):
+    """One base_block_t."""
+
+    address: int
+    size_bytes: int
+
+
+class BaseTotals(NamedTuple):
+    """The counters of a base_t; None in builds without stats."""
+
+    allocated_bytes: Optional[int]
+    resident_bytes: Optional[int]
+    mapped_bytes: Optional[int]
+
+
+def sum_writable_bytes(context: JemallocContext) -> int:
+    """All memory that could hold rtree nodes: what bounds a walk through damaged ones."""
+    return sum(mapping.size_bytes for mapping in context.target.mappings() if mapping.readable and mapping.writable)
+
+
+def list_base_blocks(context: JemallocContext, arena: ArenaHandle) -> List[BaseBlock]:
+    """Blocks of an arena's base, newest first (base_t.blocks); reports where the list is broken and gives what came before."""
+    listed: List[BaseBlock] = []
+    base = read_base(context, arena.read())
+    if base is None:
+        context.report(
+            codes.BASE_UNREADABLE, arena.address, "cannot read the base of arena %d" % arena.index, "its metadata is missing here"
+        )
+        return listed
+    address, seen = base["blocks"], set()
+    page, most_bytes = context.geometry.page_bytes, sum_writable_bytes(context)
+    while address and len(listed) < MOST_BASE_BLOCKS:
+        if address in seen or address % page:
+            context.report(
+                codes.BASE_BROKEN,
+                address,
+                "the list of base blocks of arena %d is broken" % arena.index,
+                "blocks after it are missing here",
+            )
+            break
+        seen.add(address)
+        try:
+            block = context.view("base_block_s", address)
+        except Unreadable:
+            context.report(
+                codes.BASE_UNREADABLE, address, "cannot read a base block of arena %d" % arena.index, "blocks after it are missing here"
+            )
+            break
+        if block["size"] % page or not 0 < block["size"] <= most_bytes:
+            context.report(
+                codes.BASE_BROKEN,
+                address,
+                "a base block of arena %d has size 0x%x" % (arena.index, block["size"]),
+                "blocks after it are missing here",
+            )
+            break
+        listed.append(BaseBlock(address, block["size"]))
+        address = block["next"]
+    return listed
+
+
+def read_base_totals(context: JemallocContext, arena: ArenaHandle) -> BaseTotals:
+    """base_s.allocated, resident and mapped. (base.c: base_stats_get)"""
+    base = read_base(context, arena.read())
+    if base is None:
+        return BaseTotals(None, None, None)
+    return BaseTotals(base.get("allocated"), base.get("resident"), base.get("mapped"))
+
+
+def add_mapped_bytes(context: JemallocContext, parts_bytes: Iterable[Optional[int]], signed: bool = False) -> Optional[int]:
+    """The sum as jemalloc's size_t has it, or below 0 with `signed`; None if any part is None.
+
+    With opt.san_guard_small an arena's pac_mapped falls below 0 (seen in 5.3.0): then it is right only as a part of a sum that wraps.
+    """
+    total, values = add(parts_bytes), 1 << 8 * context.geometry.word_bytes
+    if total is None:
+        return None
+    return (total + values // 2) % values - values // 2 if signed else total % values
+
+
+MutexCounters = Dict[str, Optional[int]]
+
+MUTEX_COUNTERS = (
+    ("num_ops", "n_lock_ops"),
+    ("num_wait", "n_wait_times"),
+    ("num_spin_acq", "n_spin_acquired"),
+    ("num_owner_switch", "n_owner_switches"),
+    ("total_wait_time", "tot_wait_time.ns"),
+    ("max_wait_time", "max_wait_time.ns"),
+    ("max_num_thds", "max_n_thds"),
+)
+"""Key of malloc_stats_print -> member. Times are nanoseconds.
+
+jemalloc's own JSON shows other numbers under these keys but the first: stats.c, mutex_stats_emit, walks columns among which the rates
+stand too and does not skip them (5.1.0 to 5.3.1), so that num_wait is operations a second, num_spin_acq is num_wait, and so on. Its text is
+right.
+"""
+MUTEX_MAXIMA = ("max_wait_time", "max_num_thds")
+"""Of several locks the largest counts, not the sum (mutex.h: malloc_mutex_prof_merge)."""
+
+GLOBAL_MUTEXES = (
+    ("background_thread", "background_thread_lock"),
+    ("max_per_bg_thd", ""),
+    ("ctl", "ctl_mtx"),
+    ("prof", "bt2gctx_mtx"),
+    ("prof_thds_data", "tdatas_mtx"),
+    ("prof_dump", "prof_dump_mtx"),
+    ("prof_recent_alloc", "prof_recent_alloc_mtx"),
+    ("prof_recent_dump", "prof_recent_dump_mtx"),
+    ("prof_stats", "prof_stats_mtx"),
+)
+"""Key -> variable; max_per_bg_thd is the largest over the background threads. mutex_prof.h: MUTEX_PROF_GLOBAL_MUTEXES."""
+
+ARENA_MUTEXES = (
+    ("large", ("large_mtx",)),
+    ("extent_avail", ("pa_shard.edata_cache.mtx", "extent_avail_mtx")),
+    ("extents_dirty", ("pa_shard.pac.ecache_dirty.mtx", "extents_dirty.mtx")),
+    ("extents_muzzy", ("pa_shard.pac.ecache_muzzy.mtx", "extents_muzzy.mtx")),
+    ("extents_retained", ("pa_shard.pac.ecache_retained.mtx", "extents_retained.mtx")),
+    ("extents_pinned", ("pa_shard.pac.ecache_pinned.mtx",)),
+    ("decay_dirty", ("pa_shard.pac.decay_dirty.mtx", "decay_dirty.mtx")),
+    ("decay_muzzy", ("pa_shard.pac.decay_muzzy.mtx", "decay_muzzy.mtx")),
+    ("base", ("base",)),
+    ("tcache_list", ("tcache_ql_mtx", "cache_bin_array_descriptor_ql_mtx")),
+)
+"""Key -> path in arena_s, newest first; that of `base` lies in the arena's base_s. MUTEX_PROF_ARENA_MUTEXES."""
+AFTER_5_3_1 = ("extents_pinned",)
+HPA_MUTEXES = (("hpa_shard", "mtx"), ("hpa_shard_grow", "grow_mtx"), ("hpa_sec", ""))
+"""From 5.3.0; counted only where an arena ever used huge pages."""
+
+
+def find_hpa_path(view: View) -> str:
+    """Where arena_s has its hpa_shard_t, with a dot behind it."""
+    return "pa_shard.hpa." if view.has("pa_shard.hpa.mtx") else "pa_shard.hpa_shard."
+
+
+def make_mutex_counters(value: Optional[int] = 0) -> MutexCounters:
+    """Counters of a lock that nobody ever took; None for one of which nothing is known."""
+    return {key: value for key, _ in MUTEX_COUNTERS}
+
+
+def read_mutex(view: View, path: str) -> MutexCounters:
+    """Of the lock at `path`; None for what this build does not count."""
+    return read_mutex_at(view, path + ".prof_data." if path else "prof_data.")
+
+
+def read_mutex_at(view: View, start: str) -> MutexCounters:
+    """Of the mutex_prof_data_t whose members' paths begin with `start`."""
+    return {key: view.get(start + member) for key, member in MUTEX_COUNTERS}
+
+
+def list_arena_mutexes(has_hpa: bool, has_pinned: bool) -> List[str]:
+    """The keys of an arena's locks, in the order of mutex_prof_arena_ind_t."""
+    return [key for key, _ in ARENA_MUTEXES if has_pinned or key not in AFTER_5_3_1] + ([key for key, _ in HPA_MUTEXES] if has_hpa else [])
+
+
+def merge_mutexes(locks: Iterable[MutexCounters]) -> MutexCounters:
+    """Of several locks together."""
+    rows = list(locks)
+    if len(rows) == 1:
+        return rows[0]
+    sums: MutexCounters = {}
+    for key, _ in MUTEX_COUNTERS:
+        values = [row[key] for row in rows]
+        known = [value for value in values if value is not None]
+        sums[key] = None if len(known) < len(values) else max(known, default=0) if key in MUTEX_MAXIMA else sum(known)
+    return sums
+
+
+def find_largest_waits(locks: Iterable[MutexCounters]) -> MutexCounters:
+    """The largest of each counter (malloc_mutex_prof_max_update)."""
+    most = make_mutex_counters()
+    for row in locks:
+        for key, value in row.items():
+            most[key] = None if value is None else max(most[key] or 0, value)
+    return most
+
+
+def read_arena_mutexes(view: View, base: Optional[View], sec: MutexCounters) -> Dict[str, MutexCounters]:
+    """An arena's locks. `sec`: those of its small extent cache, merged."""
+    locks = {}
+    for key, paths in ARENA_MUTEXES:
+        if key == "base":
+            locks[key] = read_mutex(base, "mtx") if base is not None else read_mutex(view, "?")
+        elif key not in AFTER_5_3_1 or view.has(paths[0]):
+            locks[key] = read_mutex(view, view.types.first(view.struct, *paths) or "?")
+    start = find_hpa_path(view)
+    if view.has(start + "mtx"):
+        used = view.get("pa_shard.ever_used_hpa")
+        for key, path in HPA_MUTEXES:
+            locks[key] = sec if not path else read_mutex(view, start + path) if used else make_mutex_counters()
+    return locks
+
+
+def read_global_mutexes(context: JemallocContext, background: Iterable[MutexCounters]) -> Dict[str, MutexCounters]:
+    """The locks that are not an arena's. `background`: those of the background threads that run."""
+    prof = context.variable("opt_prof", 1)
+    locks = {}
+    for key, name in GLOBAL_MUTEXES:
+        if not name:
+            if "edata_s" in context.types.structs:
+                locks[key] = find_largest_waits(background)
+        elif key == "prof_thds_data" and "edata_s" not in context.types.structs:
+            break  # 5.2 and older count no others
+        else:
+            locks[key] = (
+                make_mutex_counters() if key.startswith("prof") and prof is not None and not prof else _read_global_mutex(context, name)
+            )
+    return locks
+
+
+def _read_global_mutex(context: JemallocContext, name: str) -> MutexCounters:
+    symbol = context.symbols.find(name)
+    try:
+        if symbol is not None:
+            return read_mutex(context.view("malloc_mutex_s", symbol.address), "")
+    except (Unreadable, KeyError):
+        pass
+    return make_mutex_counters(None)

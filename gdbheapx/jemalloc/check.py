@@ -1,0 +1,676 @@
+"""Check the rules of jemalloc: the radix tree, extents, slabs, caches, and the arenas' own accounts."""
+
+from bisect import bisect_right
+from collections import Counter
+from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.allocators.places import Neighbour
+from gdbheapx.allocators.rules import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, Suspect, collector, sorted_out
+from gdbheapx.errors import Unreadable
+from gdbheapx.inferior.base import TypeSet
+from gdbheapx.jemalloc import codes
+from gdbheapx.jemalloc.arenas import (
+    ArenaHandle,
+    BaseBlock,
+    JemallocContext,
+    count_active_pages,
+    count_pages,
+    find_threads_inside,
+    list_base_blocks,
+    list_unused_states,
+    read_base_totals,
+    sum_writable_bytes,
+)
+from gdbheapx.jemalloc.decay import has_percpu_arenas
+from gdbheapx.jemalloc.extents import EXTENT_DAMAGE, NODE_DAMAGE, find_extent, leaves_stale_elements, locate_address, make_walker
+from gdbheapx.jemalloc.plan import find_arena_locks
+from gdbheapx.jemalloc.stats import read_bin_stats
+from gdbheapx.jemalloc.symbols import find_bin_addresses, find_current_slabs, find_leaf, name_bin_struct, read_slab_begin, read_words
+from gdbheapx.jemalloc.threads import JemallocCaches, Tsds
+from gdbheapx.kernel.blocks.records import BlockFilter, Blocks, BlockStream
+from gdbheapx.kernel.common.records import STOP_END
+from gdbheapx.kernel.jemalloc import records as api
+from gdbheapx.kernel.jemalloc import records as kernel_api
+from gdbheapx.kernel.jemalloc.records import BLOCK_CACHED, ArenaExtents, ExtentsResult
+from gdbheapx.layout.view import View
+from gdbheapx.model import Address
+from gdbheapx.problems import Code, Diagnostic, Report
+from gdbheapx.units import plural
+
+FATAL_SIGNALS = (4, 6, 7, 8, 11)
+"""Signals of a fault or of abort(): what a thread met inside jemalloc was wrong before."""
+
+
+def is_in_change(context: JemallocContext) -> bool:
+    """A thread stood in jemalloc's own code, and not because it crashed there. Where the program contains jemalloc, its code does not
+    tell."""
+    if has_crashed(context) or context.jemalloc.module.is_executable:
+        return False
+    return bool(find_threads_inside(context).surely)
+
+
+def has_crashed(context: JemallocContext) -> bool:
+    """The process ended by a fault or by abort()."""
+    return any(thread.signal in FATAL_SIGNALS for thread in context.target.threads()[:1])
+
+
+def find_locked_arenas(context: JemallocContext, arenas: Sequence[ArenaHandle]) -> FrozenSet[int]:
+    """Indexes of arenas that a thread holds a lock of: what it was changing there is half done. A crash has stopped everything."""
+    if has_crashed(context):
+        return frozenset()
+    threads = {thread.lwp for thread in context.target.threads()}
+    return frozenset(arena.index for arena in arenas if any(lock.owner in threads for lock in find_arena_locks(context, arena)))
+
+
+class JemallocFindings:
+    """All of one heap."""
+
+    def __init__(self, context: JemallocContext, arenas: Sequence[ArenaHandle]) -> None:
+        size = context.types.size_bytes("arena_s")
+        self._context, self._listed = context, arenas
+        self._arenas = sorted((arena.address, arena.address + size, arena.index) for arena in arenas)
+        self._starts = [span[0] for span in self._arenas]
+        self._locked: List[FrozenSet[int]] = []
+        self._found: Dict[Tuple[str, Optional[int]], BrokenRule] = {}
+        self._is_changing = is_in_change(context)
+
+    @property
+    def rows(self) -> List[BrokenRule]:
+        """In the order found."""
+        return list(self._found.values())
+
+    def _arena_of(self, address: Optional[int]) -> Optional[int]:
+        place = bisect_right(self._starts, address) - 1 if address is not None else -1
+        return self._arenas[place][2] if place >= 0 and address is not None and address < self._arenas[place][1] else None
+
+    def _evidence(self, arena: Optional[int]) -> Optional[str]:
+        """What may explain a contradiction in this arena, or in one that nothing tells."""
+        if self._is_changing:
+            return INSIDE
+        if not self._locked:
+            self._locked.append(find_locked_arenas(self._context, self._listed))
+        return LOCKED if arena in self._locked[0] or (arena is None and self._locked[0]) else None
+
+    def add(self, code: Code, address: Optional[int], what: str, arena: Optional[int] = None, is_fixed: bool = False) -> None:
+        """One more, unless it is there already. `is_fixed`: no step of jemalloc's own changes it."""
+        key = (str(code), address)
+        if key in self._found or len(self._found) >= MOST_BROKEN:
+            return
+        arena = arena if arena is not None else self._arena_of(address)
+        self._found[key] = BrokenRule(
+            allocator=self._context.jemalloc.id,
+            arena=arena,
+            code=code,
+            address=Address(address) if address is not None else None,
+            rule=str(code),
+            abort=None,
+            suspect=None,
+            what=what,
+            evidence=None if is_fixed else self._evidence(arena),
+        )
+
+
+PAGE_CODES: Dict[str, Code] = {
+    "dirty": codes.DIRTY_PAGES,
+    "muzzy": codes.MUZZY_PAGES,
+    "retained": codes.RETAINED_PAGES,
+    "pinned": codes.PINNED_PAGES,
+}
+INVALID_KEY = 1
+"""RTREE_LEAFKEY_INVALID."""
+RTREE_CACHES = ("cache", "l2_cache")
+HEAP_ROOTS = ("heap.ph.root", "ph.root", "ph_root")
+RING_HEADS = ("head.qlh_first", "qlh_first")
+LINK_FAULTS = {
+    api.LINKED_UNREADABLE: "points from 0x%x to something that is not an extent",
+    api.LINKED_BACK: "points from 0x%x here, but this extent does not point back",
+    api.LINKED_ALIEN: "points from 0x%x to an extent of another arena, state or size class",
+    api.LINKED_FULL: "points from 0x%x to a slab that has no free region, or no used one",
+    api.LINKED_CYCLE: "has more members than there are extents: it points from 0x%x back into itself",
+}
+
+
+def has_used_hpa(view: View) -> bool:
+    """The huge page allocator has served this arena: its pages are in no list of extents."""
+    return bool(view.get("pa_shard.ever_used_hpa") or view.get("pa_shard.use_hpa"))
+
+
+def check_pages(context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: View, seen: Optional[ArenaExtents]) -> None:
+    """Pages by state."""
+    if has_used_hpa(view) or (seen is not None and seen.other.extents):
+        return
+    page = context.geometry.page_bytes
+    for state in list_unused_states(context):
+        code, counted = PAGE_CODES[state], count_pages(view, state)
+        _compare_pages(findings, code, arena, "%s pages" % state, counted, getattr(seen, state).bytes // page if seen is not None else 0)
+    active = seen.active.bytes // page if seen is not None else 0
+    _compare_pages(findings, codes.ACTIVE_PAGES, arena, "active pages", count_active_pages(view), active)
+
+
+def check_mapped(
+    context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: View, seen: Optional[ArenaExtents]
+) -> None:
+    """Bytes mapped: active, dirty, muzzy and pinned extents (arena_stats.mapped, from 5.3 pac_stats.pac_mapped)."""
+    if has_used_hpa(view) or (seen is not None and seen.other.extents):
+        return
+    counted = view.get("stats.pa_shard_stats.pac_stats.pac_mapped", "stats.mapped")
+    there = seen.active.bytes + seen.dirty.bytes + seen.muzzy.bytes + seen.pinned.bytes if seen is not None else 0
+    if counted is not None and counted != there:
+        what = "arena %d counts 0x%x bytes as mapped, its extents have 0x%x" % (arena.index, counted, there)
+        findings.add(codes.MAPPED_BYTES, arena.address, what, arena.index)
+
+
+def _compare_pages(findings: JemallocFindings, code: Code, arena: ArenaHandle, name: str, counted: Optional[int], there: int) -> None:
+    if counted is not None and counted != there:
+        what = "arena %d counts %d %s, its extents have %d" % (arena.index, counted, name, there)
+        findings.add(code, arena.address, what, arena.index)
+
+
+def check_bins(
+    context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: View, seen: Optional[ArenaExtents], is_sampling: bool
+) -> None:
+    """Slabs and regions of each bin. Sampled allocations are counted in the bin, and lie elsewhere (5.3.1)."""
+    own = {row.szind: row for row in seen.bins} if seen is not None else {}
+    for szind, row in enumerate(read_bin_stats(context, view)):
+        slabs, regions = (own[szind].curslabs, own[szind].curregs) if szind in own else (0, 0)
+        if row["curslabs"] is not None and row["curslabs"] != slabs:
+            what = "bin %d of arena %d counts %d slabs, there are %d" % (szind, arena.index, row["curslabs"], slabs)
+            findings.add(codes.BIN_SLABS, _find_bin_place(arena, szind), what, arena.index)
+        if is_sampling or row["curregs"] is None:
+            continue
+        if row["curregs"] != regions:
+            what = "bin %d of arena %d counts %d regions in use, its slabs have %d" % (szind, arena.index, row["curregs"], regions)
+            findings.add(codes.BIN_REGIONS, _find_bin_place(arena, szind), what, arena.index)
+        elif row["nmalloc"] is not None and (row["nmalloc"] - row["ndalloc"]) % (1 << 64) != row["curregs"]:
+            what = "bin %d of arena %d: nmalloc %d less ndalloc %d is not curregs %d"
+            numbers = (szind, arena.index, row["nmalloc"], row["ndalloc"], row["curregs"])
+            findings.add(codes.BIN_REQUESTS, _find_bin_place(arena, szind), what % numbers, arena.index)
+
+
+def _find_bin_place(arena: ArenaHandle, szind: int) -> int:
+    """Of the bin where it is told by its number alone: apart for each bin, inside the arena."""
+    return arena.address + szind
+
+
+def check_slabs(context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle) -> None:
+    """What bins point to."""
+    target, types, geometry = context.target, context.types, context.geometry
+    for szind, place in find_current_slabs(target, context.symbols, types, geometry, arena.address):
+        slab = target.read_word(place)
+        try:
+            is_good = bool(read_slab_begin(target, types, geometry, arena.index, szind, slab))
+        except Unreadable:
+            is_good = False
+        if not is_good:
+            what = "bin %d of arena %d points to 0x%x, which is not one of its slabs" % (szind, arena.index, slab)
+            findings.add(codes.BIN_SLAB_WRONG, place, what, arena.index)
+
+
+def check_base(context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle) -> None:
+    """The blocks of metadata."""
+    mapped = read_base_totals(context, arena).mapped_bytes
+    blocks: List[BaseBlock] = list_base_blocks(context, arena)
+    there = sum(block.size_bytes for block in blocks)
+    if mapped is not None and mapped != there:
+        what = "the base of arena %d counts 0x%x bytes, its blocks have 0x%x" % (arena.index, mapped, there)
+        findings.add(codes.BASE_MAPPED, arena.address, what, arena.index)
+
+
+def check_rtree_caches(context: JemallocContext, findings: JemallocFindings, tsds: Tsds) -> None:
+    """Each leaf node that a thread remembers is the one to which the tree leads for its key (rtree.h: rtree_leaf_elm_lookup)."""
+    types, target, word = context.types, context.target, context.geometry.word_bytes
+    if len(context.geometry.rtree.levels) < 2:
+        return
+    leaves: Dict[int, int] = {}
+    for record in tsds.records:
+        for name in RTREE_CACHES:
+            path = types.first("tsd_s", "rtree_ctx." + name)
+            place = types.place("tsd_s", path) if path is not None else None
+            if record.address is None or place is None or place.size_bytes != 2 * word or context.budget.expired():
+                continue
+            try:
+                column = read_words(target, record.address + place.offset, 2 * place.count)
+                for number, (key, leaf) in enumerate(zip(column[::2], column[1::2])):
+                    if key == INVALID_KEY or not leaf:
+                        continue
+                    if key not in leaves:
+                        leaves[key] = find_leaf(target, context.geometry, key)
+                    if leaves[key] != leaf:
+                        where = record.address + place.offset + 2 * word * number
+                        what = "a thread remembers the rtree node 0x%x for 0x%x, the tree has 0x%x" % (leaf, key, leaves[key])
+                        findings.add(codes.RTREE_CACHE, where, what)
+            except Unreadable:
+                continue
+
+
+class LinkOffsets(NamedTuple):
+    """Links in an extent structure."""
+
+    next: int
+    previous: int
+    child: int = api.NO_LINK
+
+
+class ExtentLinks(NamedTuple):
+    """Where links lie in this build's extents; None for what its types do not tell."""
+
+    heap: Optional[LinkOffsets]
+    unused: Optional[LinkOffsets]
+    """The ring of unused extents, oldest first."""
+    used: Optional[LinkOffsets]
+
+
+class AskedList(NamedTuple):
+    """One list, and what belongs to it."""
+
+    name: str
+    arena: ArenaHandle
+    place: int
+    """Where its head lies."""
+    row: api.LinkedList
+    is_bin: bool = False
+
+
+def find_extent_links(types: TypeSet, struct: str) -> ExtentLinks:
+    """By the names of each release."""
+
+    def ring(*names: str) -> Optional[LinkOffsets]:
+        known = (_find_link_offsets(types, struct, name + ".qre_next", name + ".qre_prev") for name in names)
+        return next((offsets for offsets in known if offsets), None)
+
+    heap = next(
+        (
+            offsets
+            for name, prefix in (("heap_link.link.", ""), ("ph_link.", "phn_"))
+            for offsets in (_find_link_offsets(types, struct, *(name + prefix + step for step in ("next", "prev", "lchild"))),)
+            if offsets
+        ),
+        None,
+    )
+    return ExtentLinks(heap, ring("ql_link_inactive", "ql_link"), ring("ql_link_active", "ql_link"))
+
+
+def _find_link_offsets(types: TypeSet, struct: str, *paths: str) -> Optional[LinkOffsets]:
+    size, places = types.size_bytes(struct), [types.place(struct, path) for path in paths]
+    offsets = [place.offset for place in places if place is not None and place.offset + place.size_bytes <= size]
+    return LinkOffsets(*offsets) if len(offsets) == len(paths) else None
+
+
+class ExtentLists:
+    """All lists of one jemalloc: collected, followed together, and told."""
+
+    def __init__(self, context: JemallocContext, findings: JemallocFindings, most: int) -> None:
+        """`most`: extents that there can be."""
+        self._context, self._found, self._most = context, findings, most
+        self._links = find_extent_links(context.types, context.geometry.extent_struct)
+        self._asked: List[AskedList] = []
+        self._sets: List[Tuple[ArenaHandle, str, int, List[int], Optional[int]]] = []
+        self._bins: List[Tuple[ArenaHandle, int, List[int], Optional[int]]] = []
+
+    def _add(self, name: str, arena: ArenaHandle, place: int, head: int, offsets: LinkOffsets, state: int, szind: int, is_bin: bool) -> int:
+        is_heap = offsets.child != api.NO_LINK
+        row = api.LinkedList(head, *offsets, arena.index, state, szind, is_bin and is_heap, self._most)
+        self._asked.append(AskedList(name, arena, place, row, is_bin))
+        return len(self._asked) - 1
+
+    def add(self, arena: ArenaHandle, view: View) -> None:
+        """The lists of one arena. Unreadable if its bins are."""
+        states = self._context.geometry.states
+        for state in list_unused_states(self._context):
+            for path in ("pa_shard.pac.ecache_%s.eset" % state, "pa_shard.pac.ecache_%s.guarded_eset" % state, "extents_%s" % state):
+                if view.has(path + ".npages"):
+                    self._add_set(arena, view, path, state, getattr(states, state))
+        large = self._context.types.first("arena_s", *("large." + name for name in RING_HEADS))
+        if large is not None and self._links.used is not None:
+            place = view.address_of(large)
+            self._add("list of large allocations", arena, place, view[large], self._links.used, states.active, api.ANY, False)
+        self._add_bins(arena, view)
+
+    def _add_set(self, arena: ArenaHandle, view: View, path: str, state: str, number: int) -> None:
+        types, target, word = self._context.types, self._context.target, self._context.geometry.word_bytes
+        array = types.first("arena_s", path + ".bins", path + ".heaps")
+        whole = types.place("arena_s", array) if array is not None else None
+        root = types.first("arena_s", *("%s[0].%s" % (array, name) for name in HEAP_ROOTS)) if array is not None else None
+        first = types.place("arena_s", root) if root is not None else None
+        if self._links.heap is None or whole is None or first is None:
+            return
+        column = read_words(target, arena.address + whole.offset, whole.count * whole.size_bytes // word)
+        step, offset = whole.size_bytes // word, (first.offset - whole.offset) // word
+        heads = column[offset::step][: whole.count]
+        numbers = [
+            self._add(
+                "heap of %s extents" % state,
+                arena,
+                arena.address + first.offset + index * whole.size_bytes,
+                head,
+                self._links.heap,
+                number,
+                api.ANY,
+                False,
+            )
+            for index, head in enumerate(heads)
+            if head
+        ]
+        ring = None
+        lru = types.first("arena_s", *("%s.lru.%s" % (path, name) for name in RING_HEADS))
+        if lru is not None and self._links.unused is not None and state != "pinned":  # no age counts there (eset.c: eset_insert)
+            ring = self._add(
+                "list of %s extents" % state, arena, view.address_of(lru), view[lru], self._links.unused, number, api.ANY, False
+            )
+        self._sets.append((arena, path, view[path + ".npages"], numbers, ring))
+        self._tell_bitmap(arena, view, path, state, heads)
+
+    def _tell_bitmap(self, arena: ArenaHandle, view: View, path: str, state: str, heads: Sequence[int]) -> None:
+        """A bit is set where a heap holds something: malloc looks into no other."""
+        bitmap = self._context.types.place("arena_s", path + ".bitmap")
+        if bitmap is None:
+            return
+        bits, width = view.numbers(path + ".bitmap"), 8 * bitmap.size_bytes
+        for index, head in enumerate(heads):
+            if index // width < len(bits) and bool(head) != bool(bits[index // width] >> index % width & 1):
+                what = "arena %d: heap %d of %s extents is %s, but its bit says otherwise" % (
+                    arena.index,
+                    index,
+                    state,
+                    "not empty" if head else "empty",
+                )
+                self._found.add(codes.HEAP_BITMAP, view.address_of(path + ".bitmap") + index // 8, what, arena.index)
+
+    def _add_bins(self, arena: ArenaHandle, view: View) -> None:
+        context, active = self._context, self._context.geometry.states.active
+        struct = name_bin_struct(context.types)
+        heap = context.types.first(struct, *("slabs_nonfull." + name for name in HEAP_ROOTS))
+        full = context.types.first(struct, *("slabs_full." + name for name in RING_HEADS))
+        size = context.types.size_bytes(struct)
+        for szind, shards in enumerate(find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, view)):
+            numbers, counted = [], 0
+            has_count = context.types.place(struct, "stats.nonfull_slabs") is not None
+            for shard in shards:
+                own = View(context.types, struct, shard, context.target.read(shard, size), context.geometry.little_endian)
+                counted += own["stats.nonfull_slabs"] if has_count else 0
+                if heap is not None and self._links.heap is not None:
+                    name, place = "heap of slabs of bin %d" % szind, own.address_of(heap)
+                    numbers.append(self._add(name, arena, place, own[heap], self._links.heap, active, szind, True))
+                if full is not None and self._links.used is not None:
+                    name, place = "list of full slabs of bin %d" % szind, own.address_of(full)
+                    self._add(name, arena, place, own[full], self._links.used, active, szind, True)
+            if has_count:
+                self._bins.append((arena, szind, numbers, counted))
+
+    def tell(self, has_stats: bool) -> None:
+        """Follows them all, and says what does not hold."""
+        told = make_walker(self._context).follow([asked.row for asked in self._asked])
+        for asked, seen in zip(self._asked, told):
+            if seen.problem:
+                is_ring = asked.row.child_offset == api.NO_LINK
+                is_alien = seen.problem in (api.LINKED_ALIEN, api.LINKED_FULL)
+                code = (
+                    (codes.RING_MEMBER if is_alien else codes.RING_LINKS)
+                    if is_ring
+                    else (codes.HEAP_MEMBER if is_alien else codes.HEAP_LINKS)
+                )
+                where = seen.before or asked.place
+                what = "arena %d: the %s %s" % (asked.arena.index, asked.name, LINK_FAULTS[seen.problem] % where)
+                self._found.add(code, seen.at, what, asked.arena.index)
+        if len(told) == len(self._asked):
+            self._tell_sums(told, has_stats)
+
+    def _tell_sums(self, told: Sequence[api.Linked], has_stats: bool) -> None:
+        page = self._context.geometry.page_bytes
+        for arena, path, npages, numbers, ring in self._sets:
+            if any(told[number].problem for number in numbers):
+                continue
+            there, name = sum(told[number].bytes for number in numbers) // page, path.split(".", 2)[-1]
+            if there != npages:
+                what = "arena %d: %s counts %s, its heaps have %d" % (arena.index, name, plural(npages, "page"), there)
+                self._found.add(codes.HEAP_PAGES, arena.address + self._offset(path + ".npages"), what, arena.index)
+            members = sum(told[number].members for number in numbers)
+            if ring is not None and not told[ring].problem and told[ring].members != members:
+                what = "arena %d: the list of %s has %d extents, its heaps have %d" % (arena.index, name, told[ring].members, members)
+                self._found.add(codes.RING_MISCOUNTS, self._asked[ring].place, what, arena.index)
+        for arena, szind, numbers, counted in self._bins if has_stats else ():
+            there = sum(told[number].members for number in numbers)
+            if numbers and not any(told[number].problem for number in numbers) and there != counted:
+                what = "bin %d of arena %d counts %d slabs with a free region, its heap has %d" % (szind, arena.index, counted or 0, there)
+                self._found.add(codes.BIN_NONFULL, self._asked[numbers[0]].place, what, arena.index)
+
+    def _offset(self, path: str) -> int:
+        place = self._context.types.place("arena_s", path)
+        return place.offset if place is not None else 0
+
+
+def check_links(
+    context: JemallocContext, findings: JemallocFindings, arenas: Sequence[ArenaHandle], most: int, has_stats: bool
+) -> Dict[int, Unreadable]:
+    """Every list of every arena; by index the arenas that could not be read whole."""
+    lists, failed = ExtentLists(context, findings, most), {}
+    for arena in arenas:
+        if context.budget.expired():
+            break
+        try:
+            lists.add(arena, arena.read())
+        except Unreadable as problem:
+            failed[arena.index] = problem
+    lists.tell(has_stats)
+    return failed
+
+
+WRITTEN_STATUSES = ("used", "cached")
+"""Statuses of blocks into which somebody writes, or wrote."""
+LEFT_BY_FORK = (codes.TSD_UNOWNED, codes.CACHE_UNOWNED)
+"""What threads leave behind that a fork has not taken along."""
+RULE_CODES = {code for code in vars(codes).values() if isinstance(code, Code)}.difference(LEFT_BY_FORK)
+"""Damage by these codes is a broken rule."""
+UNMAPPED_CODES = (codes.NODE_UNREADABLE, codes.NODE_HOLE, codes.EXTENT_UNREADABLE, codes.ARENA_UNREADABLE, codes.BASE_UNREADABLE)
+"""Damage where nothing is mapped at the address; else a core that lacks it."""
+FIXED_CODES = tuple(EXTENT_DAMAGE[number][0] for number in NODE_DAMAGE)
+"""No step of jemalloc's own looks like these."""
+DETAIL_CODES: Dict[int, Tuple[Code, str]] = {
+    kernel_api.EXTENT_LEAF: (codes.LEAF, "the rtree says another size class, slab bit or state of this page than its extent"),
+    kernel_api.EXTENT_INTERIOR: (codes.SLAB_PAGES, "the rtree does not map each page of this slab to it"),
+    kernel_api.EXTENT_SHARD: (codes.SLAB_SHARD, "this slab is one of a shard that its bin does not have"),
+    kernel_api.EXTENT_BITMAP_REST: (codes.SLAB_BITMAP_REST, "the bitmap of this slab has free regions beyond its last one"),
+}
+"""By EXTENT_ number: what is wrong with extents that can be counted all the same."""
+SLOT_CODES = (codes.CACHED_OUTSIDE, codes.CACHED_NOT_START, codes.CACHED_CLASS, codes.CACHED_UNKNOWN)
+"""What a thread cache holds was overwritten."""
+BLOCK_CODES = (codes.CACHED_FREE, codes.CACHED_TWICE)
+"""The block itself was freed twice."""
+MOST_SUSPECTS = 100
+
+
+class OverrunSuspects:
+    """Metadata lies apart from blocks: only its first page can be reached by one, and a cache's stack where it is a block itself."""
+
+    def __init__(self, context: JemallocContext, arenas: Sequence[ArenaHandle], caches: JemallocCaches) -> None:
+        self._context, self._arenas, self._caches = context, arenas, caches
+        self._slots: Optional[Dict[int, int]] = None
+        self._blocks: Optional[List[BaseBlock]] = None
+        self._known: Dict[int, Optional[Suspect]] = {}
+
+    def of(self, place: Optional[int]) -> Optional[Suspect]:
+        """The block that ends where the memory around `place` begins."""
+        if not place:
+            return None
+        if place not in self._known:
+            self._known[place] = self._of(place)
+        return self._known[place]
+
+    def of_cached(self, pointer: int) -> Optional[Suspect]:
+        """The same of the slot of a thread cache that holds this pointer."""
+        if self._slots is None:
+            self._slots = {}
+            for cache in self._caches.caches:
+                stacks = sorted(cache.bins.stacks, key=lambda stack: stack.start)
+                slots = [stack.start + number * self._context.geometry.word_bytes for stack in stacks for number in range(stack.count)]
+                self._slots.update(zip(cache.pointers, slots) if len(slots) == len(cache.pointers) else ())
+        return self.of(self._slots.get(pointer))
+
+    def _of(self, place: int) -> Optional[Suspect]:
+        extent = find_extent(self._context, place)
+        if extent is not None and extent.is_slab:
+            located = locate_address(self._context, self._arenas, self._caches, place)
+            if located is None or located.block is None:
+                return None
+            return _make_suspect(located.previous) if located.previous is not None else self._ends_at(extent.begin)
+        if extent is not None:
+            return self._ends_at(extent.begin)
+        if self._blocks is None:
+            self._blocks = _list_all_base_blocks(self._context, self._arenas)
+        page = self._context.geometry.page_bytes
+        block = next((base_block for base_block in self._blocks if base_block.address <= place < base_block.address + page), None)
+        return self._ends_at(block.address if block is not None else place & -page)
+
+    def _ends_at(self, address: int) -> Optional[Suspect]:
+        located = locate_address(self._context, self._arenas, self._caches, address - 1)
+        if located is None or located.block is None or located.block.status not in WRITTEN_STATUSES:
+            return None
+        return _make_suspect(located.block)
+
+
+def _list_all_base_blocks(context: JemallocContext, arenas: Sequence[ArenaHandle]) -> List[BaseBlock]:
+    """Of all arenas. What is broken there was told before."""
+    blocks: List[BaseBlock] = []
+    for arena in arenas:
+        try:
+            blocks += list_base_blocks(context._replace(report=collector([])), arena)
+        except Unreadable:
+            continue
+    return blocks
+
+
+def _make_suspect(block: Optional[Neighbour]) -> Optional[Suspect]:
+    if block is None or block.status not in WRITTEN_STATUSES:
+        return None
+    return Suspect(block.address, block.size_bytes, block.status)
+
+
+class CheckedHeap(NamedTuple):
+    """What was read, by a heap whose complaints are collected."""
+
+    context: JemallocContext
+    arenas: Sequence[ArenaHandle]
+    walked: ExtentsResult
+    tsds: Tsds
+    caches: JemallocCaches
+    has_stats: bool
+    stream: Callable[[BlockFilter], BlockStream]
+
+
+def check_heap(seen: CheckedHeap, told: Sequence[Diagnostic], rest: Report) -> List[BrokenRule]:
+    """What is broken; `rest`: whom to tell what is no broken rule."""
+    context = seen.context
+    findings = JemallocFindings(context, seen.arenas)
+    named = [diagnostic for diagnostic in told if not _is_unmapped(context, findings, diagnostic)]
+    sorted_out(named, RULE_CODES, rest, lambda told: findings.add(told.code, told.address, told.what, is_fixed=told.code in FIXED_CODES))
+    is_whole = seen.walked.stop == STOP_END and not any(seen.walked.problem_counts) and not leaves_stale_elements(context)
+    by_index = {row.arena: row for row in seen.walked.arenas}
+    _check_details(seen, findings)
+    is_sampling = bool(context.variable("opt_prof", 1))
+    for arena in seen.arenas:
+        if context.budget.expired():
+            break
+        try:
+            view = arena.read()
+            if is_whole:
+                check_pages(context, findings, arena, view, by_index.get(arena.index))
+            if is_whole and seen.has_stats:
+                check_mapped(context, findings, arena, view, by_index.get(arena.index))
+                check_bins(context, findings, arena, view, by_index.get(arena.index), is_sampling)
+            if seen.has_stats:
+                check_base(context, findings, arena)
+            check_slabs(context, findings, arena)
+        except Unreadable as problem:
+            rest(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d completely" % arena.index, "not every rule was checked")
+    for index, lost in check_links(context, findings, seen.arenas, _bound_extents(seen, is_whole), seen.has_stats).items():
+        what = "cannot read the lists of arena %d completely" % index
+        rest(codes.ARENA_UNREADABLE, lost.address, what, "not every rule was checked")
+    _check_threads(seen, findings)
+    check_rtree_caches(context, findings, seen.tsds)
+    _check_classes(seen, findings)
+    return _add_suspects(seen, findings.rows)
+
+
+def _bound_extents(seen: CheckedHeap, is_whole: bool) -> int:
+    """No list has more members."""
+    walked, size = seen.walked, seen.context.types.size_bytes(seen.context.geometry.extent_struct)
+    return walked.extents + walked.unassociated_extents if is_whole else sum_writable_bytes(seen.context) // size
+
+
+def _check_details(seen: CheckedHeap, findings: JemallocFindings) -> None:
+    """What takes no extent out of the totals. Where most leaf elements say something else, what they say is not known."""
+    active = sum(arena.active.extents for arena in seen.walked.arenas)
+    is_known = seen.walked.detail_counts[kernel_api.EXTENT_LEAF] <= max(1, active // 2)
+    for detail in seen.walked.details:
+        code, what = DETAIL_CODES[detail.code]
+        if is_known or detail.code != kernel_api.EXTENT_LEAF:
+            findings.add(code, detail.page, "%s (extent 0x%x)" % (what, detail.extent))
+
+
+def _add_suspects(seen: CheckedHeap, rows: Sequence[BrokenRule]) -> List[BrokenRule]:
+    """With the block that most likely overran, where one ends just before what is damaged."""
+    suspects = OverrunSuspects(seen.context, seen.arenas, seen.caches)
+    structs = {problem.page: problem.extent for problem in (*seen.walked.problems, *seen.walked.details) if problem.extent}
+    told = []
+    for number, row in enumerate(rows):
+        if number < MOST_SUSPECTS and row.address is not None:
+            place = structs.get(row.address, row.address)
+            row = row._replace(
+                suspect=suspects.of_cached(place) if row.code in SLOT_CODES else suspects.of(place) if row.code not in BLOCK_CODES else None
+            )
+        told.append(row)
+    return told
+
+
+def _is_unmapped(context: JemallocContext, findings: JemallocFindings, diagnostic: Diagnostic) -> bool:
+    address = diagnostic.address
+    if (
+        diagnostic.code not in UNMAPPED_CODES
+        or address is None
+        or any(span.start <= address < span.end for span in context.target.mappings())
+    ):
+        return False
+    findings.add(diagnostic.code, address, diagnostic.what, is_fixed=True)
+    return True
+
+
+def _check_threads(seen: CheckedHeap, findings: JemallocFindings) -> None:
+    """nthreads[0] of an arena is the number of threads bound to it (arena_bind), unless arenas belong to processors."""
+    if not seen.tsds.complete or has_percpu_arenas(seen.context):
+        return
+    bound = Counter(record.arena for record in seen.tsds.records if record.arena)
+    for arena in seen.arenas:
+        try:
+            counted = arena.read().get("nthreads[0]")
+        except Unreadable:
+            continue
+        if counted is not None and counted != bound[arena.address]:
+            what = "arena %d counts %s, bound to it: %d" % (arena.index, plural(counted, "thread"), bound[arena.address])
+            findings.add(codes.THREADS_MISCOUNTED, arena.address, what, arena.index)
+
+
+def _check_classes(seen: CheckedHeap, findings: JemallocFindings) -> None:
+    """Each cached block has the size of its cache bin's class."""
+    sizes, classes = seen.context.geometry.size_classes, {}
+    for cache in seen.caches.caches:
+        stacks = sorted(cache.bins.stacks, key=lambda stack: stack.start)
+        if sum(stack.count for stack in stacks) != len(cache.pointers):
+            continue
+        place = 0
+        for stack in stacks:
+            for pointer in cache.pointers[place : place + stack.count]:
+                classes[pointer] = stack.szind
+            place += stack.count
+    if not classes or seen.context.budget.expired():
+        return
+    for blocks in seen.stream(BlockFilter(frozenset((BLOCK_CACHED,)))):
+        for address, usable in _pair_blocks(blocks):
+            szind = classes.get(address)
+            is_told = szind is not None and not (seen.context.geometry.size_from_extent and szind >= seen.context.geometry.nbins)
+            if szind is not None and is_told and sizes[szind] != usable:
+                what = "a thread cache's bin for blocks of %d bytes holds this block of %d bytes" % (sizes[szind], usable)
+                findings.add(codes.CACHED_CLASS, address, what)
+
+
+def _pair_blocks(blocks: Blocks) -> "zip[Tuple[int, int]]":
+    return zip(blocks.addresses, blocks.usable_bytes)

@@ -1,1 +1,0 @@
-"""The rules of jemalloc: which are broken, and where."""

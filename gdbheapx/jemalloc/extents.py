@@ -1,0 +1,815 @@
+"""Walk the radix tree, locate addresses, and make the rows of `arenas` and `bins`."""
+
+from bisect import bisect_left
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+
+from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
+from gdbheapx.allocators.places import Neighbour, Part, Place
+from gdbheapx.columns import add
+from gdbheapx.errors import Unreadable
+from gdbheapx.jemalloc import codes
+from gdbheapx.jemalloc.arenas import (
+    EXTENT_STATES,
+    UNUSED_STATES,
+    ArenaHandle,
+    JemallocContext,
+    add_mapped_bytes,
+    count_active_pages,
+    count_pages,
+    explain_contradiction,
+    find_hpa_path,
+    hides_dirty_pages,
+    list_base_blocks,
+    list_unused_states,
+    read_base_totals,
+    read_column,
+    read_decay_ms,
+    sum_writable_bytes,
+    unpack_pointers,
+)
+from gdbheapx.jemalloc.layouts import resident_counts_muzzy
+from gdbheapx.jemalloc.records import HugePages, JemallocArena, JemallocBin
+from gdbheapx.jemalloc.symbols import find_current_slabs, find_leaf, look_up_extent, read_arena_pointers
+from gdbheapx.jemalloc.threads import JemallocCaches
+from gdbheapx.kernel.blocks.pins import PinShape
+from gdbheapx.kernel.common.in_ram import InRam
+from gdbheapx.kernel.common.records import STOP_TIME, Residency, histogram_bounds
+from gdbheapx.kernel.jemalloc import records as kernel_api
+from gdbheapx.kernel.jemalloc.records import (
+    AbsentTotals,
+    ArenaExtents,
+    BinLayout,
+    BitField,
+    BlockSizes,
+    ExtentLayout,
+    ExtentsResult,
+    HeapLayout,
+    RtreeLayout,
+)
+from gdbheapx.kernel.jemalloc.walkers import ExtentWalker, extent_walker
+from gdbheapx.layout.view import View
+from gdbheapx.model import Address, HistogramRow
+from gdbheapx.problems import Code
+from gdbheapx.units import number, plural
+
+_SLAB_BITMAPS = ("e_slab_data.bitmap", "e_slab_data")
+
+EXTENT_DAMAGE: Dict[int, Tuple[Code, str]] = {
+    kernel_api.EXTENT_NODE_UNREADABLE: (codes.NODE_UNREADABLE, "an rtree node that cannot be read: the extents below it are missing here"),
+    kernel_api.EXTENT_NODE_HOLE: (codes.NODE_HOLE, "an rtree node that cannot be read completely: extents may be missing here"),
+    kernel_api.EXTENT_NODE_TWICE: (codes.NODE_TWICE, "an rtree node that is a child in two places: it is read once"),
+    kernel_api.EXTENT_NODE_MISALIGNED: (codes.NODE_MISALIGNED, "an rtree element that does not point to a node"),
+    kernel_api.EXTENT_TOO_MANY_NODES: (codes.TOO_MANY_NODES, "more rtree nodes than memory could hold: the rest is not read"),
+    kernel_api.EXTENT_UNREADABLE: (codes.EXTENT_UNREADABLE, "cannot read its extent structure"),
+    kernel_api.EXTENT_SIZE: (codes.EXTENT_SIZE, "its extent has an impossible size"),
+    kernel_api.EXTENT_STALE: (codes.EXTENT_STALE, "its extent does not contain it"),
+    kernel_api.EXTENT_FIRST_PAGE: (codes.EXTENT_FIRST_PAGE, "the rtree does not map the first page of its extent to that extent"),
+    kernel_api.EXTENT_LAST_PAGE: (
+        codes.EXTENT_LAST_PAGE,
+        "the rtree does not map the last page of its extent to that extent: its size is wrong, or it was being registered",
+    ),
+    kernel_api.EXTENT_OVERLAP: (codes.EXTENT_OVERLAP, "another extent begins inside its extent"),
+    kernel_api.EXTENT_ARENA: (codes.EXTENT_ARENA, "its extent has an arena index beyond narenas_total"),
+    kernel_api.EXTENT_STATE: (codes.EXTENT_STATE, "its extent has an invalid state"),
+    kernel_api.EXTENT_SZIND: (codes.EXTENT_SZIND, "its extent has a size class that does not exist"),
+    kernel_api.EXTENT_SLAB_SIZE: (codes.SLAB_SIZE, "its extent is a slab of another size than the slabs of its bin"),
+    kernel_api.EXTENT_BITMAP: (codes.SLAB_BITMAP, "the number of free regions in its slab's bitmap is not nfree"),
+}
+"""Code and sentence about the page at hand, by EXTENT_ number."""
+
+CACHED_DAMAGE: Dict[int, Tuple[Code, str]] = {
+    kernel_api.CACHED_OUTSIDE: (codes.CACHED_OUTSIDE, "a thread cache contains this address, but it is in no active extent"),
+    kernel_api.CACHED_NOT_START: (codes.CACHED_NOT_START, "a thread cache contains this address, but no region starts there"),
+    kernel_api.CACHED_FREE: (
+        codes.CACHED_FREE,
+        "a thread cache contains this region, but it is free in its slab's bitmap: freed twice, or just leaving the cache",
+    ),
+    kernel_api.CACHED_TWICE: (codes.CACHED_TWICE, "thread caches contain this address twice: freed twice"),
+    kernel_api.CACHED_UNKNOWN: (codes.CACHED_UNKNOWN, "a thread cache contains this address, but its extent cannot be read or is damaged"),
+}
+"""By CACHED_ number."""
+
+NODE_DAMAGE = (
+    kernel_api.EXTENT_NODE_UNREADABLE,
+    kernel_api.EXTENT_NODE_HOLE,
+    kernel_api.EXTENT_NODE_TWICE,
+    kernel_api.EXTENT_NODE_MISALIGNED,
+    kernel_api.EXTENT_TOO_MANY_NODES,
+)
+"""Damage that no step of jemalloc's own looks like: nodes are made before they are linked, and stay."""
+
+_LEFT_OVER = (kernel_api.EXTENT_STALE, kernel_api.EXTENT_SIZE)
+"""What an element says that names memory of another use. One that cannot be read may be an extent that a core lacks: that stays told."""
+
+MOST_SHOWN = 8
+"""Problems of one kind that are told one by one; the rest as a number."""
+
+
+def make_heap_layout(context: JemallocContext) -> HeapLayout:
+    """Places and constants for the kernel's walk."""
+    geometry, types = context.geometry, context.types
+    shape, struct = geometry.rtree, geometry.extent_struct
+    rtree = RtreeLayout(
+        root=geometry.rtree_root,
+        levels=shape.levels,
+        lg_page=geometry.lg_page,
+        lg_vaddr=shape.lg_vaddr,
+        leaf_bytes=geometry.word_bytes * (1 if shape.compact else 2),
+        compact=shape.compact,
+        extent_low_bits=geometry.leaf_low_bits,
+        sign_extend=geometry.sign_extend,
+        leaf_kind=_leaf_kind(context),
+    )
+    bitmap = types.place(struct, types.first(struct, *_SLAB_BITMAPS) or "e_slab_data")
+    places = {name: types.place(struct, name) for name in ("e_bits", "e_addr", "e_size_esn")}
+    offsets = {name: place.offset for name, place in places.items() if place is not None}
+    fields = {name: BitField(*field) for name, field in geometry.fields.items()}
+    states = geometry.states
+    extent = ExtentLayout(
+        size_bytes=types.size_bytes(struct),
+        bits_offset=offsets["e_bits"],
+        addr_offset=offsets["e_addr"],
+        size_offset=offsets["e_size_esn"],
+        bitmap_offset=bitmap.offset if bitmap is not None else 0,
+        bitmap_bytes=bitmap.size_bytes * bitmap.count if bitmap is not None else 0,
+        arena=fields["arena"],
+        slab=fields["slab"],
+        state=fields["state"],
+        szind=fields["szind"],
+        nfree=fields["nfree"],
+        states=states.highest + 1,
+        active=states.active,
+        dirty=states.dirty,
+        muzzy=states.muzzy,
+        retained=states.retained,
+        word_bytes=geometry.word_bytes,
+        little_endian=geometry.little_endian,
+        binshard=fields.get("binshard", BitField(0, 0)),
+        pinned=kernel_api.NO_STATE if states.pinned is None else states.pinned,
+    )
+    has_shards = "binshard" in fields
+    bins = tuple(
+        BinLayout(info.reg_size_bytes, info.slab_size_bytes, info.nregs, info.n_shards if has_shards else 0) for info in geometry.bins
+    )
+    sizes = BlockSizes(geometry.size_from_extent, geometry.large_pad_bytes)
+    return HeapLayout(rtree, extent, bins, geometry.size_classes, sizes, geometry.narenas, sum_writable_bytes(context))
+
+
+def _leaf_kind(context: JemallocContext) -> int:
+    """What leaf elements say of an extent beside where it lies (rtree.h)."""
+    compact, types = context.geometry.rtree.compact, context.types
+    if context.jemalloc.is_partial:
+        return kernel_api.LEAF_UNKNOWN
+    if compact:
+        return kernel_api.LEAF_COMPACT_STATE if context.geometry.leaf_low_bits > 1 else kernel_api.LEAF_COMPACT
+    if types.place("rtree_leaf_elm_s", "le_metadata") is not None:
+        return kernel_api.LEAF_METADATA
+    return kernel_api.LEAF_FIELDS if types.place("rtree_leaf_elm_s", "le_szind") is not None else kernel_api.LEAF_UNKNOWN
+
+
+def make_walker(context: JemallocContext) -> ExtentWalker:
+    """The kernel's, bound to this heap."""
+    return extent_walker(context.kernel, context.source, make_heap_layout(context), context.budget)
+
+
+def walk_extents(context: JemallocContext, cached: Sequence[int]) -> ExtentsResult:
+    """Every extent of every arena. `cached`: sorted array('Q') of what thread caches hold. Damage is reported."""
+    result = make_walker(context).walk(cached, context.ram.pages)
+    if leaves_stale_elements(context):
+        result = drop_left_over(result)
+    report_damage(context, result)
+    return result
+
+
+def leaves_stale_elements(context: JemallocContext) -> bool:
+    """Leaf elements of memory that was given back may stay in the radix tree, and name an extent structure that is used elsewhere by now.
+
+    With opt.san_guard_small slabs are cut from regions of 4 MiB, and the end of one that is too short for the next slab is unmapped without
+    being taken out of the tree (san_bump.c: san_bump_alloc, extent.c: extent_destroy_wrapper, from 5.3.0). So stays the region that an
+    arena cuts from when it is destroyed, whose extent structure was in the arena's metadata, which is unmapped (arena.c: arena_destroy):
+    what lies there by now may be anything, and is no extent.
+    """
+    if context.symbols.by_structure:
+        return _has_guarded_slabs(context)
+    return bool(context.variable("opt_san_guard_small")) and bool(context.variable("opt_retain", 1))
+
+
+def _has_guarded_slabs(context: JemallocContext) -> bool:
+    """Slabs that bins name stand between guard pages: the option is on."""
+    geometry, guarded = context.geometry, context.geometry.fields.get("guarded")
+    if guarded is None:
+        return False
+    try:
+        for arena in read_arena_pointers(context.target, context.symbols, geometry.narenas):
+            slabs = find_current_slabs(context.target, context.symbols, context.types, geometry, arena) if arena else []
+            for _, place in slabs:
+                slab = context.target.read_word(place)
+                if slab and guarded.of(context.view(geometry.extent_struct, slab)["e_bits"]):
+                    return True
+    except Unreadable:
+        pass
+    return False
+
+
+def drop_left_over(result: ExtentsResult) -> ExtentsResult:
+    """The result without the complaint that an element names an extent elsewhere, or what is no extent any more."""
+    counts = tuple(0 if code in _LEFT_OVER else count for code, count in enumerate(result.problem_counts))
+    problems = tuple(problem for problem in result.problems if problem.code not in _LEFT_OVER)
+    return result._replace(problems=problems, problem_counts=counts)
+
+
+def report_damage(context: JemallocContext, result: ExtentsResult) -> None:
+    """Tells what the walk found wrong: the first few of each kind with their addresses, the rest as numbers."""
+    if result.stop == STOP_TIME:
+        context.report(
+            codes.EXTENTS_CUT,
+            result.at,
+            "the walk over the extents ended here: %s" % (context.budget.reason or "time is up"),
+            "raise --max-seconds",
+        )
+    hint = explain_contradiction(context) if _may_pass(result) else None
+    told: List[int] = []
+    for problem in result.problems:
+        told.append(problem.code)
+        if told.count(problem.code) <= MOST_SHOWN:
+            code, what = EXTENT_DAMAGE[problem.code]
+            where = " (extent 0x%x)" % problem.extent if problem.extent else ""
+            context.report(code, problem.page, what + where, None if problem.code in NODE_DAMAGE else hint)
+    _tell_rest(context, result.problem_counts, told, EXTENT_DAMAGE)
+    reasons: List[int] = []
+    for cached in result.cached_problems:
+        reasons.append(cached.reason)
+        if reasons.count(cached.reason) <= MOST_SHOWN:
+            code, what = CACHED_DAMAGE[cached.reason]
+            context.report(code, cached.address, what, hint)
+    _tell_rest(context, result.cached_problem_counts, reasons, CACHED_DAMAGE)
+
+
+def _tell_rest(context: JemallocContext, counts: Sequence[int], told: Sequence[int], damage: Dict[int, Tuple[Code, str]]) -> None:
+    """How many there are beyond those that were told one by one."""
+    for kind, count in enumerate(counts):
+        if count > MOST_SHOWN:
+            code, what = damage[kind]
+            context.report(code, None, "%s more: %s" % (number(count - min(MOST_SHOWN, told.count(kind))), what), None)
+
+
+def _may_pass(result: ExtentsResult) -> bool:
+    """Something is wrong that a call in progress can look like: a slab's bitmap is written after nfree, leaf elements before the extent."""
+    return any(problem.code not in NODE_DAMAGE for problem in result.problems) or bool(result.cached_problems)
+
+
+HPA_HEAP_LINKS: Sequence[str] = ("age_link.link.next", "age_link.link.lchild")
+HPA_RING_LINKS: Sequence[str] = ("ql_link_empty.qre_next",)
+MOST_HUGE_PAGES = 1 << 20
+"""Two TiB: only there to end broken lists."""
+
+PageRange = Tuple[int, int]
+
+
+def read_huge_pages(context: JemallocContext, arena: ArenaHandle) -> HugePages:
+    """The huge pages of an arena; what cannot be read, or contradicts the arena's counter, is reported."""
+    dirty: List[PageRange] = []
+    untouched: List[PageRange] = []
+    view = arena.read()
+    path = find_hpa_path(view) + "psset."
+    if not view.get("pa_shard.ever_used_hpa") or not view.has(path + "pageslabs"):
+        return HugePages(dirty, untouched)
+    for page in _iterate_huge_pages(context, arena, view, path):
+        start = page["h_address"]
+        active, touched = _read_bitmap(page, "active_pages"), _read_bitmap(page, "touched_pages")
+        every = (1 << _measure_huge_page(context, page) // context.geometry.page_bytes) - 1
+        dirty.extend(_find_runs(touched & ~active, start, context.geometry.page_bytes))
+        untouched.extend(_find_runs(every & ~touched & ~active, start, context.geometry.page_bytes))
+    counted = view.get(path + "merged_stats.ndirty", path + "stats.merged.ndirty")
+    unread = (counted or 0) - sum(end - start for start, end in dirty) // context.geometry.page_bytes
+    if unread > 0 and context.budget.reason is None:
+        what = "arena %d counts %s in huge pages, %s more than could be read"
+        what %= arena.index, plural(counted or 0, "dirty page"), number(unread)
+        context.report(codes.HUGE_PAGES_UNREAD, arena.address, what, "other anonymous memory includes them")
+    most = view.get(find_hpa_path(view) + "opts.dirty_mult")
+    return HugePages(sorted(dirty), sorted(untouched), -1 if most == (1 << 32) - 1 else most)
+
+
+def _iterate_huge_pages(context: JemallocContext, arena: ArenaHandle, view: View, path: str) -> Iterator[View]:
+    """hpdata_s of each huge page that has a free page."""
+    heaps = read_column(view, path + "pageslabs", "ph.root", context.geometry.little_endian) or []
+    pending = [(root, HPA_HEAP_LINKS) for root in heaps if root]
+    pending += [(first, HPA_RING_LINKS) for first in [view.get(path + "empty.head.qlh_first")] if first]
+    seen: Set[int] = set()
+    while pending and len(seen) < MOST_HUGE_PAGES:
+        address, links = pending.pop()
+        if address in seen:
+            continue
+        if context.budget.expired():
+            what = "the walk over the huge pages of arena %d ended here: %s" % (arena.index, context.budget.reason)
+            context.report(codes.HUGE_PAGES_CUT, address, what, "other anonymous memory includes the rest")
+            return
+        seen.add(address)
+        page = _read_huge_page(context, address)
+        if page is None:
+            what = "a list of huge pages of arena %d contains something that is not one" % arena.index
+            context.report(codes.HUGE_PAGE_WRONG, address, what, "huge pages behind it are missing here")
+            continue
+        yield page
+        pending += [(page[link], links) for link in links if page[link]]
+
+
+def _read_huge_page(context: JemallocContext, address: int) -> Optional[View]:
+    try:
+        page = context.view("hpdata_s", address)
+    except Unreadable:
+        return None
+    active, touched, start = _read_bitmap(page, "active_pages"), _read_bitmap(page, "touched_pages"), page["h_address"]
+    counts = bin(active).count("1"), bin(touched).count("1")
+    is_good = start and not start % _measure_huge_page(context, page) and counts == (page["h_nactive"], page["h_ntouched"])
+    return page if is_good and not active & ~touched else None
+
+
+def _read_bitmap(page: View, path: str) -> int:
+    """A bitmap of flat_bitmap.h, as one number: a bit for each page."""
+    return sum(group << 64 * place for place, group in enumerate(page.numbers(path)))
+
+
+def _measure_huge_page(context: JemallocContext, page: View) -> int:
+    """HUGEPAGE: the bitmap has a bit for each page of it."""
+    return 8 * len(page.bytes_of("active_pages")) * context.geometry.page_bytes
+
+
+def _find_runs(bits: int, start: int, page_bytes: int) -> Iterator[PageRange]:
+    """Runs of pages whose bit is set."""
+    place = 0
+    while bits:
+        skipped = (bits & -bits).bit_length() - 1
+        bits >>= skipped
+        length = (~bits & bits + 1).bit_length() - 1
+        yield start + (place + skipped) * page_bytes, start + (place + skipped + length) * page_bytes
+        bits >>= length
+        place += skipped + length
+
+
+class ClassBlocks(NamedTuple):
+    """Blocks of one size class in one arena."""
+
+    szind: int
+    slabs: Optional[int]
+    extents: Optional[int]
+    used: int
+    used_bytes: int
+    cached: int
+    cached_bytes: int
+    free: int
+    free_bytes: int
+
+
+def iterate_classes(context: JemallocContext, walked: ArenaExtents) -> Iterator[ClassBlocks]:
+    """Every size class that the arena has blocks of, slabs first."""
+    for row in walked.bins:
+        info = context.geometry.bins[row.szind]
+        size, total = info.reg_size_bytes, row.curslabs * info.nregs
+        used = row.curregs - row.cached_regions
+        free = total - row.curregs
+        yield ClassBlocks(
+            row.szind, row.curslabs, None, used, used * size, row.cached_regions, row.cached_regions * size, free, free * size
+        )
+    for large in walked.larges:
+        allocated = _allocated_bytes(context, large.szind, large.extents, large.bytes)
+        cached = _allocated_bytes(context, large.szind, large.cached_extents, large.cached_bytes)
+        used = large.extents - large.cached_extents
+        yield ClassBlocks(large.szind, None, large.extents, used, allocated - cached, large.cached_extents, cached, 0, 0)
+
+
+def _allocated_bytes(context: JemallocContext, szind: int, extents: int, bytes_: int) -> int:
+    """Usable bytes of so many large allocations of one class, whose extents have bytes_ in all."""
+    geometry = context.geometry
+    if geometry.size_from_extent and szind >= geometry.nbins:
+        return bytes_ - extents * geometry.large_pad_bytes
+    return extents * geometry.size_classes[szind]
+
+
+class BlockSums(NamedTuple):
+    """Blocks of one arena in all."""
+
+    used: int
+    used_bytes: int
+    cached: int
+    cached_bytes: int
+
+
+def sum_class_blocks(context: JemallocContext, walked: ArenaExtents) -> BlockSums:
+    """All size classes together."""
+    rows = list(iterate_classes(context, walked))
+    return BlockSums(
+        sum(r.used for r in rows), sum(r.used_bytes for r in rows), sum(r.cached for r in rows), sum(r.cached_bytes for r in rows)
+    )
+
+
+class KnownOfArenas(NamedTuple):
+    """What other readers know of the arenas."""
+
+    blind: Optional[Dict[int, Optional[int]]]
+    """Arena index -> threads bound to it that are blind, None where that is unknown; None for all if the threads cannot be read."""
+    caches_complete: bool
+    """Every thread cache was read: what they hold is told from what is used."""
+    has_stats: Optional[bool]
+    """config_stats."""
+    huge: Mapping[int, HugePages] = {}
+    """By arena index."""
+
+
+class RoundingBytes(NamedTuple):
+    """Bytes of active extents that no block has."""
+
+    slabs: int
+    """Behind the last region of each slab."""
+    large: int
+    """Sizes of extents less usable sizes."""
+    sampled: int
+    """The same of small blocks that the heap profiler sampled."""
+
+
+def measure_rounding(context: JemallocContext, walked: ArenaExtents) -> RoundingBytes:
+    """Each extent by itself."""
+    infos, parts = context.geometry.bins, [0, 0]
+    for row in walked.larges:
+        parts[row.szind < len(infos)] += row.bytes - _allocated_bytes(context, row.szind, row.extents, row.bytes)
+    ends = ((row.curslabs, infos[row.szind]) for row in walked.bins)
+    return RoundingBytes(sum(count * (info.slab_size_bytes - info.nregs * info.reg_size_bytes) for count, info in ends), *parts)
+
+
+def make_arena_rows(
+    context: JemallocContext, listed: Sequence[ArenaHandle], result: ExtentsResult, extra: KnownOfArenas
+) -> List[JemallocArena]:
+    """One row per arena, also for those whose struct cannot be read but whose extents can."""
+    met = {row.arena: row for row in result.arenas}
+    known = {arena.index: arena for arena in listed}
+    is_damaged = any(result.problem_counts)
+    return [
+        _make_arena_row(context, index, known.get(index), met.get(index), extra, is_damaged, result.ranges)
+        for index in sorted({*known, *met})
+    ]
+
+
+def _make_arena_row(
+    context: JemallocContext,
+    index: int,
+    arena: Optional[ArenaHandle],
+    met: Optional[ArenaExtents],
+    extra: KnownOfArenas,
+    is_damaged: bool,
+    ranges: Sequence[Tuple[int, int]],
+) -> JemallocArena:
+    page = context.geometry.page_bytes
+    blocks = sum_class_blocks(context, met) if met is not None else BlockSums(0, 0, 0, 0)
+    more = measure_rounding(context, met) if met is not None else RoundingBytes(0, 0, 0)
+    huge, whole = extra.huge.get(index), extra.caches_complete
+    counted = _read_counters(context, arena, extra) if arena is not None else _Counters()
+    walked = {state: getattr(met, state).bytes if met is not None else 0 for state in ("active", *list_unused_states(context))}
+    in_pages = {state: counted.pages[state] * page if state in counted.pages else walked[state] for state in walked}
+    in_ram = {states: _sum_residency(context, met, states, ranges) for states in (UNUSED_STATES, ("retained",), ("active", *EXTENT_STATES))}
+    tells_dirty = hides_dirty_pages(context) is False
+    return JemallocArena(
+        allocator=context.jemalloc.id,
+        index=index,
+        address=Address(arena.address if arena is not None else 0),
+        kind=arena.kind if arena is not None else "auto",
+        allocated_bytes=blocks.used_bytes + blocks.cached_bytes,
+        cached_blocks=blocks.cached if whole else None,
+        cached_bytes=blocks.cached_bytes if whole else None,
+        used_blocks=blocks.used if whole else None,
+        used_bytes=blocks.used_bytes if whole else None,
+        active_bytes=in_pages["active"],
+        dirty_bytes=in_pages["dirty"] if tells_dirty else None,
+        muzzy_bytes=in_pages["muzzy"],
+        retained_bytes=in_pages["retained"],
+        pinned_bytes=in_pages.get("pinned", None if context.jemalloc.is_partial else 0),
+        metadata_bytes=counted.metadata_bytes,
+        mapped_bytes=counted.mapped_bytes,
+        resident_bytes=counted.resident_bytes,
+        unparsed_bytes=_count_unparsed(counted.pages, walked, page) if is_damaged else 0,
+        threads=counted.threads,
+        blind_threads=extra.blind.get(index, 0) if extra.blind is not None else None,
+        dirty_decay_ms=counted.dirty_decay_ms,
+        muzzy_decay_ms=counted.muzzy_decay_ms,
+        reclaimable_bytes=in_pages["dirty"] + in_pages["muzzy"] if tells_dirty else None,
+        reclaimable_resident_bytes=in_ram[UNUSED_STATES].resident_bytes if tells_dirty else None,
+        reclaimable_exclusive_bytes=in_ram[UNUSED_STATES].exclusive_bytes if tells_dirty else None,
+        retained_resident_bytes=in_ram[("retained",)].resident_bytes,
+        retained_huge_bytes=in_ram[("retained",)].huge_bytes,
+        huge_bytes=in_ram[("active", *EXTENT_STATES)].huge_bytes,
+        huge_dirty_bytes=(huge.dirty_bytes if huge is not None else 0) if tells_dirty else None,
+        other_bytes=met.other.bytes if met is not None else 0,
+        rounding_bytes=sum(more),
+        sampled_rounding_bytes=more.sampled,
+    )
+
+
+def _sum_residency(
+    context: JemallocContext, met: Optional[ArenaExtents], states: Sequence[str], ranges: Sequence[Tuple[int, int]]
+) -> InRam:
+    """What of the arena's extents in these states is in RAM; `ranges`: where jemalloc's extents lie."""
+    parts = [getattr(met, state).residency for state in states] if met is not None else []
+    if context.ram.pages is None or None in parts:
+        return context.ram.settle(None, ranges)
+    return context.ram.settle(Residency(*(sum(part[place] for part in parts) for place in range(len(Residency._fields)))), ranges)
+
+
+def _count_unparsed(pages: Mapping[str, int], walked: Dict[str, int], page: int) -> Optional[int]:
+    """What the arena's own counters have and the walk over a damaged radix tree has not; None without those counters."""
+    if not pages.keys() >= walked.keys():
+        return None
+    return sum(max(0, pages[state] * page - size) for state, size in walked.items())
+
+
+class _Counters(NamedTuple):
+    """What arena_s itself says; all None for an arena that cannot be read."""
+
+    pages: Mapping[str, int] = {}
+    threads: Optional[int] = None
+    dirty_decay_ms: Optional[int] = None
+    muzzy_decay_ms: Optional[int] = None
+    metadata_bytes: Optional[int] = None
+    mapped_bytes: Optional[int] = None
+    resident_bytes: Optional[int] = None
+
+
+def _read_counters(context: JemallocContext, arena: ArenaHandle, extra: KnownOfArenas) -> _Counters:
+    try:
+        view = arena.read()
+    except Unreadable:
+        return _Counters()
+    pages = {state: count_pages(view, state) for state in list_unused_states(context)}
+    pages["active"] = count_active_pages(view)
+
+    def in_states(*states: str) -> Optional[int]:
+        count = add(pages[state] for state in (*states, "pinned") if state in pages)
+        return None if count is None else count * context.geometry.page_bytes
+
+    if extra.has_stats is False:
+        own = sum(block.size_bytes for block in list_base_blocks(context, arena))
+        metadata, mapped, resident = None, add([own, in_states("active", *UNUSED_STATES)]), None
+    else:
+        totals = read_base_totals(context, arena)
+        counted = ("active", *UNUSED_STATES) if resident_counts_muzzy(context.jemalloc.version) else ("active", "dirty")
+        metadata = add([totals.allocated_bytes, view.get("stats.internal")])
+        mapped = add_mapped_bytes(context, [totals.mapped_bytes, _read_mapped(context, view)], True)
+        resident = add([totals.resident_bytes, in_states(*counted)])
+    return _Counters(
+        pages={state: count for state, count in pages.items() if count is not None},
+        threads=view.get("nthreads[0]"),
+        dirty_decay_ms=read_decay_ms(view, "dirty"),
+        muzzy_decay_ms=read_decay_ms(view, "muzzy"),
+        metadata_bytes=metadata,
+        mapped_bytes=mapped,
+        resident_bytes=resident,
+    )
+
+
+def _read_mapped(context: JemallocContext, view: View) -> Optional[int]:
+    """arena_stats.mapped up to 5.2; from 5.3 pac_stats.pac_mapped, behind a pointer."""
+    pointer = view.get("pa_shard.pac.stats")
+    if pointer is None:
+        return view.get("stats.mapped")
+    try:
+        return context.view("pac_stats_s", pointer).get("pac_mapped")
+    except (Unreadable, KeyError):
+        return view.get("stats.pa_shard_stats.pac_stats.pac_mapped")
+
+
+def sum_absent(result: ExtentsResult) -> Optional[AbsentTotals]:
+    """What of all extents is not in memory; None where that cannot be told."""
+    parts = [arena.absent for arena in result.arenas if arena.absent is not None]
+    return AbsentTotals(*map(sum, zip(*parts))) if parts else None
+
+
+def make_bin_rows(context: JemallocContext, result: ExtentsResult) -> List[JemallocBin]:
+    """Size classes and unused extents of every arena."""
+    name, sizes = context.jemalloc.id, context.geometry.size_classes
+    rows = []
+    for arena in result.arenas:
+        for row in iterate_classes(context, arena):
+            kind = "large" if row.slabs is None else "small"
+            lowest = sizes[row.szind - 1] + 1 if row.szind else 1
+            cached = (None, None) if context.jemalloc.is_partial else (row.cached, row.cached_bytes)
+            part = (row.slabs, row.extents, row.used, row.used_bytes, *cached, row.free, row.free_bytes)
+            rows.append(JemallocBin(name, arena.arena, row.szind, kind, lowest, sizes[row.szind], *part))
+        for place, state in enumerate(EXTENT_STATES):
+            for counted in arena.histogram:
+                extents, bytes_ = counted[1 + 2 * place], counted[2 + 2 * place]
+                if extents:
+                    low, high = _find_bounds(context, counted[0])
+                    rows.append(JemallocBin(name, arena.arena, None, state, low, high, None, extents, 0, 0, 0, 0, extents, bytes_))
+    return rows
+
+
+def _find_bounds(context: JemallocContext, number: int) -> Tuple[int, int]:
+    """Sizes (from, to) of a histogram class of extents, which are whole pages."""
+    page = context.geometry.page_bytes
+    low, high = histogram_bounds(number, page)
+    return min(high, (low - page) // page * page + page), high
+
+
+def make_histogram(context: JemallocContext, result: ExtentsResult) -> List[HistogramRow]:
+    """Blocks by size class over all arenas. Dirty, muzzy and pinned extents are free, retained ones count nowhere: they are no memory."""
+    blocks: Dict[int, List[int]] = {}
+    unused: Dict[int, List[int]] = {}
+    for arena in result.arenas:
+        for row in iterate_classes(context, arena):
+            _add_parts(blocks.setdefault(row.szind, [0] * 5), (row.used, row.used_bytes, row.free, row.free_bytes, row.cached))
+        for counted in arena.histogram:
+            if counted[1] or counted[3] or counted[7]:
+                _add_parts(
+                    unused.setdefault(counted[0], [0] * 2), (counted[1] + counted[3] + counted[7], counted[2] + counted[4] + counted[8])
+                )
+    sizes = context.geometry.size_classes
+    rows = []
+    for szind, (used, used_bytes, free, free_bytes, cached) in blocks.items():
+        low = sizes[szind - 1] + 1 if context.geometry.size_from_extent and szind >= context.geometry.nbins else sizes[szind]
+        rows.append(_without_caches(context, HistogramRow(low, sizes[szind], used, used_bytes, free, free_bytes, cached)))
+    for size_class, (extents, bytes_) in unused.items():
+        low, high = _find_bounds(context, size_class)
+        rows.append(_without_caches(context, HistogramRow(low, high, 0, 0, extents, bytes_, 0)))
+    return sorted(rows, key=lambda row: (row.size_bytes, row.max_size_bytes))
+
+
+def _without_caches(context: JemallocContext, row: HistogramRow) -> HistogramRow:
+    """What caches hold is null where they cannot be read."""
+    return row._replace(tcache_chunks=None) if context.jemalloc.is_partial else row
+
+
+def _add_parts(sums_: List[int], parts: Sequence[int]) -> None:
+    for place, part in enumerate(parts):
+        sums_[place] += part
+
+
+def measure_keeping(context: JemallocContext, result: ExtentsResult, rows: Sequence[JemallocArena]) -> Keeping:
+    """Of the same look as the rows of `arenas`. active = allocated + free regions + what large allocations are rounded up by."""
+    rooms = sorted((info.reg_size_bytes, info.slab_size_bytes) for info in context.geometry.bins)
+    met = {arena.arena: arena for arena in result.arenas}
+    arenas, rounded = [], 0
+    for row in rows:
+        walked = met.get(row.index)
+        more = sum(measure_rounding(context, walked)[1:]) if walked is not None else 0
+        rounded += more
+        kept = None if row.active_bytes is None or row.allocated_bytes is None else row.active_bytes - row.allocated_bytes - more
+        arenas.append(ArenaKeeps(row.index, kept))
+    active, allocated = (sum(getattr(row, name) or 0 for row in rows) for name in ("active_bytes", "allocated_bytes"))
+    terms = [Term("active", active), Term("allocated", allocated, True), Term("rounding of large blocks", rounded, True)]
+    given = add([row.reclaimable_bytes for row in rows])
+    return Keeping(PinShape(context.geometry.page_bytes, rooms=rooms), arenas, terms, returnable_bytes=given)
+
+
+MOST_LEAVES = 256
+"""Leaf nodes that are searched backwards for the first page of a large extent."""
+
+
+class LocatedExtent(NamedTuple):
+    """One extent, as its structure has it."""
+
+    struct: int
+    begin: int
+    end: int
+    address: int
+    arena: int
+    state: int
+    szind: int
+    is_slab: bool
+    free: int
+    """A slab's bitmap: a set bit for each free region."""
+
+
+def find_extent(context: JemallocContext, address: int) -> Optional[LocatedExtent]:
+    """The extent that holds the address; None if there is none."""
+    try:
+        struct = look_up_extent(context.target, context.geometry, address) or _search_backwards(context, address)
+    except Unreadable:
+        return None
+    extent = _read_extent(context, struct) if struct else None
+    return extent if extent is not None and extent.begin <= address < extent.end else None
+
+
+def _read_extent(context: JemallocContext, struct: int) -> Optional[LocatedExtent]:
+    geometry = context.geometry
+    try:
+        view = context.view(geometry.extent_struct, struct)
+    except Unreadable:
+        return None
+    of = {name: field.of(view["e_bits"]) for name, field in geometry.fields.items()}
+    begin = view["e_addr"] & -geometry.page_bytes
+    is_slab = bool(of["slab"]) and of["state"] == geometry.states.active and of["szind"] < geometry.nbins
+    free = 0
+    if is_slab:
+        place = context.types.place(geometry.extent_struct, "e_slab_data")
+        nregs, word = geometry.bins[of["szind"]].nregs, geometry.word_bytes
+        used = -(-nregs // (8 * word)) * word
+        try:
+            data = context.target.read(struct + (place.offset if place is not None else 0), used)
+        except Unreadable:
+            return None
+        groups = enumerate(context.target.words_in(data))
+        free = sum(group << 8 * word * number for number, group in groups) & (1 << nregs) - 1
+    end = begin + (view["e_size_esn"] & -geometry.page_bytes)
+    return LocatedExtent(struct, begin, end, view["e_addr"], of["arena"], of["state"], of["szind"], is_slab, free)
+
+
+def _search_backwards(context: JemallocContext, address: int) -> Optional[int]:
+    """The extent that the last leaf element before this page names: of a large one only the first and the last page have one."""
+    geometry, shape = context.geometry, context.geometry.rtree
+    bits, width = shape.levels[-1], geometry.word_bytes * (1 if shape.compact else 2)
+    page = (address & (1 << shape.lg_vaddr) - 1) >> geometry.lg_page
+    for _ in range(MOST_LEAVES):
+        node, index = find_leaf(context.target, geometry, page << geometry.lg_page), page & (1 << bits) - 1
+        data = context.target.read_prefix(node, (index + 1) * width) if node else b""
+        column = unpack_pointers(context, data[: len(data) // width * width])
+        last = next((number for number in range(len(column) - 1, -1, -1) if column[number]), None)
+        if last is not None:
+            element = last // (width // geometry.word_bytes)
+            base_page = page - index + element
+            return look_up_extent(context.target, geometry, base_page << geometry.lg_page)
+        page = page - index - 1
+        if page < 0:
+            return None
+    return None
+
+
+def locate_address(context: JemallocContext, arenas: Sequence[ArenaHandle], caches: JemallocCaches, address: int) -> Optional[Place]:
+    """Where it lies; None if it is in no memory of jemalloc's."""
+    extent = find_extent(context, address)
+    if extent is None:
+        return _find_metadata(context, arenas, address)
+    kind = "slab" if extent.is_slab else "extent"
+    name = "%s of %d bytes, structure at 0x%x" % (kind, extent.end - extent.begin, extent.struct)
+    parts = [Part(kind, name, Address(extent.begin), Address(extent.end))]
+    block, previous, after = (
+        _find_regions(context, caches, extent, address) if extent.is_slab else _find_neighbours(context, caches, extent)
+    )
+    if block is not None and block.status == "cached":
+        parts = [*_find_caches(caches, block.address), *parts]
+    offset = address - block.address if block is not None else None
+    return Place(context.jemalloc.id, extent.arena, block, None, offset, previous, after, parts)
+
+
+def _find_regions(
+    context: JemallocContext, caches: JemallocCaches, extent: LocatedExtent, address: int
+) -> "tuple[Optional[Neighbour], ...]":
+    info = context.geometry.bins[extent.szind]
+    size, number = info.reg_size_bytes, (address - extent.begin) // info.reg_size_bytes
+    cached = set(caches.pointers[_bisect_cached(caches, extent.begin) : _bisect_cached(caches, extent.end)])
+
+    def region(index: int) -> Optional[Neighbour]:
+        if not 0 <= index < info.nregs:
+            return None
+        start = extent.begin + index * size
+        status = "free" if extent.free >> index & 1 else "cached" if start in cached else "used"
+        return Neighbour(Address(start), size, size, status)
+
+    return region(number), region(number - 1) if region(number) else None, region(number + 1)
+
+
+def _bisect_cached(caches: JemallocCaches, address: int) -> int:
+    return bisect_left(caches.pointers, address)
+
+
+def _find_neighbours(context: JemallocContext, caches: JemallocCaches, extent: LocatedExtent) -> "tuple[Optional[Neighbour], ...]":
+    """An extent that is one block; its neighbours are the extents beside it."""
+    before, after = find_extent(context, extent.begin - 1), find_extent(context, extent.end)
+    return _make_block(context, caches, extent), _make_neighbour(context, caches, before), _make_neighbour(context, caches, after)
+
+
+def _make_neighbour(context: JemallocContext, caches: JemallocCaches, extent: Optional[LocatedExtent]) -> Optional[Neighbour]:
+    if extent is not None and extent.is_slab:
+        return Neighbour(Address(extent.begin), extent.end - extent.begin, extent.end - extent.begin, "slab")
+    return _make_block(context, caches, extent) if extent is not None else None
+
+
+def _make_block(context: JemallocContext, caches: JemallocCaches, extent: LocatedExtent) -> Neighbour:
+    geometry, size = context.geometry, extent.end - extent.begin
+    names = {getattr(geometry.states, state): state for state in EXTENT_STATES}
+    if extent.state != geometry.states.active or extent.szind >= len(geometry.size_classes):
+        return Neighbour(Address(extent.begin), size, size, names.get(extent.state, "metadata"))
+    if geometry.size_from_extent and extent.szind >= geometry.nbins:
+        size -= geometry.large_pad_bytes
+    else:
+        size = geometry.size_classes[extent.szind]
+    place = _bisect_cached(caches, extent.address)
+    is_cached = place < len(caches.pointers) and caches.pointers[place] == extent.address
+    return Neighbour(Address(extent.address), size, size, "cached" if is_cached else "used")
+
+
+def _find_caches(caches: JemallocCaches, address: int) -> Iterator[Part]:
+    for cache in caches.caches:
+        if address in cache.pointers:
+            lwp = cache.tsd.lwp if cache.tsd is not None else None
+            owner = "thread %d" % lwp if lwp is not None else "explicit cache %s" % cache.explicit
+            yield Part("cache", "thread cache of %s" % owner, Address(cache.address))
+
+
+def _find_metadata(context: JemallocContext, arenas: Sequence[ArenaHandle], address: int) -> Optional[Place]:
+    """A block of an arena's base."""
+    places: List[Place] = []
+    for arena in arenas:
+        for block in list_base_blocks(context, arena):
+            if block.address <= address < block.address + block.size_bytes:
+                part = Part("base", "metadata of arena %d" % arena.index, Address(block.address), Address(block.address + block.size_bytes))
+                own = Neighbour(Address(block.address), block.size_bytes, block.size_bytes, "metadata")
+                places.append(Place(context.jemalloc.id, arena.index, own, None, address - block.address, None, None, [part]))
+    return places[0] if places else None

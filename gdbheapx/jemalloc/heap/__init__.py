@@ -1,1 +1,0 @@
-"""Arenas, extents and slabs, and their totals."""

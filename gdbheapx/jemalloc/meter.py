@@ -1,0 +1,267 @@
+"""Read jemalloc's counters of a running process: the pages of every arena, and what is allocated.
+
+jemalloc changes each counter in one step under a lock of its own. A sum over many of them is of no single moment, and is off by what was
+allocated meanwhile. Where a group of counters has not changed since the sample before, neither has its sum."""
+
+from array import array
+from functools import partial
+from operator import mul
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.allocators.metering import Figure, Reading, nothing
+from gdbheapx.errors import Unreadable
+from gdbheapx.jemalloc.arenas import EXTENT_STATES, JemallocContext, find_page_counters, hides_dirty_pages, list_unused_states
+from gdbheapx.jemalloc.layouts import MAX_ARENAS
+from gdbheapx.jemalloc.stats import GAP_BYTES
+from gdbheapx.jemalloc.symbols import find_bin_addresses, name_bin_struct, read_own_index
+from gdbheapx.layout.view import View
+from gdbheapx.model import AllocatorInfo
+
+METER_FIGURES = (
+    Figure("arenas", "arenas", "arenas that exist", is_shown=False),
+    Figure("allocated_bytes", "allocated", "bytes of allocations, thread caches included", is_shown=False),
+    Figure("active_bytes", "active", "bytes of pages with allocations", goes=2),
+    Figure("dirty_bytes", "dirty", "bytes of unused pages that were not returned to the OS yet"),
+    Figure("muzzy_bytes", "muzzy", "bytes of unused pages that the OS may take at any time", goes=7),
+    Figure("retained_bytes", "retained", "bytes of address space that is kept without memory", goes=6),
+    Figure("pinned_bytes", "pinned", "bytes of unused pages that extent hooks can never return", is_shown=False),
+)
+METER_STATES = ("active", *EXTENT_STATES)
+WORD = 8
+
+
+class BinSpan(NamedTuple):
+    """Bins that lie side by side and are read at once."""
+
+    start: int
+    size_bytes: int
+    places: Sequence[int]
+    """Of curregs, in words from the start."""
+    sizes: Sequence[int]
+    """Bytes of a region, for each of them."""
+
+
+class LargeCounters(NamedTuple):
+    """Where arena_s counts large allocations."""
+
+    offset: int
+    size_bytes: int
+    stride: int
+    """The next three in words."""
+    made: int
+    freed: int
+    sizes: Sequence[int]
+
+
+class KnownSum(NamedTuple):
+    """The sum of a group of counters, and what they were then."""
+
+    data: bytes
+    bytes: int
+
+
+class JemallocMeter:
+    """Of one copy."""
+
+    figures = METER_FIGURES
+
+    def __init__(self, context: JemallocContext) -> None:
+        self._context = context
+        self._order_is_ours = context.geometry.little_endian == (array("H", b"\1\0")[0] == 1)
+        self._large = self._find_large()
+        self._spans: Dict[int, List[BinSpan]] = {}
+        self._places = {state: self._of_pages(state) for state in METER_STATES}
+        """Of the counters of pages, from the start of an arena; none where this build has none."""
+        self._arena_bytes = context.types.size_bytes("arena_s")
+        self._reach: Dict[int, int] = {}
+        """Address -> so many bytes from the arena on hold it and its bins, where these follow it (from 5.3)."""
+        self._sums: Dict[Tuple[int, int], KnownSum] = {}
+        self._checked: Dict[int, int] = {}
+        """Address -> index of arenas that were found to be that arena."""
+        self._counts = False
+        """This build counts what is allocated: seen to do so."""
+
+    def _of_pages(self, state: str) -> List[int]:
+        types, word = self._context.types, self._context.geometry.word_bytes
+        members = [types.place("arena_s", path) for path in find_page_counters(types, state)]
+        offsets = [member.offset for member in members if member is not None and member.size_bytes == word]
+        return offsets if len(offsets) == len(members) else []
+
+    @property
+    def info(self) -> AllocatorInfo:
+        """Of the allocator."""
+        return self._context.jemalloc.info()
+
+    def has_long_lists(self) -> bool:
+        """It has none that a walk follows."""
+        return False
+
+    def read(self, walk_seconds: float) -> Reading:
+        """The counters now. There is nothing to be estimated."""
+        pages: Dict[str, Optional[int]] = dict.fromkeys(METER_STATES, 0)
+        allocated: Optional[int] = 0
+        arenas, there = self._arenas(), ("active", *list_unused_states(self._context))
+        if "pinned" not in there and self._context.jemalloc.is_partial:
+            pages["pinned"] = None
+        word = self._context.geometry.word_bytes
+        order = self._context.target.byte_order
+        for _, address in arenas:
+            data = self._context.target.read_prefix(address, self._reach.get(address, self._arena_bytes))
+            if len(data) < self._arena_bytes:
+                return nothing(METER_FIGURES)
+            view = View(self._context.types, "arena_s", address, data, self._context.geometry.little_endian)
+            for state, places in self._places.items():
+                so_far = pages[state]
+                if state not in there:
+                    continue
+                if not places or so_far is None:
+                    pages[state] = None
+                else:
+                    pages[state] = so_far + sum(int.from_bytes(data[place : place + word], order) for place in places)
+            own = self._allocated(view, data) if allocated is not None else None
+            allocated = None if own is None or allocated is None else allocated + own
+        if not arenas:
+            return nothing(METER_FIGURES)
+        if hides_dirty_pages(self._context) is not False:
+            pages["dirty"] = None
+        self._counts = self._counts or bool(allocated)
+        return _reading(len(arenas), allocated if self._counts else None, pages, self._context.geometry.page_bytes)
+
+    def _arenas(self) -> List[Tuple[int, int]]:
+        """(index, address) of every arena that exists by now."""
+        context = self._context
+        anchor, total = context.symbols.find("arenas"), context.variable("narenas_total", 4)
+        count = min(max(context.geometry.narenas, total or 0), MAX_ARENAS)
+        data = context.target.read_prefix(anchor.address, count * context.geometry.word_bytes) if anchor is not None else b""
+        arenas = []
+        for index, address in enumerate(self._words(data, context.geometry.word_bytes)):
+            if address and self._checked.get(address) != index:
+                own = read_own_index(context.target, context.types, address)
+                if own not in (None, index):
+                    continue  # it is being made, or what was here is no arena any more
+                self._checked[address] = index
+            if address:
+                arenas.append((index, address))
+        if len(self._checked) > len(arenas):  # destroyed arenas are forgotten with all that was known of them
+            there = {address for _, address in arenas}
+            self._checked = {address: index for address, index in self._checked.items() if address in there}
+            self._spans = {address: spans for address, spans in self._spans.items() if address in there}
+            self._reach = {address: reach for address, reach in self._reach.items() if address in there}
+            self._sums = {key: known for key, known in self._sums.items() if key[0] in there}
+        return arenas
+
+    def _words(self, data: bytes, size_bytes: int = WORD) -> "array[int]":
+        counters = array("Q" if size_bytes == WORD else "I", data[: len(data) // size_bytes * size_bytes])
+        if not self._order_is_ours:
+            counters.byteswap()
+        return counters
+
+    def _allocated(self, arena: View, data: bytes) -> Optional[int]:
+        """Bytes of its allocations, small and large; None where this build has no counters or a thread is changing them. `data`: from the
+        arena on, often with its bins."""
+        if self._large is None:
+            return None
+        large, total = self._large, 0
+        bytes_ = self._sum((arena.address, 0), data[large.offset : large.offset + large.size_bytes], large.size_bytes, self._large_bytes)
+        if bytes_ is None:
+            return None
+        total += bytes_
+        try:
+            spans = self._bins(arena)
+        except (Unreadable, KeyError):
+            return None
+        for number, span in enumerate(spans, 1):
+            begin = span.start - arena.address
+            here = data[begin : begin + span.size_bytes] if 0 <= begin <= len(data) - span.size_bytes else None
+            if here is None:
+                here = self._context.target.read_prefix(span.start, span.size_bytes)
+            bytes_ = self._sum((arena.address, number), here, span.size_bytes, partial(_bin_bytes, span))
+            if bytes_ is None:
+                return None
+            total += bytes_
+        return total
+
+    def _sum(self, key: Tuple[int, int], data: bytes, size_bytes: int, count: Callable[["array[int]"], int]) -> Optional[int]:
+        """What `count` makes of the counters; as before where they are as before."""
+        if len(data) < size_bytes:
+            return None
+        known = self._sums.get(key)
+        if known is None or known.data != data:
+            known = self._sums[key] = KnownSum(data, count(self._words(data)))
+        return known.bytes if 0 <= known.bytes < 1 << 62 else None
+
+    def _large_bytes(self, words: "array[int]") -> int:
+        large = self._large
+        assert large is not None
+        made, freed = words[large.made :: large.stride], words[large.freed :: large.stride]
+        return int(sum(map(mul, made, large.sizes)) - sum(map(mul, freed, large.sizes)))
+
+    def _find_large(self) -> Optional[LargeCounters]:
+        """Counters of large allocations; None in a build without statistics, and where an allocation's size is not its class's."""
+        types, geometry = self._context.types, self._context.geometry
+        table = types.place("arena_s", "stats.lstats")
+        if table is None or table.struct is None or geometry.word_bytes != WORD or geometry.size_from_extent:
+            return None
+        made, freed = types.place(table.struct, "nmalloc"), types.place(table.struct, "ndalloc")
+        if made is None or freed is None or (made.size_bytes, freed.size_bytes) != (WORD, WORD) or table.size_bytes % WORD:
+            return None
+        sizes = geometry.size_classes[geometry.nbins :][: table.count]
+        places = (table.size_bytes // WORD, made.offset // WORD, freed.offset // WORD)
+        return LargeCounters(table.offset, table.size_bytes * len(sizes), *places, sizes)
+
+    def _bins(self, arena: View) -> List[BinSpan]:
+        """Where the arena's bins count regions; they never move."""
+        if arena.address not in self._spans:
+            context = self._context
+            struct = name_bin_struct(context.types)
+            counter, size = context.types.place(struct, "stats.curregs"), context.types.size_bytes(struct)
+            if counter is None or counter.size_bytes != WORD or counter.offset % WORD:
+                raise KeyError(struct)
+            addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena)
+            pairs = [(address, info.reg_size_bytes) for shards, info in zip(addresses, context.geometry.bins) for address in shards]
+            spans = self._spans[arena.address] = _spans(sorted(pairs), size, counter.offset)
+            ends = [span.start + span.size_bytes - arena.address for span in spans]
+            self._reach[arena.address] = max([self._arena_bytes, *(end for end in ends if 0 < end <= self._arena_bytes + GAP_BYTES)])
+        return self._spans[arena.address]
+
+
+def _spans(bins: Sequence[Tuple[int, int]], size_bytes: int, offset: int) -> List[BinSpan]:
+    """Sorted (address, bytes of a region) of bins, those together that lie close to each other."""
+    spans: List[BinSpan] = []
+    at = 0
+    while at < len(bins):
+        end = at
+        while end + 1 < len(bins) and bins[end + 1][0] - bins[end][0] <= GAP_BYTES:
+            end += 1
+        start = bins[at][0]
+        here = bins[at : end + 1]
+        places = [(address - start + offset) // WORD for address, _ in here]
+        spans.append(BinSpan(start, bins[end][0] - start + size_bytes, places, [region for _, region in here]))
+        at = end + 1
+    return spans
+
+
+def _bin_bytes(span: BinSpan, words: "array[int]") -> int:
+    return sum(map(mul, map(words.__getitem__, span.places), span.sizes))
+
+
+def _reading(arenas: Optional[int], allocated: Optional[int], pages: Mapping[str, Optional[int]], page_bytes: int) -> Reading:
+    """`pages`: counted in `page_bytes`."""
+    sizes = [None if (count := pages[state]) is None else count * page_bytes for state in METER_STATES]
+    active, dirty, muzzy, _, pinned = sizes
+    if allocated is not None and active is not None and allocated > active:
+        allocated = None  # counted at different moments
+    unused = None if dirty is None or muzzy is None else dirty + muzzy
+    own = None if unused is None else unused + (pinned or 0)  # unknown only where no layout is
+    held = None if active is None or own is None else active + own
+    kept = own if held is None or allocated is None else held - allocated
+    return Reading((arenas, allocated, *sizes), held, allocated, kept, unused)
+
+
+def read_exactly(totals: Mapping[str, Optional[int]]) -> Reading:
+    """The same figures from a walk over every extent while the process stood still; what thread caches hold is kept, not used."""
+    reading = _reading(
+        totals.get("arenas"), totals.get("allocated_bytes"), {state: totals.get(state + "_bytes") for state in METER_STATES}, 1
+    )
+    used, held = totals.get("used_bytes"), reading.held_bytes
+    return reading._replace(used_bytes=used, kept_bytes=reading.kept_bytes if used is None or held is None else held - used)

@@ -1,0 +1,682 @@
+"""Read the options in force, where they were set, and how the build was configured."""
+
+import re
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.hints import ask
+from gdbheapx.inferior.base import Member
+from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
+from gdbheapx.jemalloc.decay import read_background
+from gdbheapx.jemalloc.find import STRIPPED, is_initialized, suggest_file
+from gdbheapx.jemalloc.layouts import has_ticker_bug, keeps_profile_text, list_config_names, takes_cache_oblivious
+from gdbheapx.jemalloc.records import JemallocBuild, JemallocConditions, RefusedOption
+from gdbheapx.jemalloc.symbols import PROFILER, find_bin_addresses, name_bin_struct
+from gdbheapx.jemalloc.threads import Tsds
+from gdbheapx.layout.view import read_view
+
+OptionValue = Union[None, bool, int, str]
+
+TEXT_BYTES = 4096
+"""Longest text of an option that is read."""
+
+ENUM_NAMES: Dict[str, Tuple[str, ...]] = {
+    "percpu_arena": ("percpu", "phycpu", "disabled", "percpu", "phycpu"),
+    "metadata_thp": ("disabled", "auto", "always"),
+    "thp": ("default", "always", "never", "not supported"),
+    "system_thp": ("madvise", "always", "never", "not supported"),
+    "zero_realloc": ("alloc", "free", "abort"),
+    "hpa_hugify_style": ("auto", "none", "eager", "lazy"),
+    "prof_time_res": ("default", "high"),
+    "dss": ("disabled", "primary", "secondary", "N/A"),
+}
+"""What jemalloc calls the values of its enums (percpu_arena_mode_names in arena.c and the other *_names): the same in every release."""
+
+
+class JemallocOption(NamedTuple):
+    """One option as malloc_stats_print shows it."""
+
+    name: str
+    """Behind `opt.`."""
+    kind: str
+    """`bool`, `unsigned`, `size`, `ssize`, `int64`, `uint64`, `pointer` (char *), `text` (char []), `fxp`, or a key of NAMES."""
+    variable: str
+    """Where its value lies: a variable, or a member of one."""
+    needs: Optional[str] = None
+    """The build-time option without which it does not exist (ctl.c: CTL_RO_NL_CGEN)."""
+    live: Optional[str] = None
+    """The mallctl name under which it is changed at run time."""
+
+
+def _parse_options(text: str) -> List[JemallocOption]:
+    options = []
+    for line in text.split("\n"):
+        words = line.split()
+        if words:
+            extra = dict(word.split("=") for word in words[2:])
+            options.append(JemallocOption(words[0], words[1], extra.get("in", "opt_" + words[0]), extra.get("needs"), extra.get("live")))
+    return options
+
+
+OPTIONS = _parse_options(
+    """
+    abort bool
+    abort_conf bool
+    cache_oblivious bool
+    confirm_conf bool
+    experimental_hpa_start_huge_if_thp_always bool
+    experimental_hpa_enforce_hugify bool
+    retain bool
+    dss pointer
+    narenas unsigned
+    percpu_arena percpu_arena
+    oversize_threshold size
+    hpa bool
+    hpa_slab_max_alloc size in=opt_hpa_opts.slab_max_alloc
+    hpa_hugification_threshold size in=opt_hpa_opts.hugification_threshold
+    hpa_hugify_delay_ms uint64 in=opt_hpa_opts.hugify_delay_ms
+    hpa_hugify_sync bool in=opt_hpa_opts.hugify_sync
+    hpa_min_purge_interval_ms uint64 in=opt_hpa_opts.min_purge_interval_ms
+    experimental_hpa_max_purge_nhp ssize in=opt_hpa_opts.experimental_max_purge_nhp
+    hpa_dirty_mult fxp in=opt_hpa_opts.dirty_mult
+    hpa_purge_threshold size in=opt_hpa_opts.purge_threshold
+    hpa_min_purge_delay_ms uint64 in=opt_hpa_opts.min_purge_delay_ms
+    hpa_hugify_style hpa_hugify_style in=opt_hpa_opts.hugify_style
+    hpa_sec_nshards size in=opt_hpa_sec_opts.nshards
+    hpa_sec_max_alloc size in=opt_hpa_sec_opts.max_alloc
+    hpa_sec_max_bytes size in=opt_hpa_sec_opts.max_bytes
+    hpa_sec_bytes_after_flush size in=opt_hpa_sec_opts.bytes_after_flush
+    hpa_sec_batch_fill_extra size in=opt_hpa_sec_opts.batch_fill_extra
+    huge_arena_pac_thp bool
+    metadata_thp metadata_thp
+    mutex_max_spin int64
+    background_thread bool live=background_thread
+    dirty_decay_ms ssize live=arenas.dirty_decay_ms
+    muzzy_decay_ms ssize live=arenas.muzzy_decay_ms
+    lg_extent_max_active_fit size
+    junk pointer needs=fill
+    zero bool needs=fill
+    utrace bool needs=utrace
+    xmalloc bool needs=xmalloc
+    experimental_infallible_new bool needs=enable_cxx
+    experimental_tcache_gc bool
+    tcache bool
+    lg_tcache_max ssize
+    tcache_max size
+    tcache_nslots_small_min unsigned
+    tcache_nslots_small_max unsigned
+    tcache_nslots_large unsigned
+    lg_tcache_nslots_mul ssize
+    tcache_gc_incr_bytes size
+    tcache_gc_delay_bytes size
+    lg_tcache_flush_small_div unsigned
+    lg_tcache_flush_large_div unsigned
+    debug_double_free_max_scan unsigned
+    thp thp
+    prof bool needs=prof
+    prof_bt_max unsigned needs=prof
+    prof_prefix text needs=prof
+    prof_active bool needs=prof live=prof.active
+    prof_thread_active_init bool needs=prof live=prof.thread_active_init
+    lg_prof_sample ssize needs=prof live=prof.lg_sample
+    prof_accum bool needs=prof
+    lg_prof_interval ssize needs=prof
+    prof_gdump bool needs=prof
+    prof_final bool needs=prof
+    prof_leak bool needs=prof
+    prof_leak_error bool needs=prof
+    stats_print bool
+    stats_print_opts text
+    stats_interval int64
+    stats_interval_opts text
+    zero_realloc zero_realloc in=opt_zero_realloc_action
+    process_madvise_max_batch size
+    disable_large_size_classes bool
+    """
+)
+"""stats.c: stats_general_print, in its order, over all releases; a build has those whose variables it has."""
+
+UNPRINTED = _parse_options(
+    """
+    narenas_ratio fxp
+    max_background_threads size
+    trust_madvise bool
+    experimental_hpa_strict_min_purge_interval bool in=opt_hpa_opts.experimental_strict_min_purge_interval
+    hpa_deferral_allowed bool in=opt_hpa_opts.deferral_allowed
+    junk_alloc bool
+    junk_free bool
+    san_guard_small size
+    san_guard_large size
+    lg_san_uaf_align ssize
+    prof_log bool needs=prof
+    prof_pid_namespace bool needs=prof
+    prof_recent_alloc_max ssize needs=prof
+    prof_stats bool needs=prof
+    prof_sys_thread_name bool needs=prof
+    prof_time_res prof_time_res needs=prof
+    prof_unbias bool needs=prof
+    calloc_madvise_threshold size
+    malloc_conf_symlink pointer
+    malloc_conf_env_var pointer
+    """
+)
+"""Options that malloc_stats_print leaves out."""
+
+SIGNED_KINDS = ("ssize", "int64")
+KIND_WIDTHS = {"bool": 1, "unsigned": 4, "fxp": 4, "int64": 8, "uint64": 8}
+"""sizeof where it is no word."""
+
+
+def read_option(context: JemallocContext, option: JemallocOption) -> Tuple[bool, OptionValue]:
+    """(this build has it, its value); the value is None where it cannot be read."""
+    place = find_option(context, option.variable)
+    if place is None:
+        return False, None
+    return True, read_option_value(context, option.kind, place)
+
+
+def find_option(context: JemallocContext, variable: str) -> Optional[Tuple[int, Optional[int]]]:
+    """(address, size_bytes if known) of a variable, or of a member of one; None if this build has none."""
+    name, _, path = variable.partition(".")
+    symbol = context.symbols.find(name)
+    if symbol is None:
+        return None
+    if not path:
+        return symbol.address, context.symbols.size_bytes(name)
+    member = _find_member(context, name, path)
+    return None if member is None else (symbol.address + member.offset, member.size_bytes)
+
+
+OPTION_STRUCTS = {"opt_hpa_opts": "hpa_shard_opts_s", "opt_hpa_sec_opts": "sec_opts_s"}
+"""The structs that hold options."""
+
+
+def _find_member(context: JemallocContext, name: str, path: str) -> Optional[Member]:
+    typed = context.types.variables.get(name)
+    struct = typed.struct if typed is not None and typed.struct else OPTION_STRUCTS.get(name, "")
+    return context.types.place(struct, path)
+
+
+def read_option_value(context: JemallocContext, kind: str, place: Tuple[int, Optional[int]]) -> OptionValue:
+    """A value of this kind; None where it cannot be read or the number has no name."""
+    address, size = place
+    if kind == "text":
+        return context.target.text_at(address, min(size or TEXT_BYTES, TEXT_BYTES))
+    if kind == "pointer":
+        pointer = read_integer(context, address, context.geometry.word_bytes)
+        return context.target.text_at(pointer, TEXT_BYTES) if pointer else None
+    width = 4 if kind in ENUM_NAMES else KIND_WIDTHS.get(kind, context.geometry.word_bytes)
+    number = read_integer(context, address, width, kind in SIGNED_KINDS)
+    if number is None or kind == "bool":
+        return None if number is None else bool(number)
+    if kind in ENUM_NAMES:
+        return name_enum_value(kind, number)
+    return format_fixed_point(number) if kind == "fxp" else number
+
+
+def name_enum_value(kind: str, number: Optional[int]) -> Optional[str]:
+    """jemalloc's word for the value of an enum; None if it has none."""
+    names = ENUM_NAMES[kind]
+    return names[number] if number is not None and 0 <= number < len(names) else None
+
+
+def read_integer(context: JemallocContext, address: int, size_bytes: int, signed: bool = False) -> Optional[int]:
+    """The number at `address`; None if it cannot be read."""
+    try:
+        data = context.target.read(address, size_bytes)
+    except Unreadable:
+        return None
+    return int.from_bytes(data, context.target.byte_order, signed=signed)
+
+
+def format_fixed_point(number: int) -> str:
+    """An fxp_t, 16 bits of it behind the point, as fxp_print (fxp.c) writes it; all ones are -1, which switches the option off."""
+    if number == 0xFFFFFFFF:
+        return "-1"
+    digits = "%014d" % ((number & 0xFFFF) * 10**14 >> 16)
+    return "%d.%s" % (number >> 16, digits.rstrip("0") or "0")
+
+
+_RUNNING = (
+    ("background_thread", "bool", ("background_thread_enabled_state",)),
+    ("arenas.dirty_decay_ms", "ssize", ("dirty_decay_ms_default",)),
+    ("arenas.muzzy_decay_ms", "ssize", ("muzzy_decay_ms_default",)),
+    ("prof.active", "bool", ("prof_active_state", "prof_active")),
+    ("prof.thread_active_init", "bool", ("prof_thread_active_init",)),
+    ("prof.gdump", "bool", ("prof_gdump_val",)),
+    ("prof.interval", "uint64", ("prof_interval",)),
+    ("prof.lg_sample", "ssize", ("lg_prof_sample",)),
+)
+"""Mallctl name, kind, variables; `prof.gdump` and `prof.interval` are no options."""
+
+
+def read_running(context: JemallocContext) -> Dict[str, OptionValue]:
+    """What took over from options at run time, by mallctl name; None where it is not known. ctl.c: without opt.prof the switches of the
+    profile say false, whatever their variables hold (from 5.3.0)."""
+    values: Dict[str, OptionValue] = {}
+    prof = context.variable("opt_prof", 1)
+    for name, kind, variables in _RUNNING:
+        place = next((there for there in (find_option(context, variable) for variable in variables) if there is not None), None)
+        value = read_option_value(context, kind, place) if place is not None else None
+        if kind == "bool" and name.startswith("prof.") and prof == 0 and context.symbols.find("prof_active_state") is not None:
+            value = False
+        values[name] = value
+    return values
+
+
+CONF_VARIABLES = ("MALLOC_CONF", "_RJEM_MALLOC_CONF", "JE_MALLOC_CONF")
+"""Of builds without a prefix, of Rust's crates, and of builds with jemalloc's usual prefix."""
+
+
+def list_unread_variables(context: JemallocContext) -> List[str]:
+    """Variables with options for some jemalloc that are in the environment, and that this build does not read."""
+    own = context.symbols.public_names.conf_variable
+    return [name for name in CONF_VARIABLES if own not in (None, name) and context.target.environment_variable(name)]
+
+
+def read_options(context: JemallocContext) -> List[Tuple[JemallocOption, Any]]:
+    """Every option of this build with its value, those that no table knows by their variables' sizes; in the order of
+    malloc_stats_print."""
+    options, known = [], set()
+    for option in OPTIONS + UNPRINTED:
+        has, value = read_option(context, option)
+        if has:
+            known.add(option.variable.partition(".")[0])
+            options.append((option, value))
+    for name in context.symbols.names("opt_"):
+        if name not in known:
+            option = JemallocOption(name[4:], _guess_kind(context, name), name)
+            has, value = read_option(context, option)
+            if has:
+                options.append((option, value))
+    return options
+
+
+def _guess_kind(context: JemallocContext, name: str) -> str:
+    """Of an option that no table knows: by its type, else by its size."""
+    typed = context.types.variables.get(name)
+    if typed is not None:
+        by_type = {"bool": "bool", "string": "pointer", "char": "text", "int": "ssize"}.get(typed.kind)
+        if by_type and not (by_type == "ssize" and typed.size_bytes != context.geometry.word_bytes):
+            return by_type
+    size = context.symbols.size_bytes(name)
+    return {1: "bool", 4: "unsigned", 8: "uint64"}.get(size or 0, "size")
+
+
+TunableValue = Union[bool, int, str, None]
+
+
+class JemallocTunable(NamedTuple):
+    """One option."""
+
+    name: str
+    """As mallctl names it, `opt.dirty_decay_ms`."""
+    value: TunableValue
+    """As jemalloc read it at its start: bool, number, or text; None if it cannot be read."""
+    now: TunableValue
+    """What is in force since it was changed at run time; None for options that cannot be."""
+    unit: Optional[str]
+    """`bytes`, `ms` or None."""
+    set_in: Optional[str]
+    """Which of the sources sets it; None where none of those that can be seen does."""
+    meaning: str
+    """What it does, and what its value says here; empty for options that hardly matter to memory."""
+
+
+class OptionSource(NamedTuple):
+    """A place that options are read from, the weakest first."""
+
+    name: str
+    text: str
+
+
+class BackgroundThreads(NamedTuple):
+    """Those that purge."""
+
+    enabled: Optional[bool]
+    max: Optional[int]
+    running: Optional[int]
+    runs: Optional[int]
+    run_interval_ms: Optional[float]
+
+
+class JemallocTunables(NamedTuple):
+    """All that was set, and what runs."""
+
+    tunables: Optional[List[JemallocTunable]]
+    """None where nothing names them: without symbols their names stand in the program's or the library's file."""
+    sources: Optional[List[OptionSource]]
+    """None where none was found, and it is not known where to look."""
+    background_threads: BackgroundThreads
+    refused: Sequence[RefusedOption] = ()
+    unread_variables: Sequence[str] = ()
+    """In the environment, with options for some jemalloc; this build does not read them."""
+
+
+def read_tunables(context: JemallocContext, has_stats: Callable[[], Optional[bool]]) -> JemallocTunables:
+    """Every option of this build, those that its malloc_stats_print does not show too. `has_stats`: it counts background threads' runs,
+    asked where there are such threads."""
+    given = read_option_sources(context)
+    unheeded = find_refused(context, given)
+    given_in = {(one.source, one.option.partition(":")[0]) for one in unheeded}
+
+    def set_in(name: str) -> Optional[str]:
+        return _find_source(name, [source for source in given if (source.name, name) not in given_in])
+
+    running = read_running(context)
+    rows = []
+    for option, value in read_options(context):
+        is_idle = option.needs == "prof" and not context.variable("opt_prof", 1)
+        now = running.get(option.live) if option.live and not is_idle else None
+        rows.append(
+            JemallocTunable(
+                "opt." + option.name, value, now, _find_unit(option.name), set_in(option.name), _explain_option(option.name, value, now)
+            )
+        )
+    told = {row.name for row in rows} | {"opt." + OTHER_OPTION_NAMES[row.name[4:]] for row in rows if row.name[4:] in OTHER_OPTION_NAMES}
+    unread = ["opt." + name[4:] for name in context.symbols.option_names if "opt." + name[4:] not in told]
+    rows += [
+        JemallocTunable(name, None, None, _find_unit(name[4:]), set_in(name[4:]), OPTION_MEANINGS.get(name[4:], "")) for name in unread
+    ]
+    threads, is_unknown = read_background(context), context.symbols.by_structure
+    interval_ns, counts_none = threads.run_interval_ns, is_unknown or (bool(threads.enabled) and not has_stats())
+    known = BackgroundThreads(
+        enabled=threads.enabled,
+        max=context.variable("max_background_threads"),
+        running=(threads.named or len(threads.running)) if threads.enabled else None if is_unknown else 0,
+        runs=None if counts_none else threads.runs,
+        run_interval_ms=None if counts_none or interval_ns is None else interval_ns / 1e6,
+    )
+    unread = list_unread_variables(context)
+    if not rows and is_unknown:
+        return JemallocTunables(None, given or None, known, unheeded, unread)
+    return JemallocTunables(rows, given, known, unheeded, unread)
+
+
+OTHER_KEYS = (
+    *("bin_shards", "slab_sizes", "lg_tcache_max", "tcache_max", "tcache_ncached_max", "prof_time_resolution", "log"),
+    "hpa_hugification_threshold_ratio",
+)
+"""What jemalloc.c and conf.c (malloc_conf_init_helper) take in some release, and no variable opt_ is called."""
+NUMBER_TEXT = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|\d+)")
+NUMBER_KINDS = ("unsigned", "size", "ssize", "int64", "uint64")
+
+
+def find_refused(context: JemallocContext, given: Sequence[OptionSource]) -> List[RefusedOption]:
+    """Options in the sources that are not in force. Said only of what no release takes, and of values that can be compared."""
+    pairs = [(source.name, pair) for source in given for pair in source.text.split(",") if pair]
+    last = {pair.partition(":")[0]: place for place, (_, pair) in enumerate(pairs)}
+    known = {option.name: option for option in OPTIONS + UNPRINTED}
+    rows = []
+    for place, (source, pair) in enumerate(pairs):
+        name, colon, text = pair.partition(":")
+        option = known.get(name)
+        why = "not of the form name:value" if not colon else _explain_refusal(context, name, option, text, last[name] == place)
+        if why is not None:
+            rows.append(RefusedOption(source, pair, why))
+    return rows
+
+
+def _explain_refusal(context: JemallocContext, name: str, option: Optional[JemallocOption], text: str, is_last: bool) -> Optional[str]:
+    """Why jemalloc did not take it; None where it did, or nothing tells."""
+    if option is None:
+        is_taken = name in OTHER_KEYS or name.startswith("experimental_") or context.symbols.find("opt_" + name) is not None
+        return None if is_taken or "opt_" + name in context.symbols.option_names else "jemalloc has no such option"
+    if option.kind == "bool" and text not in ("true", "false"):
+        return "neither true nor false"
+    if option.kind in NUMBER_KINDS and not NUMBER_TEXT.fullmatch(text) and (name, text) != ("narenas", "default"):
+        return "not a number"
+    value = read_option(context, option)[1] if is_last and (option.kind == "bool" or name.endswith("_decay_ms")) else None
+    if value is None or value == (text == "true" if option.kind == "bool" else int(text, 0 if "x" in text.lower() else 10)):
+        return None
+    return "%s is in force" % (str(value).lower() if option.kind == "bool" else value)
+
+
+def read_option_sources(context: JemallocContext) -> List[OptionSource]:
+    """The strings that options were read from, as far as they can be seen (jemalloc.c, conf.c: obtain_malloc_conf). Later ones win.
+
+    The environment of a live process is asked for this one variable; 5.3.1 keeps a copy of it, which cores have too.
+    """
+    names = context.symbols.public_names
+    environment, prefix = names.conf_variable, names.prefix or ""
+    kept = _read_text(context, "opt_malloc_conf_env_var")
+    texts = [
+        OptionSource("--with-malloc-conf", _read_text(context, "config_malloc_conf")),
+        OptionSource("the variable %smalloc_conf" % prefix, _read_text(context, "malloc_conf")),
+        OptionSource("the link /etc/malloc.conf", _read_text(context, "opt_malloc_conf_symlink")),
+        OptionSource(
+            "the environment, %s" % (environment or "MALLOC_CONF with an unknown prefix"), kept or _read_environment(context, environment)
+        ),
+        OptionSource("the variable %smalloc_conf_2_conf_harder" % prefix, _read_text(context, "malloc_conf_2_conf_harder")),
+    ]
+    return [source for source in texts if source.text]
+
+
+def _read_environment(context: JemallocContext, name: Optional[str]) -> str:
+    return (context.target.environment_variable(name) if name is not None else None) or ""
+
+
+def _read_text(context: JemallocContext, variable: str) -> str:
+    place = find_option(context, variable)
+    value = read_option_value(context, "pointer", place) if place is not None else None
+    return value if isinstance(value, str) else ""
+
+
+def _find_source(name: str, given: List[OptionSource]) -> Optional[str]:
+    """The strongest source that has the option; 5.3.0 and later still take lg_tcache_max for tcache_max."""
+    keys = (name, "lg_tcache_max") if name == "tcache_max" else (name,)
+    for source in reversed(given):
+        if any(pair.split(":")[0].strip() in keys for pair in source.text.split(",")):
+            return source.name
+    return None
+
+
+def _find_unit(name: str) -> Optional[str]:
+    if name.endswith("_ms"):
+        return "ms"
+    is_size = name.endswith(
+        ("_bytes", "_max_alloc", "oversize_threshold", "hugification_threshold", "purge_threshold", "bytes_after_flush")
+    )
+    return "bytes" if is_size or name == "tcache_max" else None
+
+
+OPTION_MEANINGS = {
+    "narenas": "number of arenas that threads are spread over",
+    "narenas_ratio": "automatic arenas per CPU",
+    "percpu_arena": "arenas are chosen by the CPU that a thread runs on",
+    "oversize_threshold": "requests of this size or larger come from a separate arena, which purges at once",
+    "dirty_decay_ms": "unused dirty pages are returned to the OS, or become muzzy, over this time",
+    "muzzy_decay_ms": "muzzy pages (the kernel may take them already) are returned to the OS over this time",
+    "background_thread": "jemalloc's own threads purge; without them only threads that allocate or free do",
+    "max_background_threads": "maximum number of background threads",
+    "retain": "address space of purged extents is kept for reuse instead of being unmapped",
+    "tcache": "each thread caches blocks that it freed",
+    "lg_tcache_max": "log2 of the largest size that thread caches keep",
+    "tcache_max": "largest size that thread caches keep",
+    "tcache_nslots_small_max": "maximum number of blocks of a small size class in one cache",
+    "tcache_nslots_large": "maximum number of blocks of a large size class in one cache",
+    "metadata_thp": "transparent huge pages for jemalloc's own data",
+    "thp": "transparent huge pages for the program's memory",
+    "hpa": "the huge page allocator serves requests up to hpa_slab_max_alloc",
+    "lg_extent_max_active_fit": "log2 of how many times larger than a request an unused extent may be to be reused for it",
+    "dss": "memory from sbrk: disabled, before (primary) or after (secondary) mmap",
+    "cache_oblivious": "large allocations start at random cache lines: a page more each",
+    "zero_realloc": "what realloc(p, 0) does",
+    "junk": "memory is filled on allocation or free: slow, and touches every page",
+    "zero": "new memory is zeroed",
+    "abort_conf": "an invalid option aborts the program",
+    "prof": "allocations are sampled for heap profiles: `%s`" % ask("profile -o heap.prof"),
+    "prof_active": "sampling is on",
+    "lg_prof_sample": "log2 of the mean number of bytes between samples",
+    "prof_accum": "profiles include everything that was ever allocated",
+    "disable_large_size_classes": "usable sizes of large blocks are whole pages instead of size classes",
+    "trust_madvise": "jemalloc assumes that memory returned with madvise is zeroed",
+}
+OTHER_OPTION_NAMES = {"prof_time_res": "prof_time_resolution"}
+"""What malloc_stats_print calls one way, and mallctl another."""
+
+
+def _explain_option(name: str, value: Any, now: Any) -> str:
+    """What the option does; what the value in force says, where that matters."""
+    text = OPTION_MEANINGS.get(name, "")
+    force = value if now is None else now
+    remark = _REMARKS.get((name, force), "") if isinstance(force, (bool, int)) else ""
+    if name in ("dirty_decay_ms", "muzzy_decay_ms") and now is not None and now != value:
+        remark += ("; " if remark else "") + ("changed for arenas made since then: `%s` shows the value of each arena" % ask("decay"))
+    return text + ("; " if text and remark else "") + remark
+
+
+_REMARKS = {
+    ("dirty_decay_ms", -1): "never: nothing is purged",
+    ("dirty_decay_ms", 0): "at once",
+    ("muzzy_decay_ms", -1): "never",
+    ("muzzy_decay_ms", 0): "at once: dirty pages are returned to the OS directly",
+    ("background_thread", False): "off: unused pages of idle threads' arenas stay",
+    ("narenas", 1): "one arena for all threads",
+    ("oversize_threshold", 0): "off",
+    ("tcache", False): "off",
+    ("retain", False): "off: purged memory is unmapped",
+}
+"""What a value in force says."""
+
+
+MAX_ARENAS_TRIED = 64
+"""Arenas that are looked at for evidence; the first one used has some."""
+Config = Dict[str, Optional[bool]]
+
+
+def counts_stats(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Optional[bool]:
+    """True if a bin has a current slab and counts slabs, False if bins have slabs and none counts them, None if no bin has one.
+
+    arena.c counts curslabs before a slab becomes slabcur, under `if (config_stats)`: 5.0 to 5.3.1.
+    """
+    if context.types.place(name_bin_struct(context.types), "stats.curslabs") is None:
+        return None
+    uncounted = False
+    for arena in listed[:MAX_ARENAS_TRIED]:
+        try:
+            for slabs, counted in _read_slab_counts(context, arena):
+                if counted:
+                    return True
+                uncounted = uncounted or bool(slabs)
+        except (Unreadable, KeyError):
+            continue
+    return False if uncounted else None
+
+
+def _read_slab_counts(context: JemallocContext, arena: ArenaHandle) -> List[Tuple[int, int]]:
+    """(slabcur, curslabs) of the arena's bins."""
+    struct = name_bin_struct(context.types)
+    addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena.read())
+    views = (read_view(context.target, context.types, struct, address) for shards in addresses for address in shards)
+    return [(view["slabcur"], view.get("stats.curslabs") or 0) for view in views]
+
+
+def read_config(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Config:
+    """Every build-time switch that malloc_stats_print of this release shows, in its order, and `enable_cxx`; None where nothing tells.
+
+    Read: the const config_NAME of jemalloc_preamble.h. Without it `debug`, `prof` and `stats` follow from what is in memory.
+    """
+    follows = {"debug": _is_debug, "prof": _guess_prof, "cache_oblivious": _is_cache_oblivious}
+    switches: Config = {}
+    for name in (*list_config_names(context.jemalloc.version), "enable_cxx"):
+        constant = context.symbols.constant("config_" + name)
+        if constant is not None:
+            switches[name] = bool(constant)
+        elif name == "stats":
+            switches[name] = counts_stats(context, listed)
+        else:
+            switches[name] = follows[name](context) if name in follows else None
+    return switches
+
+
+def can_profile(context: JemallocContext) -> Optional[bool]:
+    """config.prof alone."""
+    constant = context.symbols.constant("config_prof")
+    return bool(constant) if constant is not None else _guess_prof(context)
+
+
+def _is_debug(context: JemallocContext) -> Optional[bool]:
+    """Only a debugging build's locks have a witness of their own; elsewhere it shares its place with the counters (mutex.h)."""
+    witness = context.types.place("malloc_mutex_s", "witness")
+    return None if witness is None else witness.offset > 0
+
+
+def _guess_prof(context: JemallocContext) -> Optional[bool]:
+    """Told by what the compiler keeps of the profiler's code: the text of a profile's head, or a function. Its variables are there in other
+    builds too."""
+    told = context.symbols.texts.profiles
+    if not told or not keeps_profile_text(context.jemalloc.version):
+        return told
+    size_bytes = context.symbols.size_bytes(PROFILER)
+    return None if size_bytes is None else size_bytes > 0
+
+
+def _is_cache_oblivious(context: JemallocContext) -> Optional[bool]:
+    """opt.cache_oblivious (from 5.3.0) is on by default only in builds that have it."""
+    return True if context.variable("opt_cache_oblivious", 1) == 1 else None
+
+
+def describe_build(context: JemallocContext, listed: Sequence[ArenaHandle], tsds: Tsds) -> JemallocBuild:
+    """Constants of the build, how they were proven, and the way to each thread's tsd."""
+    jemalloc, geometry = context.jemalloc, context.geometry
+    local = context.symbols.thread_local("tsd_tls")
+    configured = read_config(context, listed)
+    return JemallocBuild(
+        allocator=jemalloc.id,
+        version_text=jemalloc.version_text,
+        prefix=context.symbols.prefix,
+        names=context.symbols.public_names,
+        calibrated_slabs=jemalloc.calibrated_slabs,
+        named_arenas=jemalloc.named_arenas,
+        page_bytes=geometry.page_bytes,
+        quantum_bytes=geometry.size_classes[2] - geometry.size_classes[1],
+        nbins=geometry.nbins,
+        nsizes=len(geometry.size_classes),
+        lg_vaddr=geometry.rtree.lg_vaddr,
+        rtree_levels=geometry.rtree.levels,
+        compact_leaves=geometry.rtree.compact,
+        narenas=geometry.narenas,
+        is_initialized=is_initialized(context.target, jemalloc),
+        has_stats=configured["stats"],
+        has_prof=configured["prof"],
+        threads_with_tsd=None if local is None else sum(1 for record in tsds.records if record.state is not None),
+        tsd_way=None if local is None else local.way,
+        by_structure=context.symbols.by_structure,
+        fitting=jemalloc.fitting,
+        debug_hint=suggest_file(context.target, jemalloc.module, STRIPPED) if context.symbols.by_structure else None,
+        unread_variables=list_unread_variables(context),
+    )
+
+
+def read_conditions(context: JemallocContext, listed: Sequence[ArenaHandle]) -> JemallocConditions:
+    """What decides when its unused pages go back to the kernel."""
+    threads = read_background(context)
+    started = [thread for thread in threads.threads if thread.state == "started"]
+    asked = _read_switch(context.variable("opt_background_thread", 1))
+    prof = _read_switch(context.variable("opt_prof", 1))
+    thp = context.variable("opt_thp", 4)
+    configured = read_config(context, listed)
+    variable = context.symbols.public_names.conf_variable
+    is_set = variable is not None and context.target.environment_variable(variable)
+    return JemallocConditions(
+        names=context.symbols.public_names,
+        has_stats=configured["stats"],
+        has_ticker_bug=has_ticker_bug(context.types, context.jemalloc.version),
+        thp=None if thp is None else dict(enumerate(ENUM_NAMES["thp"])).get(thp),
+        background_enabled=threads.enabled,
+        background_asked=asked,
+        background_running=threads.named or len(started),
+        prof=prof,
+        has_prof=configured["prof"],
+        dirty_decay_asked_ms=context.variable("opt_dirty_decay_ms", signed=True),
+        prof_asked=_read_switch(context.variable("opt_prof_active", 1)) if prof else None,
+        prof_active=_read_switch(read_running(context)["prof.active"]) if prof else None,
+        unread_variables=list_unread_variables(context),
+        refused=find_refused(context, read_option_sources(context)) if is_set else (),
+        has_oblivious_option=takes_cache_oblivious(context.jemalloc.version),
+    )
+
+
+def _read_switch(value: Any) -> Optional[bool]:
+    return None if value is None else bool(value)

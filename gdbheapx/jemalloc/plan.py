@@ -1,0 +1,424 @@
+"""Plan a purge or the cure of blind threads: code, locks, extent hooks, the prediction."""
+
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+
+from gdbheapx.allocators.plan import FUTEX, Change, CurePlan, Held, Plan, Span, Suspect, SystemCall, Troubles, in_time, whole
+from gdbheapx.allocators.records import HeapContext
+from gdbheapx.allocators.returning import DryRun, Portion, Predicted
+from gdbheapx.columns import BYTES, TEXT, Column, Table, add
+from gdbheapx.errors import HeapxError, Refusal, Unreadable
+from gdbheapx.hints import ask
+from gdbheapx.inferior.base import Function, Module, Target, TypeSet
+from gdbheapx.inferior.standing import Standing
+from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
+from gdbheapx.jemalloc.decay import BLIND, UNKNOWN
+from gdbheapx.jemalloc.find import Jemalloc
+from gdbheapx.jemalloc.help import PURGE
+from gdbheapx.jemalloc.layouts import has_ticker_bug
+from gdbheapx.jemalloc.messages.verdict import huge_dirty_hint
+from gdbheapx.jemalloc.records import JemallocArena, TickerReport
+from gdbheapx.jemalloc.symbols import find_bin_addresses, name_bin_struct
+from gdbheapx.jemalloc.text import TickersAnswer
+from gdbheapx.jemalloc.traces import BACKGROUND_NAME
+from gdbheapx.layout.view import View
+from gdbheapx.model import AllocatorInfo
+from gdbheapx.problems import NOT_FOUND, Report
+
+PUBLIC_FUNCTIONS = frozenset(
+    [
+        "malloc",
+        "free",
+        "calloc",
+        "realloc",
+        "memalign",
+        "valloc",
+        "pvalloc",
+        "aligned_alloc",
+        "posix_memalign",
+        "malloc_usable_size",
+        "free_sized",
+        "free_aligned_sized",
+        "mallctl",
+        "mallctlnametomib",
+        "mallctlbymib",
+        "malloc_stats_print",
+        "mallocx",
+        "rallocx",
+        "xallocx",
+        "sallocx",
+        "dallocx",
+        "sdallocx",
+        "nallocx",
+        "smallocx",
+        "__libc_malloc",
+        "__libc_free",
+        "__libc_calloc",
+        "__libc_realloc",
+        "__libc_memalign",
+        "__libc_valloc",
+        "__libc_pvalloc",
+        "__posix_memalign",
+    ]
+)
+"""Functions with the public prefix (jemalloc.h, jemalloc.c)."""
+OPERATORS = ("_Znw", "_Zna", "_Zdl", "_Zda")
+"""C++'s new and delete (jemalloc_cpp.cpp), in every form."""
+MARGIN_BYTES = 0x400
+"""Beside jemalloc's own functions, where its static ones may begin or go on."""
+GAP_BYTES = 256 << 10
+"""Functions of a linked-in jemalloc that lie closer than this enclose others of it: the static ones of ctl.c alone take 200 KiB."""
+
+
+def find_code_spans(target: Target, module: Module, prefix: str, public: Optional[str]) -> Optional[List[Span]]:
+    """The code of a jemalloc: all of its library; where it is linked into another object, what its own functions enclose. None if that is
+    not known.
+
+    `prefix`: of its private names, `public`: of malloc and mallctl.
+    """
+    if not module.is_executable and is_jemalloc_library(target.exported_functions(module), prefix, public or ""):
+        return whole(target, module, "jemalloc") or None
+    return (enclose_functions(target.functions(module), prefix, public) if prefix else None) or None
+
+
+def is_jemalloc_library(exported: Iterable[str], prefix: str, public: str) -> bool:
+    """An object that is nothing but a jemalloc, whatever its file is called: every function that it offers to others is jemalloc's."""
+    names = set(exported)
+    return public + "mallctl" in names and all(_may_offer(name, prefix, public) for name in names)
+
+
+def _may_offer(name: str, prefix: str, public: str) -> bool:
+    is_own = _is_public(name, public) or bool(prefix) and name.startswith(prefix)
+    return is_own or name in ("_init", "_fini") or name.startswith(OPERATORS)
+
+
+def _is_public(name: str, public: str) -> bool:
+    return name.startswith(public) and name[len(public) :] in PUBLIC_FUNCTIONS
+
+
+def enclose_functions(functions: Sequence[Function], prefix: str, public: Optional[str]) -> List[Span]:
+    """What functions that bear one of jemalloc's names enclose; `functions` by address.
+
+    Between two of them lie static ones, which have no prefix. A function that others may call and that has none is not jemalloc's, nor is
+    one with a name that a C++ or Rust compiler made: no span reaches over it.
+    """
+    spans: List[Span] = []
+    barrier, before = 0, 0
+    """End of the last function that is not jemalloc's; of those before the span at hand."""
+    for function in functions:
+        name = function.name.split(".")[0]
+        last, is_open = (spans[-1], barrier <= spans[-1].end) if spans else (None, False)
+        if name.startswith(prefix) or public is not None and _is_public(name, public):
+            if last is not None and is_open and function.start - last.end < GAP_BYTES:
+                spans[-1] = last._replace(end=max(function.end, last.end))
+            else:
+                before = barrier
+                spans.append(Span(max(function.start - MARGIN_BYTES, before), function.end, "jemalloc"))
+        elif not function.local or name.startswith(("_Z", "_R")):
+            if last is not None and is_open:
+                spans[-1] = last._replace(end=max(last.end, min(function.start, last.end + MARGIN_BYTES)))
+            barrier = max(barrier, function.end)
+    if spans and barrier <= spans[-1].end:
+        spans[-1] = spans[-1]._replace(end=spans[-1].end + MARGIN_BYTES)
+    return spans
+
+
+GLOBAL_LOCKS = (
+    *("ctl_mtx", "arenas_lock", "init_lock", "tsd_nominal_tsds_lock", "background_thread_lock", "tcaches_mtx", "bt2gctx_mtx"),
+    *("tdatas_mtx", "prof_dump_mtx", "extents_rtree", "arena_emap_global", "extent_mutex_pool", "b0"),
+)
+"""Variables that are locks or contain some."""
+MUTEX_STRUCT = "malloc_mutex_s"
+OWNER_END = 12
+"""Where the owner of a pthread_mutex_t ends (libc: struct __pthread_mutex_s)."""
+MAX_LOCKS = 4096
+"""Of one struct: more than an arena's bins have."""
+
+
+def find_held_locks(context: JemallocContext, arenas: Sequence[ArenaHandle]) -> List[Held]:
+    """Every malloc_mutex_s in the global variables, the arenas, their bins and bases that is held."""
+    locks = [lock for name in GLOBAL_LOCKS for lock in _find_variable_locks(context, name)]
+    return locks + [lock for arena in arenas for lock in find_arena_locks(context, arena)]
+
+
+def find_arena_locks(context: JemallocContext, arena: ArenaHandle) -> List[Held]:
+    """Those of one arena, its bins and its base."""
+    locks = _read_locks(context, "arena_s", arena.address, "arena %d" % arena.index)
+    try:
+        view = arena.read()
+    except Unreadable:
+        return locks
+    locks += _find_bin_locks(context, arena, view)
+    base = view.get("base")
+    return locks + (_read_locks(context, "base_s", base, "base of arena %d" % arena.index) if base else [])
+
+
+def _find_variable_locks(context: JemallocContext, name: str) -> List[Held]:
+    symbol, known = context.symbols.find(name), context.types.variables.get(name)
+    if symbol is None or known is not None and (known.kind == "pointer" or known.struct is None):
+        return []
+    if known is None or known.struct is None:
+        return _read_locks(context, MUTEX_STRUCT, symbol.address, name) if name.endswith(("_mtx", "_lock")) else []
+    addresses = [symbol.address + at * known.size_bytes for at in range(min(max(1, known.count), MAX_LOCKS))]
+    return [lock for address in addresses for lock in _read_locks(context, known.struct, address, name)]
+
+
+def _find_bin_locks(context: JemallocContext, arena: ArenaHandle, view: View) -> List[Held]:
+    """The locks of its bins, all shards."""
+    struct = name_bin_struct(context.types)
+    try:
+        addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, view)
+    except Unreadable:
+        return [Held("arena %d: its bins, which cannot be read" % arena.index, None)]
+    labelled = [("arena %d: bin %d" % (arena.index, szind), address) for szind, shards in enumerate(addresses) for address in shards]
+    return [lock for label, address in labelled for lock in _read_locks(context, struct, address, label)]
+
+
+def _read_locks(context: JemallocContext, struct: str, address: int, label: str) -> List[Held]:
+    """The held locks in one struct. What cannot be read counts as held: nobody knows."""
+    places = find_mutexes(context.types, struct) if struct in context.types.structs else []
+    if not places:
+        return []
+    first, last = min(places)[0], max(places)[0] + OWNER_END
+    try:  # from lock to lock: a radix tree is megabytes, most of them never touched, with one lock
+        data = context.target.read(address + first, last - first)
+    except Unreadable:
+        return [Held("%s, which cannot be read" % label, None)]
+    locks, order = [], context.target.byte_order
+    for offset, path in places:
+        state, owner = (int.from_bytes(data[offset - first + at : offset - first + at + 4], order) for at in (0, 8))
+        if state:
+            locks.append(Held("%s: %s" % (label, path) if path else label, owner or None))
+    return locks
+
+
+def find_mutexes(types: TypeSet, struct: str) -> List[Tuple[int, str]]:
+    """(offset of its pthread_mutex_t, path) of every lock that `struct` contains by value."""
+    lock = types.place(MUTEX_STRUCT, "lock")
+    if lock is None:
+        return []
+    return [(offset + lock.offset, path) for offset, path in _visit(types, struct, {})[:MAX_LOCKS]]
+
+
+def _visit(types: TypeSet, struct: str, seen: Dict[str, List[Tuple[int, str]]]) -> List[Tuple[int, str]]:
+    """(offset, path) of each MUTEX below; a struct is visited once, whatever arrays of it there are."""
+    if struct == MUTEX_STRUCT:
+        return [(0, "")]
+    if struct not in seen:
+        seen[struct] = []
+        places: List[Tuple[int, str]] = []
+        for name, member in types.structs[struct].members.items():
+            inner = _visit(types, member.struct, seen) if member.struct is not None and member.struct in types.structs else []
+            for at in range(min(member.count, MAX_LOCKS) if inner else 0):
+                step = "%s[%d]" % (name, at) if member.count > 1 else name
+                places += [(member.offset + at * member.size_bytes + offset, step + "." + path if path else step) for offset, path in inner]
+        seen[struct] = places
+    return seen[struct]
+
+
+PREDICTED_KEYS = (
+    *("allocator", "index", "huge_dirty_bytes", "dirty_bytes", "muzzy_bytes"),
+    *("reclaimable_bytes", "reclaimable_resident_bytes", "reclaimable_exclusive_bytes"),
+)
+_COLUMNS = (
+    Column("arena", TEXT, field="index"),
+    Column("dirty", BYTES, field="dirty_bytes"),
+    Column("muzzy", BYTES, field="muzzy_bytes"),
+    Column("resident", BYTES, field="reclaimable_resident_bytes"),
+)
+DEFAULT_HOOKS = ("ehooks_default_extent_hooks", "extent_hooks_default")
+"""jemalloc's own: from 5.3.0 in ehooks.c, before in extent.c."""
+ARENAS_ALL = 4096
+"""MALLCTL_ARENAS_ALL (jemalloc_macros.h.in), the same in every release of 5."""
+WAIT_CALLS = ("futex", "restart_syscall")
+"""What a background thread sleeps in between two rounds."""
+BYPASS = "arenas_tdata_bypass"
+
+DONTNEED, FREE, OTHER_ADVICE = 4, 8, (14, 15, 16, 17)
+"""MADV_...: HUGEPAGE, NOHUGEPAGE, DONTDUMP and DODUMP only tune."""
+SYSTEM_CALLS = (
+    *(SystemCall("madvise", (None, None, advice)) for advice in (DONTNEED, FREE)),
+    *(SystemCall("madvise", (None, None, advice), may_fail=True) for advice in OTHER_ADVICE),
+    SystemCall("munmap"),
+    *(SystemCall(name, may_fail=True) for name in ("mmap", "mprotect", "sched_yield")),
+    SystemCall("clock_gettime"),
+    *FUTEX,
+)
+"""What pages.c, mutex.c, nstime.c and spin.h may make for a purge: extents are merged, their records come from new pages; the time comes
+from the kernel only where the vDSO has none."""
+
+OpenHeap = Callable[[Report], Any]
+"""Gives a JemallocMalloc that has read nothing yet: the process ran meanwhile."""
+
+
+def predict_purge(
+    rows: Sequence[JemallocArena], arena: Optional[int], page_bytes: int, is_live: bool, dirty_mult: Optional[int] = None
+) -> DryRun:
+    """What a purge of one arena, or of all, would give back; HeapxError where there is no such arena. `dirty_mult`: of the huge page
+    allocator."""
+    purged = [row for row in rows if arena in (None, row.index)]
+    if not purged:
+        raise HeapxError("arena %s not found" % arena, "see " + ask("arenas"), code=NOT_FOUND)
+    shown = [row for row in purged if row.reclaimable_bytes or row.reclaimable_bytes is None]
+    table = Table(_COLUMNS, shown) if shown else None
+    made = DryRun(
+        PURGE, sum_unused(purged, page_bytes), [{key: getattr(row, key) for key in PREDICTED_KEYS} for row in purged], table, is_live
+    )
+    huge = sum(row.huge_dirty_bytes or 0 for row in purged)
+    return made._replace(unreached=huge_dirty_hint(huge, dirty_mult) if huge else None)
+
+
+def sum_unused(rows: Sequence[JemallocArena], page_bytes: int) -> Predicted:
+    """The unused pages of these arenas, dirty and muzzy ones, which a purge gives back."""
+    dirty, muzzy, size, resident, exclusive = (add(getattr(row, name) for row in rows) for name in PREDICTED_KEYS[3:])
+    dirty_pages, muzzy_pages = (None if part is None else part // page_bytes for part in (dirty, muzzy))
+    return Predicted(size, resident, exclusive, {"dirty_pages": dirty_pages, "muzzy_pages": muzzy_pages})
+
+
+def check_extent_hooks(context: JemallocContext, arenas: Sequence[ArenaHandle], only: Optional[int]) -> None:
+    """Refusal unless all of these arenas, or the only one that is meant, have jemalloc's own: a purge calls them, and what others do and
+    lock cannot be told. Unknown ones are not believed to be its own."""
+    own = [symbol.address for symbol in map(context.symbols.find, DEFAULT_HOOKS) if symbol is not None]
+    for arena in arenas:
+        if only not in (None, arena.index):
+            continue
+        base = arena.read().get("base")
+        hooks = context.view("base_s", base).get("ehooks.ptr", "extent_hooks") if base else None
+        if not own or not hooks:
+            raise Refusal("cannot determine whether arena %d uses custom extent hooks" % arena.index, "see " + ask("doctor"))
+        if hooks not in own:
+            raise Refusal(
+                "arena %d uses custom extent hooks; their side effects are unknown" % arena.index, "purge another arena with --arena I"
+            )
+
+
+class JemallocChange(Change):
+    """A change of one jemalloc whose code and locks are known."""
+
+    system_calls = SYSTEM_CALLS
+    jemalloc: Jemalloc
+
+    def of(self, jemalloc: Jemalloc) -> None:
+        """Refusal if its global locks cannot be seen: a call could wait for ever for one that a stopped thread holds."""
+        self.jemalloc, self.module = jemalloc, jemalloc.module
+        if jemalloc.symbols.by_structure:
+            raise Refusal(
+                "jemalloc in %s was found by its structure alone, which does not show its global locks" % jemalloc.module.name,
+                "give its debug file (--debug-dir DIR); where there is none, as for most wheels, "
+                "only the program itself can purge, and jemalloc does so over time by its decay",
+            )
+
+    def spans(self) -> List[Span]:
+        symbols = self.jemalloc.symbols
+        call = symbols.public_names.call('"arena.%d.purge", NULL, NULL, NULL, 0' % ARENAS_ALL)
+        spans = find_code_spans(self.target, self.module, symbols.prefix, symbols.public_names.prefix)
+        return self.known(spans, "jemalloc", "only the program itself can purge, with %s; jemalloc does so over time by its decay" % call)
+
+
+class JemallocPurge(JemallocChange, Plan):
+    """mallctl("arena.<i>.purge") or "arena.<i>.decay" of one arena or of all."""
+
+    warming = b"version\0"
+    """CTL_RO_NL_GEN (ctl.c): takes no lock and bears null for what it would fill, which others, such as arenas.narenas up to 5.2.1, do
+    not."""
+    arguments = (0, 0, 0, 0)
+    damaged = ("jemalloc's heap", "a call could crash the process", "see " + ask("arenas"))
+
+    def __init__(self, around: HeapContext, anew: OpenHeap, portion: Portion, jemalloc: Jemalloc) -> None:
+        self.of(jemalloc)
+        super().__init__(around, anew, portion, jemalloc.module, "mallctl", jemalloc.symbols.public)
+        name = "arena.%d.%s" % (ARENAS_ALL if portion.arena is None else portion.arena, "decay" if portion.is_decayed else "purge")
+        self.shown = '%s("%s", 0, 0, 0, 0)' % (self.shown[:-2], name)
+        self.text = name.encode() + b"\0"
+        self.malloc: Any = anew(_discard)
+
+    def check(self) -> None:
+        super().check()
+        self._check_hooks(self.anew(_discard))
+
+    def _check_hooks(self, malloc: Any) -> None:
+        check_extent_hooks(malloc.context, malloc.arena_list(), self.portion.arena)
+
+    def locks(self) -> List[Held]:
+        troubles = Troubles()
+        self.malloc = self.anew(troubles.report)
+        held = find_held_locks(self.malloc.context, self.malloc.arena_list())
+        return held + [Held("an arena (%s)" % line, None) for line in troubles.found]
+
+    def predict(self) -> Predicted:
+        predicted = super().predict()
+        self._check_hooks(self.anew(_discard))
+        return predicted
+
+    def look(self, heap: Any) -> Predicted:
+        predicted = self._unused(heap)
+        in_time(self.budget)
+        if self.portion.arena not in (None, *(row.index for row in heap.arenas())):
+            raise Refusal("arena %s not found" % self.portion.arena, "see " + ask("arenas"), code=NOT_FOUND)
+        return predicted
+
+    def kept(self) -> Optional[Mapping[str, Optional[int]]]:
+        return self._unused(self.anew(_discard)).kept
+
+    def _unused(self, heap: Any) -> Predicted:
+        return sum_unused([row for row in heap.arenas() if self.portion.arena in (None, row.index)], heap.context.geometry.page_bytes)
+
+    def waits_inside(self, thread: Standing) -> bool:
+        calls = self.target.arch.system_calls
+        numbers = [calls.numbers[name] for name in WAIT_CALLS] if calls is not None else []
+        return thread.name == BACKGROUND_NAME and thread.system_call in numbers
+
+    def suits(self, thread: Standing) -> Optional[str]:
+        """Only a thread that jemalloc knows and that ticks: calling on one that only ever freed would make it blind."""
+        seen = self.malloc.seen()
+        for tsd, judgement in zip(seen.tsds.records, seen.judgements):
+            if tsd.lwp != thread.lwp:
+                continue
+            if not tsd.is_nominal:
+                return "%s does not use jemalloc like an ordinary thread (its tsd is %s)" % (thread.who, tsd.state or "unknown")
+            if tsd.reentrancy_level:
+                return "%s is inside jemalloc (reentrancy_level %d)" % (thread.who, tsd.reentrancy_level)
+            if judgement.verdict in (BLIND, UNKNOWN):
+                return "%s is %s" % (thread.who, judgement.verdict)
+            return None
+        return "%s has no readable tsd" % thread.who
+
+
+class JemallocCure(JemallocChange, CurePlan):
+    """arenas_tdata_bypass of each blind thread is reset; the next tick makes the ticker. Nothing is called."""
+
+    byte = BYPASS
+    done = "%s was set and is 0 now; the next tick creates its ticker" % BYPASS
+
+    def __init__(self, around: HeapContext, anew: OpenHeap, jemalloc: Jemalloc) -> None:
+        if not has_ticker_bug(jemalloc.types, jemalloc.version):
+            raise Refusal("jemalloc %s does not have this bug: no thread can be blind" % jemalloc.version_name, "see " + ask("decay"))
+        self.of(jemalloc)
+        self.target, self.anew = around.target, anew
+
+    def look(self, only: Optional[int]) -> List[Suspect]:
+        malloc = self.anew(_discard)
+        place = malloc.context.types.place("tsd_s", BYPASS)
+        if place is None or place.size_bytes != 1:
+            raise Refusal("this build's tsd has no %s: nothing to cure" % BYPASS)
+        seen = malloc.seen()
+        pairs = list(zip(seen.tsds.records, seen.judgements))
+        if only is not None:
+            pairs = [(tsd, judgement) for tsd, judgement in pairs if tsd.lwp == only]
+            if not pairs:
+                raise Refusal("thread %d not found" % only, "see " + ask("tickers"), code=NOT_FOUND)
+            judgement = pairs[0][1]
+            if judgement.verdict != BLIND:
+                raise Refusal("thread %d is not blind (%s: %s)" % (only, judgement.verdict, judgement.why), "see " + ask("tickers"))
+        blind = [tsd for tsd, judgement in pairs if judgement.verdict == BLIND]
+        return [Suspect(tsd.lwp, tsd.address + place.offset if tsd.address is not None else None) for tsd in blind]
+
+    def read(self) -> TickerReport:
+        report: TickerReport = self.anew(_discard).tickers()
+        return report
+
+    def answer(self, info: AllocatorInfo, report: TickerReport, cured: Sequence[Any], stopped_ms: Optional[float]) -> TickersAnswer:
+        return TickersAnswer([(info, report)] if report is not None else [], (), cured, stopped_ms)
+
+
+def _discard(*complaint: Any, **more: Any) -> None:
+    """What cannot be read makes a thread's verdict unknown, and such a thread is not touched."""

@@ -1,1 +1,0 @@
-"""The live heap profile."""

@@ -1,1 +1,0 @@
-"""Who gives unused pages back, and when: decay, tickers, background threads."""

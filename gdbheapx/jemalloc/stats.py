@@ -1,0 +1,693 @@
+"""Compute the figures of malloc_stats_print from memory: nothing is called, no epoch is advanced."""
+
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+from gdbheapx.columns import add
+from gdbheapx.errors import Unreadable
+from gdbheapx.jemalloc import codes
+from gdbheapx.jemalloc.arenas import (
+    EXTENT_STATES,
+    PAC,
+    UNUSED_STATES,
+    ArenaHandle,
+    JemallocContext,
+    MutexCounters,
+    add_lists,
+    add_mapped_bytes,
+    count_active_pages,
+    count_pages,
+    find_hpa_path,
+    list_arena_mutexes,
+    make_mutex_counters,
+    make_rows,
+    merge_mutexes,
+    read_arena_mutexes,
+    read_base,
+    read_column,
+    read_decay_ms,
+    read_global_mutexes,
+    read_mutex,
+    read_mutex_at,
+    read_views,
+)
+from gdbheapx.jemalloc.decay import BackgroundState, read_background
+from gdbheapx.jemalloc.layouts import (
+    choose_print_form,
+    list_config_names,
+    merges_no_large_flushes,
+    resident_counts_muzzy,
+    shards_bins,
+    shows_system,
+)
+from gdbheapx.jemalloc.options import (
+    ENUM_NAMES,
+    OPTIONS,
+    Config,
+    OptionValue,
+    find_option,
+    name_enum_value,
+    read_config,
+    read_option,
+    read_option_value,
+    read_running,
+)
+from gdbheapx.jemalloc.records import MallocStats
+from gdbheapx.jemalloc.symbols import find_bin_addresses, name_bin_struct, read_words
+from gdbheapx.jemalloc.threads import CountedCaches
+from gdbheapx.layout.view import View
+
+SLAB_PARTS = ("npageslabs", "nactive", "ndirty")
+SLAB_KINDS = (("huge", 1), ("nonhuge", 0))
+"""How the second index of each table of slabs is called (psset.h)."""
+HPA_PURGES = ("npurge_passes", "npurges", "nhugifies", "nhugify_failures", "ndehugifies")
+SEC_KEYS = (
+    ("sec_hits", "nhits"),
+    ("sec_misses", "nmisses"),
+    ("sec_dalloc_noflush", "ndalloc_noflush"),
+    ("sec_dalloc_flush", "ndalloc_flush"),
+    ("sec_overfills", "noverfills"),
+)
+"""Of the small extent cache from 5.3.1."""
+HPA_ALLOC_KEYS = ("min_extents", "max_extents", "extents", "ps", "pages_per_ps", "extents_per_ps", "total_elapsed_ns_per_ps")
+"""What came of requests to the HPA, by number (hpa_shard_nonderived_stats_t after 5.3.1)."""
+MAX_SEC_BINS = 1 << 16
+
+Figures = Dict[str, Any]
+"""Keys and nesting of malloc_stats_print; besides its keys those that its text alone has: `nslabs` of bins, `nmalloc`, `ndalloc`,
+`nrequests` of lextents."""
+
+
+def has_hpa(view: View) -> bool:
+    """This build has an HPA."""
+    return view.has(find_hpa_path(view) + "psset.stats")
+
+
+def count_slab_pages(context: JemallocContext) -> Optional[int]:
+    """HUGEPAGE_PAGES, by the bitmap that has one bit for each (hpdata.h)."""
+    bitmap = context.types.place("hpdata_s", "active_pages")
+    return bitmap.size_bytes * bitmap.count * 8 if bitmap is not None else None
+
+
+def count_hpa_dirty(view: View) -> int:
+    """psset_ndirty of an arena that ever used huge pages; 5.3.1 and later count them among its dirty pages (pa_extra.c:
+    pa_shard_ndirty)."""
+    return view.get(find_hpa_path(view) + "psset.stats.merged.ndirty") or 0 if view.get("pa_shard.ever_used_hpa") else 0
+
+
+class CounterPath(NamedTuple):
+    """Where the counters lie."""
+
+    view: View
+    slabs: str
+    """Path of a psset_stats_t."""
+    purges: str
+    """Path of a hpa_shard_nonderived_stats_t."""
+    used: bool
+    """False: nothing was ever counted there (pa_extra.c: pa_shard_stats_merge)."""
+
+
+def find_hpa_counters(view: View) -> CounterPath:
+    """The counters of an arena."""
+    shard = find_hpa_path(view)
+    return CounterPath(view, shard + "psset.stats.", shard + "stats.", bool(view.get("pa_shard.ever_used_hpa")))
+
+
+def read_hpa_stats(context: JemallocContext, place: CounterPath, sec: "SecStats") -> Figures:
+    """`hpa_shard` of malloc_stats_print; all 0 in an arena that never used huge pages."""
+    new = place.view.has(place.slabs + "merged")
+    per_slab = count_slab_pages(context) if new else None
+    row: Figures = {"sec_bytes": sec.bytes} if new else {}
+    if new:
+        row.update({key: sec.totals.get(member, 0) for key, member in SEC_KEYS})
+        row.update({part: _read_hpa_number(place, place.slabs + "merged." + part) for part in SLAB_PARTS})
+    row.update({key: _read_hpa_number(place, place.purges + key) for key in HPA_PURGES if place.view.has(place.purges + key)})
+    if new:
+        row["slabs"] = _read_slabs(context, place, "slabs", per_slab)[0]
+    for name in ("full_slabs", "empty_slabs"):
+        row[name] = _read_slabs(context, place, name, per_slab)[0]
+    row["nonfull_slabs"] = _read_slabs(context, place, "nonfull_slabs", per_slab)
+    if place.view.has(place.purges + "hpa_alloc_ps"):
+        counts = {key: place.view.array("%shpa_alloc_%s" % (place.purges, key)) for key in HPA_ALLOC_KEYS}
+        row["extent_allocation_distribution"] = [
+            {key: column_[at] if place.used else 0 for key, column_ in counts.items()} for at in range(len(counts["ps"]))
+        ]
+    return row
+
+
+def _read_hpa_number(place: CounterPath, path: str) -> Optional[int]:
+    return place.view.get(path) if place.used else 0
+
+
+def _read_slabs(context: JemallocContext, place: CounterPath, name: str, per_slab: Optional[int]) -> List[Figures]:
+    """Rows of a table of slabs: pairs of (not huge, huge)."""
+    columns = {part: read_column(place.view, place.slabs + name, part, context.geometry.little_endian) or [] for part in SLAB_PARTS}
+    rows = []
+    for first in range(0, len(columns["ndirty"]), 2):
+        row = {"%s_%s" % (part, kind): columns[part][first + at] if place.used else 0 for kind, at in SLAB_KINDS for part in SLAB_PARTS}
+        if per_slab is not None:
+            row["nretained_nonhuge"] = row["npageslabs_nonhuge"] * per_slab - row["nactive_nonhuge"] - row["ndirty_nonhuge"]
+        rows.append(row)
+    return rows
+
+
+class SecStats:
+    """The small extent cache of one arena."""
+
+    def __init__(self, bytes_: int, totals: Dict[str, int], locks: MutexCounters) -> None:
+        self.bytes = bytes_
+        self.totals = totals
+        self.locks = locks
+
+
+def read_sec(context: JemallocContext, view: View) -> SecStats:
+    """Its bytes, counters and locks over all its shards or bins; empty where it was never used (sec.c: sec_stats_merge)."""
+    empty, shard = SecStats(0, {}, make_mutex_counters()), find_hpa_path(view)
+    if not view.get("pa_shard.ever_used_hpa"):
+        return empty
+    if view.has("pa_shard.hpa_sec.shards"):
+        struct, start, count = "sec_shard_s", view["pa_shard.hpa_sec.shards"], view["pa_shard.hpa_sec.opts.nshards"]
+    elif view.has(shard + "sec.bins"):
+        struct, start = "sec_bin_s", view[shard + "sec.bins"]
+        count = view[shard + "sec.opts.nshards"] * view[shard + "sec.npsizes"]
+    else:
+        return empty
+    if not start or struct not in context.types.structs or not 0 < count <= MAX_SEC_BINS:
+        return empty
+    size = context.types.size_bytes(struct)
+    try:
+        data = context.target.read(start, size * count)
+    except Unreadable as problem:
+        context.report(
+            codes.STATISTICS_UNREADABLE, problem.address, "cannot read the small extent cache of the arena at 0x%x" % view.address, None
+        )
+        return empty
+    parts = [
+        View(context.types, struct, start + at, data[at : at + size], context.geometry.little_endian) for at in range(0, len(data), size)
+    ]
+    totals = {member: sum(part.get("stats." + member) or 0 for part in parts) for _, member in SEC_KEYS}
+    return SecStats(sum(part["bytes_cur"] for part in parts), totals, merge_mutexes(read_mutex(part, "mtx") for part in parts))
+
+
+BIN_COUNTERS = (
+    ("nmalloc", "nmalloc"),
+    ("ndalloc", "ndalloc"),
+    ("curregs", "curregs"),
+    ("nrequests", "nrequests"),
+    ("nfills", "nfills"),
+    ("nflushes", "nflushes"),
+    ("nreslabs", "reslabs"),
+    ("curslabs", "curslabs"),
+    ("nonfull_slabs", "nonfull_slabs"),
+    ("nslabs", "nslabs"),
+)
+"""Key of malloc_stats_print -> member of bin_stats_s; `nslabs` stands in its text alone."""
+GAP_BYTES = 1 << 16
+"""Bins closer than this are read at once with what lies between them."""
+TOTAL_KEYS = ("nmalloc", "ndalloc", "nrequests", "nfills", "nflushes")
+PURGE_COUNTERS = {
+    "%s_%s" % (state, counter): "decay_%s.%s" % (state, counter) for state in UNUSED_STATES for counter in ("npurge", "nmadvise", "purged")
+}
+"""Key of malloc_stats_print -> member of the counters of pages."""
+DESTROYED = 1
+"""Its place in ctl_arenas->arenas; 0 is the sum."""
+EXTENT_COUNTERS = {key % state: (state, member) for key, member in (("n%s", "nextents"), ("%s_bytes", "nbytes")) for state in EXTENT_STATES}
+"""Key of malloc_stats_print -> (state of extents, member of their counters)."""
+SMALL_KEYS = ("allocated", *TOTAL_KEYS)
+MEMORY_KEYS = (
+    *("mapped", "retained", "pinned", "base", "internal", "metadata_edata", "metadata_rtree", "metadata_thp", "tcache_bytes"),
+    *("tcache_stashed_bytes", "resident", "abandoned_vm", "extent_avail"),
+)
+"""Bytes by kind, in the order of malloc_stats_print."""
+
+
+def read_bin_stats(context: JemallocContext, arena: View) -> List[Figures]:
+    """One row per bin, by szind. Unreadable if the bins cannot be found; one that cannot be read is reported, its figures None."""
+    addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena)
+    struct = name_bin_struct(context.types)
+    by_address = read_views(context, struct, (address for shards in addresses for address in shards), GAP_BYTES)
+    lock = "lock" if context.types.place(struct, "lock") is not None else "mtx"
+    bins = []
+    for szind, shards in enumerate(addresses):
+        missing = next((address for address in shards if address not in by_address), None)
+        if missing is not None:
+            what = "cannot read bin %d of the arena at 0x%x" % (szind, arena.address)
+            context.report(codes.STATISTICS_UNREADABLE, missing, what, "its figures are missing here")
+        bins.append(_make_bin_row([by_address[address] for address in shards] if missing is None else [], lock))
+    return bins
+
+
+def _make_bin_row(shards: Sequence[View], lock: str) -> Figures:
+    row: Figures = {}
+    for key, member in BIN_COUNTERS:
+        if shards and not shards[0].has("stats." + member):
+            continue  # nonfull_slabs came with 5.2.0
+        row[key] = sum(shard["stats." + member] for shard in shards) if shards else None
+    row["mutex"] = merge_mutexes(read_mutex(shard, lock) for shard in shards) if shards else make_mutex_counters(None)
+    return row
+
+
+def read_arena_stats(context: JemallocContext, arena: ArenaHandle, cached: CountedCaches, now_ns: Optional[int]) -> Figures:
+    """One entry of `stats.arenas`. Unreadable if the arena is; None for what this build has not or memory does not tell.
+
+    now_ns: CLOCK_MONOTONIC; None on a core, where uptime_ns is not known then.
+    """
+    view = arena.read()
+    base = read_base(context, view)
+    bins = read_bin_stats(context, view)
+    large = _read_large(context, view)
+    figures: Figures = {}
+    if view.has("name"):
+        figures["name"] = view.bytes_of("name").split(b"\0")[0].decode("ascii", "replace")
+    created = view.get("create_time.ns", "create_time")
+    figures["nthreads"] = view.get("nthreads[0]")
+    figures["uptime_ns"] = None if now_ns is None or created is None else max(0, now_ns - created)
+    figures["dss"] = name_enum_value("dss", view.get("dss_prec"))
+    figures.update(_read_page_stats(view))
+    figures["small"] = _add_small(context, bins)
+    figures["large"] = _add_large(context, view, large)
+    figures.update(_read_memory(context, view, base, cached))
+    sec = read_sec(context, view)
+    figures["mutexes"] = read_arena_mutexes(view, base, sec.locks)
+    figures["bins"] = bins
+    figures["lextents"] = large
+    extents = _read_extent_stats(context, view)
+    if extents is not None:
+        figures["extents"] = extents
+    if has_hpa(view):
+        hpa = read_hpa_stats(context, find_hpa_counters(view), sec)
+        if "sec_bytes" not in hpa:
+            figures["sec_bytes"] = sec.bytes
+        figures["hpa_shard"] = hpa
+    return figures
+
+
+def count_dirty_pages(view: View) -> Optional[int]:
+    """pdirty: from 5.3.1 with the dirty pages of the HPA."""
+    count = count_pages(view, "dirty")
+    return None if count is None else count + count_hpa_dirty(view)
+
+
+def _read_page_stats(view: View) -> Figures:
+    return {
+        **{"%s_decay_ms" % state: read_decay_ms(view, state) for state in UNUSED_STATES},
+        "pactive": count_active_pages(view),
+        "pdirty": count_dirty_pages(view),
+        "pmuzzy": count_pages(view, "muzzy"),
+        **{key: view.get("stats.pa_shard_stats.pac_stats." + path, "stats." + path) for key, path in PURGE_COUNTERS.items()},
+    }
+
+
+def _add_small(context: JemallocContext, bins: List[Figures]) -> Figures:
+    sizes = [info.reg_size_bytes for info in context.geometry.bins]
+    allocated = add(row["curregs"] and row["curregs"] * size for row, size in zip(bins, sizes))
+    return {"allocated": allocated, **{key: add(row.get(key) for row in bins) for key in TOTAL_KEYS}}
+
+
+def _read_large(context: JemallocContext, view: View) -> List[Figures]:
+    """lextents: curlextents is what was allocated less what was freed; nrequests leaves out, in memory, what went past the thread
+    caches."""
+    order = context.geometry.little_endian
+    made, freed = read_column(view, "stats.lstats", "nmalloc", order), read_column(view, "stats.lstats", "ndalloc", order)
+    cached = read_column(view, "stats.lstats", "nrequests", order)
+    if made is None or freed is None or cached is None:
+        return []
+    current = [(a - b) % (1 << 64) for a, b in zip(made, freed)]
+    return make_rows({"curlextents": current, "nmalloc": made, "ndalloc": freed, "nrequests": add_lists([made, cached])}, len(made))
+
+
+def _add_large(context: JemallocContext, view: View, large: List[Figures]) -> Figures:
+    """large.*; allocated is the sum of active_bytes from 5.3.1, before of curlextents times the size class."""
+    order = context.geometry.little_endian
+    active, flushed = read_column(view, "stats.lstats", "active_bytes", order), read_column(view, "stats.lstats", "nflushes", order)
+    sizes = context.geometry.size_classes[context.geometry.nbins :]
+    allocated = sum(active) if active is not None else sum(row["curlextents"] * size for row, size in zip(large, sizes))
+    sums = {key: sum(row[key] for row in large) for key in ("nmalloc", "ndalloc", "nrequests")}
+    return {"allocated": allocated, **sums, "nfills": sums["nmalloc"], "nflushes": sum(flushed) if flushed is not None else None}
+
+
+def _read_memory(context: JemallocContext, view: View, base: Optional[View], cached: CountedCaches) -> Figures:
+    page = context.geometry.page_bytes
+    own = {
+        key: base.get(key) if base is not None else None
+        for key in ("allocated", "resident", "mapped", "n_thp", "edata_allocated", "rtree_allocated")
+    }
+    mapped = view.get("stats.pa_shard_stats.pac_stats.pac_mapped", "stats.mapped")
+    retained = count_pages(view, "retained")
+    pinned = count_pages(view, "pinned")
+    counted = [count_active_pages(view), count_dirty_pages(view), *([pinned] if pinned is not None else [])]
+    if resident_counts_muzzy(context.jemalloc.version):
+        counted.append(count_pages(view, "muzzy"))
+    figures: Figures = {
+        "mapped": add_mapped_bytes(context, [own["mapped"], mapped]),
+        "retained": None if retained is None else retained * page,
+        **({"pinned": pinned * page} if pinned is not None else {}),
+        "base": own["allocated"],
+        "internal": view.get("stats.internal"),
+    }
+    if base is not None and base.has("edata_allocated"):
+        figures["metadata_edata"], figures["metadata_rtree"] = own["edata_allocated"], own["rtree_allocated"]
+    figures["metadata_thp"] = own["n_thp"]
+    figures["tcache_bytes"] = cached.tcache_bytes
+    if "edata_s" in context.types.structs:
+        figures["tcache_stashed_bytes"] = cached.stashed_bytes
+    pages = add(counted)
+    figures["resident"] = add([own["resident"], None if pages is None else pages * page])
+    figures["abandoned_vm"] = view.get("stats.pa_shard_stats.pac_stats.abandoned_vm", "stats.abandoned_vm")
+    figures["extent_avail"] = view.get("pa_shard.edata_cache.count", "extent_avail_cnt")
+    return figures
+
+
+def _read_extent_stats(context: JemallocContext, view: View) -> Optional[List[Figures]]:
+    """Unused extents by page size class and state; None in builds that do not count them (5.0, 5.1)."""
+    columns = {key: _read_extent_column(context, view, *place) for key, place in EXTENT_COUNTERS.items()}
+    columns = {key: found for key, found in columns.items() if found is not None or EXTENT_COUNTERS[key][0] != "pinned"}
+    return make_rows(columns, len(context.geometry.page_classes)) if columns["ndirty"] is not None else None
+
+
+def _read_extent_column(context: JemallocContext, view: View, state: str, member: str) -> Optional[List[int]]:
+    path = "extents_%s.%s" % (state, member)
+    if view.has(path):
+        return view.array(path)
+    start = "%secache_%s." % (PAC, state)
+    esets = ("eset.bin_stats", "guarded_eset.bin_stats")
+    return add_lists([read_column(view, start + eset, member, context.geometry.little_endian) for eset in esets])
+
+
+def read_destroyed_stats(context: JemallocContext) -> Optional[Figures]:
+    """The entry `destroyed`; None if no arena was ever destroyed, or its layout is not known. What cannot be read is reported."""
+    control = context.variable("ctl_arenas")
+    if not control or "ctl_arena_stats_s" not in context.types.structs:
+        return None
+    place = context.types.place("ctl_arenas_s", "arenas[%d]" % DESTROYED)
+    try:
+        pointer = context.target.read_word(control + place.offset) if place is not None else 0
+        view = context.view("ctl_arena_s", pointer) if pointer else None
+        if view is None or not view["initialized"] or not view["astats"]:
+            return None
+        return _make_destroyed(context, view, context.view("ctl_arena_stats_s", view["astats"]))
+    except Unreadable as problem:
+        context.report(
+            codes.STATISTICS_UNREADABLE, problem.address, "cannot read the counters of destroyed arenas", "`destroyed` is missing here"
+        )
+        return None
+
+
+def _make_destroyed(context: JemallocContext, view: View, stats: View) -> Figures:
+    order, new = context.geometry.little_endian, stats.has("astats.pa_shard_stats")
+    figures: Figures = {"nthreads": view["nthreads"], "uptime_ns": stats.get("astats.uptime.ns", "astats.uptime")}
+    figures["dss"] = context.target.text_at(view["dss"])
+    for key in ("dirty_decay_ms", "muzzy_decay_ms", "pactive", "pdirty", "pmuzzy"):
+        figures[key] = view[key]
+    pac = "astats.pa_shard_stats.pac_stats." if new else "astats."
+    figures.update((key, stats.get(pac + path)) for key, path in PURGE_COUNTERS.items())
+    figures["small"] = {key: stats.get(key + "_small") for key in SMALL_KEYS}
+    figures["large"] = {key: stats.get("astats.%s_large" % key) for key in SMALL_KEYS}
+    figures["large"]["nfills"] = figures["large"]["nmalloc"]
+    figures.update(_read_destroyed_memory(stats, pac, new))
+    figures["mutexes"] = _read_destroyed_mutexes(stats, stats.has("hpastats"))
+    figures["bins"] = _read_destroyed_bins(stats, context.geometry.nbins)
+    large = {key: read_column(stats, "lstats", key, order) for key in ("curlextents", "nmalloc", "ndalloc", "nrequests")}
+    figures["lextents"] = make_rows(large, len(context.geometry.size_classes) - context.geometry.nbins)
+    if stats.has("estats"):
+        figures["extents"] = make_rows(
+            {key: read_column(stats, "estats", key, order) for key in EXTENT_COUNTERS}, len(context.geometry.page_classes)
+        )
+    if stats.has("hpastats"):
+        sec = _read_destroyed_sec(stats)
+        figures["hpa_shard"] = read_hpa_stats(context, CounterPath(stats, "hpastats.psset_stats.", "hpastats.nonderived_stats.", True), sec)
+        if "sec_bytes" not in figures["hpa_shard"]:
+            figures["sec_bytes"] = sec.bytes
+    return figures
+
+
+def _read_destroyed_memory(stats: View, pac: str, new: bool) -> Figures:
+    paths = {"mapped": "astats.mapped", "retained": pac + "retained", "abandoned_vm": pac + "abandoned_vm"}
+    if stats.has(pac + "pinned"):
+        paths["pinned"] = pac + "pinned"
+    paths["extent_avail"] = "astats.pa_shard_stats.edata_avail" if new else "astats.extent_avail"
+    return {key: stats.get(paths.get(key, "astats." + key)) for key in MEMORY_KEYS if key in paths or stats.has("astats." + key)}
+
+
+def _read_destroyed_mutexes(stats: View, has_hpa: bool) -> Dict[str, MutexCounters]:
+    keys = list_arena_mutexes(has_hpa, stats.has("astats.pa_shard_stats.pac_stats.pinned"))
+    return {name: read_mutex_at(stats.view("astats.mutex_prof_data", at), "") for at, name in enumerate(keys)}
+
+
+def _read_destroyed_bins(stats: View, nbins: int) -> List[Figures]:
+    bins = []
+    for szind in range(nbins):
+        view = stats.view("bstats", szind)
+        start = "stats_data." if view.has("stats_data") else ""
+        row: Figures = {key: view[start + member] for key, member in BIN_COUNTERS if view.has(start + member)}
+        row["mutex"] = read_mutex_at(view, "mutex_data.")
+        bins.append(row)
+    return bins
+
+
+def _read_destroyed_sec(stats: View) -> SecStats:
+    start = "hpastats.secstats." if stats.has("hpastats.secstats") else "secstats."
+    totals = {member: stats.get(start + "total." + member) or 0 for _, member in SEC_KEYS}
+    return SecStats(stats.get(start + "bytes") or 0, totals, make_mutex_counters())
+
+
+TEXT_ONLY = {"bins": ("nslabs",), "lextents": ("nmalloc", "ndalloc", "nrequests")}
+"""Counters that malloc_stats_print shows in its text and not in its JSON."""
+
+
+def merge_arena_stats(context: JemallocContext, entries: Sequence[Figures]) -> Figures:
+    """The sum of these arenas, arena 0 first. Names and decay times are nobody's; uptime is arena 0's."""
+    merged: Figures = _sum_entries([{key: value for key, value in entry.items() if key != "name"} for entry in entries])
+    merged["mapped"] = add_mapped_bytes(context, [entry.get("mapped") for entry in entries])
+    merged["uptime_ns"] = entries[0]["uptime_ns"]
+    merged["dss"] = ENUM_NAMES["dss"][-1]
+    merged["dirty_decay_ms"] = merged["muzzy_decay_ms"] = -1
+    if merges_no_large_flushes(context.jemalloc.version):
+        merged["large"]["nflushes"] = 0
+    return merged
+
+
+def _sum_entries(entries: Sequence[Any]) -> Any:
+    """Element-wise through dicts and lists; None where one is not known. Locks are merged by their own rule."""
+    first = entries[0]
+    if isinstance(first, dict):
+        if "num_ops" in first:
+            return merge_mutexes(entries)
+        return {key: _sum_entries([entry.get(key) for entry in entries]) for key in first}
+    if isinstance(first, list):
+        shortest = min(len(entry) if entry else 0 for entry in entries)
+        return [_sum_entries([entry[place] for entry in entries]) for place in range(shortest)]
+    return None if isinstance(first, str) else add(entries)
+
+
+def read_malloc_stats(
+    context: JemallocContext, listed: Sequence[ArenaHandle], cached: Mapping[int, CountedCaches], now_ns: Optional[int]
+) -> MallocStats:
+    """Everything. `cached`: by arena index, what thread caches hold; an arena that it lacks gets None."""
+    config = read_config(context, listed)
+    running = read_running(context)
+    figures: Figures = {"version": context.jemalloc.version_text}
+    shown: Figures = {name: config[name] for name in list_config_names(context.jemalloc.version) if name in config}
+    figures["config"] = _add_malloc_conf(context, shown)
+    if context.symbols.find("init_system_thp_mode") is not None and shows_system(context.jemalloc.version):
+        mode = context.variable("init_system_thp_mode", 4)
+        figures["system"] = {"thp_mode": name_enum_value("system_thp", mode)}
+    figures["opt"] = _read_options(context, config) or (None if context.symbols.by_structure else {})
+    if config["prof"] is not False:
+        names = ("thread_active_init", "active", "gdump", "interval", "lg_sample")
+        figures["prof"] = {name: running["prof." + name] for name in names}
+    figures["arenas"] = _read_constants(context, running)
+    counts = config["stats"] is not False
+    if context.jemalloc.is_partial:
+        figures["stats"] = dict.fromkeys(("allocated", "active", "metadata", "resident", "mapped", "retained"))
+    elif counts:
+        known = read_background(context)
+        entries = _read_arenas(context, listed, cached, now_ns)
+        figures["stats"] = _add_totals(context, entries, known)
+        figures["stats.arenas"] = {**_merge_arenas(context, entries), **_read_destroyed(context), **entries}
+    return MallocStats(
+        figures,
+        running,
+        counts,
+        choose_print_form(context.jemalloc.version),
+        context.geometry.page_classes,
+        count_slab_pages(context),
+    )
+
+
+def _add_malloc_conf(context: JemallocContext, config: Figures) -> Figures:
+    """config.malloc_conf stands behind lazy_lock."""
+    figures: Figures = {}
+    for name, value in config.items():
+        figures[name] = value
+        if name == "lazy_lock":
+            place = find_option(context, "config_malloc_conf")
+            figures["malloc_conf"] = read_option_value(context, "pointer", place) if place is not None else None
+    return figures
+
+
+def _read_options(context: JemallocContext, config: Config) -> Figures:
+    figures: Figures = {}
+    if context.symbols.find("opt_malloc_conf_env_var") is not None:
+        for name, variable in (
+            ("global_var", "malloc_conf"),
+            ("symlink", "opt_malloc_conf_symlink"),
+            ("env_var", "opt_malloc_conf_env_var"),
+        ):
+            place = find_option(context, variable)
+            figures[name] = (read_option_value(context, "pointer", place) if place is not None else None) or ""
+    for option in OPTIONS:
+        if option.needs is None or config.get(option.needs) is not False:
+            has, value = read_option(context, option)
+            if has:
+                figures[option.name] = value
+    return figures
+
+
+def _read_constants(context: JemallocContext, running: Dict[str, OptionValue]) -> Figures:
+    """`arenas` of malloc_stats_print: what configure and the options fixed."""
+    geometry = context.geometry
+    sizes = geometry.size_classes
+    figures: Figures = {
+        "narenas": count_arenas(context),
+        "dirty_decay_ms": running["arenas.dirty_decay_ms"],
+        "muzzy_decay_ms": running["arenas.muzzy_decay_ms"],
+        "quantum": next((size for size in sizes if 3 * size in sizes), None),
+        "page": geometry.page_bytes,
+    }
+    if shows_system(context.jemalloc.version):
+        figures["hugepage"] = _multiply_pages(context, count_slab_pages(context))
+    figures["tcache_max"] = _read_first(context, ("global_do_not_change_tcache_maxclass", "tcache_maxclass"), geometry.word_bytes)
+    figures["nbins"] = geometry.nbins
+    figures["nhbins"] = _read_first(context, ("global_do_not_change_tcache_nbins", "nhbins"), 4)
+    rows = []
+    for info in geometry.bins:
+        row = {"size": info.reg_size_bytes, "nregs": info.nregs, "slab_size": info.slab_size_bytes}
+        rows.append({**row, "nshards": info.n_shards} if shards_bins(context.jemalloc.version) else row)
+    figures["bin"] = rows
+    figures["nlextents"] = len(sizes) - geometry.nbins
+    figures["lextent"] = [{"size": size} for size in sizes[geometry.nbins :]]
+    return figures
+
+
+def _read_first(context: JemallocContext, names: Sequence[str], size_bytes: int) -> Optional[int]:
+    return next((context.variable(name, size_bytes) for name in names if context.symbols.find(name) is not None), None)
+
+
+def count_arenas(context: JemallocContext) -> Optional[int]:
+    """arenas.narenas: the count that mallctl knows (ctl_arenas->narenas), before its first use narenas_total. None where neither has a
+    name: arenas that were never made are counted too."""
+    pointer = context.variable("ctl_arenas")
+    if pointer:
+        try:
+            return context.view("ctl_arenas_s", pointer)["narenas"]
+        except (Unreadable, KeyError):
+            pass
+    return None if context.symbols.by_structure else context.geometry.narenas
+
+
+def _read_arenas(
+    context: JemallocContext, listed: Sequence[ArenaHandle], cached: Mapping[int, CountedCaches], now_ns: Optional[int]
+) -> Dict[str, Figures]:
+    by_name: Dict[str, Figures] = {}
+    unknown = CountedCaches(None, None)
+    for arena in listed:
+        if context.budget.expired():
+            break
+        try:
+            by_name[str(arena.index)] = read_arena_stats(context, arena, cached.get(arena.index, unknown), now_ns)
+        except Unreadable as problem:
+            context.report(
+                codes.ARENA_UNREADABLE,
+                problem.address,
+                "cannot read arena %d at 0x%x" % (arena.index, arena.address),
+                "its figures are missing here",
+            )
+    return by_name
+
+
+def _read_destroyed(context: JemallocContext) -> Dict[str, Optional[Figures]]:
+    """What arenas had counted that were destroyed: only jemalloc's own copy has it, which names alone lead to."""
+    figures = read_destroyed_stats(context)
+    return {} if figures is None and not context.symbols.by_structure else {"destroyed": figures}
+
+
+def _merge_arenas(context: JemallocContext, entries: Dict[str, Figures]) -> Dict[str, Figures]:
+    """Only several arenas have a sum (stats.c: stats_print_helper)."""
+    if len(entries) < 2:
+        return {}
+    merged = merge_arena_stats(context, list(entries.values()))
+    if context.variable("opt_prof", 1) and context.variable("opt_prof_stats", 1):
+        _add_profiled(context, merged["bins"] + merged["lextents"])
+    return {"merged": merged}
+
+
+def _add_profiled(context: JemallocContext, rows: List[Figures]) -> None:
+    """What opt.prof_stats counts of sampled allocations, by szind (prof_stats.c, from 5.3.0)."""
+    for kind in ("live", "accum"):
+        symbol = context.symbols.find("prof_stats_%s" % kind)
+        counted: List[int] = []
+        if symbol is not None:
+            try:
+                counted = read_words(context.target, symbol.address, 2 * len(rows), 8)
+            except Unreadable as problem:
+                context.report(
+                    codes.STATISTICS_UNREADABLE, problem.address, "cannot read jemalloc's statistics of sampled allocations", None
+                )
+        for szind, row in enumerate(rows):
+            row["prof_%s_requested" % kind], row["prof_%s_count" % kind] = counted[2 * szind : 2 * szind + 2] or (None, None)
+
+
+def _add_totals(context: JemallocContext, entries: Dict[str, Figures], known: BackgroundState) -> Figures:
+    """`stats`: the sums over all arenas."""
+    rows: List[Figures] = list(entries.values())
+    figures: Figures = {
+        "allocated": add([row[kind]["allocated"] for row in rows for kind in ("small", "large")]),
+        "active": _multiply_pages(context, add([row["pactive"] for row in rows])),
+        "metadata": add([row[key] for row in rows for key in ("base", "internal")]),
+    }
+    for key in ("metadata_edata", "metadata_rtree", "metadata_thp", "resident", "mapped", "retained", "pinned"):
+        if any(key in row for row in rows):
+            figures[key] = add([row.get(key) for row in rows])
+    figures["mapped"] = add_mapped_bytes(context, [row.get("mapped") for row in rows])
+    is_unknown = context.symbols.by_structure and "tcache_slow_s" in context.types.structs  # 5.3.0 brought both
+    if context.symbols.find("zero_realloc_count") is not None or is_unknown:
+        figures["zero_reallocs"] = context.variable("zero_realloc_count")
+    on = known.enabled
+    threads = {"num_threads": known.count, "num_runs": known.runs, "run_interval": known.run_interval_ns}
+    figures["background_thread"] = threads if on else dict.fromkeys(threads, 0 if on is False else None)
+    locks = [thread.mutex for thread in known.running] if on else []
+    figures["mutexes"] = read_global_mutexes(context, [make_mutex_counters(None)] if known.named else locks)
+    return figures
+
+
+def _multiply_pages(context: JemallocContext, pages: Optional[int]) -> Optional[int]:
+    return None if pages is None else pages * context.geometry.page_bytes
+
+
+def drop_single_arenas(stats: MallocStats) -> MallocStats:
+    """Without single arenas; where there is only one, it is its own sum."""
+    figures = dict(stats.figures)
+    arenas = figures.get("stats.arenas")
+    if arenas:
+        figures["stats.arenas"] = {"merged": arenas.get("merged") or next(entry for name, entry in arenas.items() if name != "destroyed")}
+    return stats._replace(figures=figures)
+
+
+def make_stats_json(stats: MallocStats) -> Figures:
+    """As malloc_stats_print(..., "J") gives it, below `jemalloc`."""
+    figures = dict(stats.figures)
+    if "stats.arenas" in figures:
+        figures["stats.arenas"] = {name: entry and _drop_text_only(entry) for name, entry in figures["stats.arenas"].items()}
+    return figures
+
+
+def _drop_text_only(entry: Figures) -> Figures:
+    public = dict(entry)
+    for table, left_out in TEXT_ONLY.items():
+        if table in public:
+            public[table] = [{key: value for key, value in row.items() if key not in left_out} for row in public[table]]
+    if "hpa_shard" in public and "slabs" not in public["hpa_shard"]:
+        public["hpa_shard"] = dict(public["hpa_shard"])
+        for table in ("full_slabs", "empty_slabs"):  # 5.3.0 gives nactive_huge twice there, and no ndirty_huge
+            public["hpa_shard"][table] = {key: value for key, value in public["hpa_shard"][table].items() if key != "ndirty_huge"}
+    return public

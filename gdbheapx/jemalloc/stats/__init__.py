@@ -1,1 +1,0 @@
-"""malloc_stats_print's figures, options, and how the build was configured."""

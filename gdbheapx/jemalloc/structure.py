@@ -1,0 +1,1112 @@
+"""Read a jemalloc that names nothing by its structure: arenas, layout, bins, radix tree, options and tsd found in memory, then proven as any other."""
+
+from array import array
+from itertools import islice
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from gdbheapx import kernel as kernels
+from gdbheapx.errors import Unreadable
+from gdbheapx.inferior.base import Member, Module, StructType, Symbol, Target, ThreadLocal, TypeSet
+from gdbheapx.jemalloc.layouts import (
+    PAGE_BYTES,
+    UNRELEASED,
+    BinInfo,
+    JemallocGeometry,
+    RtreeShape,
+    StructTable,
+    Version,
+    assemble_geometry,
+    changes_bins,
+    compute_size_classes,
+    compute_slab_bytes,
+    find_quantum,
+    find_struct_tables,
+    has_extent_sizes,
+    make_rtree_shape,
+    read_bin_infos,
+    read_extent_states,
+    select_page_classes,
+    split_first_release,
+)
+from gdbheapx.jemalloc.symbols import (
+    JemallocSymbols,
+    LayoutProof,
+    find_current_slabs,
+    find_leaf,
+    look_up_extent,
+    prove_layout,
+    read_scalar,
+    read_slab_begin,
+    read_words,
+)
+from gdbheapx.jemalloc.traces import (
+    ARENA_ALIGNMENT,
+    ARENA_BYTES,
+    ARENA_POINTERS,
+    BASE_OFFSETS,
+    BLOCK_BYTES,
+    MOST_BLOCK_BYTES,
+    BinTable,
+    JemallocTraces,
+    ThreadImage,
+    list_writable_ranges,
+    read_own_memory,
+)
+from gdbheapx.layout.view import read_view
+from gdbheapx.ranges import union
+
+MOST_CANDIDATES = 8
+"""Places that may be arenas[] and are looked at; the static a0, which leads to arena 0 as well, is one of them."""
+ARENAS_TRIED = 8
+"""Arenas that are asked for the places of their base pointer."""
+BASE_BYTES = 0x800
+"""base_t is about that long, and stands before all that its block gives out."""
+PIECE_BYTES = 4096
+
+
+class ArenaTable(NamedTuple):
+    """arenas[], found by what its words lead to."""
+
+    address: int
+    pointers: Dict[int, int]
+    """Index -> address, of those whose base says that index."""
+    others: int
+    """Words there that lead to no such arena: made with extent hooks of the program's own, or damage."""
+    page_bytes: int = PAGE_BYTES
+    """The page that the blocks of their metadata are of."""
+
+    @property
+    def score(self) -> Tuple[int, int]:
+        """Of two places the one with more arenas and less else is arenas[]."""
+        return len(self.pointers) - self.others, -self.address
+
+    @property
+    def highest(self) -> int:
+        """The highest index."""
+        return max(self.pointers)
+
+
+class BaseBlocks:
+    """Blocks of arenas' metadata, each asked once."""
+
+    def __init__(self, target: Target, page_bytes: int) -> None:
+        self._target = target
+        self._base_offset = BASE_OFFSETS[page_bytes]
+        self._known: Dict[int, Optional[int]] = {}
+        self._indexes: Dict[int, int] = {}
+
+    def base_of(self, arena: int) -> Optional[int]:
+        """Address of the base in whose block an arena would lie that begins here; None if none begins here."""
+        block = arena & -BLOCK_BYTES
+        if not block or arena & ARENA_ALIGNMENT - 1 or arena == block:
+            return None
+        if block not in self._known:
+            self._known[block] = self._size(block)
+        size, base = self._known[block], block + self._base_offset
+        return base if size is not None and base + BASE_BYTES <= arena < block + size else None
+
+    def index_of(self, arena: int) -> Optional[int]:
+        """What the base says of the arena at this address."""
+        base = self.base_of(arena)
+        if base is None:
+            return None
+        if base not in self._indexes:
+            self._indexes[base] = int.from_bytes(self._target.read_prefix(base, 4).ljust(4, b"\xff"), "little")
+        index = self._indexes[base]
+        return index if index < ARENA_POINTERS else None
+
+    def _size(self, block: int) -> Optional[int]:
+        head = self._target.read_prefix(block, 16)
+        size, following = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
+        is_one = len(head) == 16 and 0 < size <= MOST_BLOCK_BYTES and not size % BLOCK_BYTES
+        return size if is_one and not following % PIECE_BYTES else None
+
+
+def find_arena_table(target: Target, memory: Iterable[Tuple[int, bytes]], page_bytes: int) -> Optional[ArenaTable]:
+    """arenas[] in these pieces of an object's memory; None if no word there leads to an arena."""
+    blocks, votes = BaseBlocks(target, page_bytes), {}  # type: BaseBlocks, Dict[int, int]
+    for address, word in kernels.load().find_addresses(memory, list_writable_ranges(target), ARENA_ALIGNMENT - 1):
+        index = blocks.index_of(word)
+        if index is not None:
+            start = address - 8 * index
+            votes[start] = votes.get(start, 0) + 1
+    likely = sorted(votes, key=lambda start: (-votes[start], start))[:MOST_CANDIDATES]
+    candidates = [read_arena_table(target, start, page_bytes, blocks) for start in likely if not start & 63]
+    return max((candidate for candidate in candidates if candidate.pointers), key=lambda candidate: candidate.score, default=None)
+
+
+def read_arena_table(target: Target, address: int, page_bytes: int, blocks: Optional[BaseBlocks] = None) -> ArenaTable:
+    """What arenas[] would be if it began here."""
+    blocks = blocks or BaseBlocks(target, page_bytes)
+    words = array("Q", _cut_to_words(target.read_prefix(address, 8 * ARENA_POINTERS)))
+    pointers = {index: word for index, word in enumerate(words) if word and blocks.index_of(word) == index}
+    return ArenaTable(address, pointers, sum(1 for word in words if word) - len(pointers), page_bytes)
+
+
+def _cut_to_words(data: bytes) -> bytes:
+    return data[: len(data) & -8]
+
+
+def find_base_pointers(target: Target, arena: int, base: int) -> Sequence[int]:
+    """Offsets in an arena at which a pointer to that base stands, and behind its end where there is more of the block."""
+    data, pointer = target.read_prefix(arena, ARENA_BYTES), base.to_bytes(8, "little")
+    places, at = [], data.find(pointer)
+    while at >= 0:
+        if not at & 7:
+            places.append(at)
+        at = data.find(pointer, at + 1)
+    return places
+
+
+def find_fitting_tables(
+    target: Target, arenas: ArenaTable, nbins: Optional[int] = None, tsd_bytes: Optional[int] = None
+) -> List[StructTable]:
+    """The tables whose layout most of the arenas have; of those with that many bins and a tsd of that size, where these are known."""
+    blocks, votes = BaseBlocks(target, arenas.page_bytes), {}  # type: BaseBlocks, Dict[str, int]
+    likely = find_struct_tables(arenas.page_bytes, target.arch.mutex_bytes)
+    tried = list(arenas.pointers.values())[:ARENAS_TRIED]
+    for arena in tried:
+        places = find_base_pointers(target, arena, blocks.base_of(arena) or 0)
+        for table in likely:
+            if table.fits(places):
+                votes[table.name] = votes.get(table.name, 0) + 1
+    fits = [table for table in likely if 2 * votes.get(table.name, 0) > len(tried)]
+    return [table for table in fits if nbins in (None, table.nbins) and tsd_bytes in (None, table.tsd_bytes)]
+
+
+def find_own_arena_table(
+    target: Target, module: Module, memory: Iterable[Tuple[int, bytes]], page_bytes: int = PAGE_BYTES
+) -> Optional[ArenaTable]:
+    """find_arenas, within what the object can hold."""
+    arenas = find_arena_table(target, memory, page_bytes)
+    spans = target.writable_segments(module)
+    return arenas if arenas is not None and any(start <= arenas.address < end for start, _, end in spans) else None
+
+
+TSD_LINKS = ("tsd_link", "tcache.tsd_link")
+"""Where tsd_nominal_tsds links its members: from 5.3.0 on, in 5.2."""
+MOST_TLS_BYTES = 1 << 18
+"""Of one thread's block that is searched; tsd_s has 2 to 6 KB."""
+MOST_THREADS = 64
+"""Threads that are asked for the place, which is the same in all."""
+MOST_POINTERS = 1 << 16
+"""Words that are tried as the head of a list."""
+ENTRIES_TRIED = 4
+MOST_BESIDE_BYTES = 1 << 16
+"""Below a thread pointer, or above it where the machine has them there, where no file tells which object has its block where: static blocks
+are a few KB, and a stack follows."""
+MEMORY_PAGE_BYTES = 4096
+NOMINAL_STATES = 3
+"""tsd_state_nominal to nominal_recompute; before 5.2.0 one fewer."""
+
+
+class _TsdOffsets(NamedTuple):
+    """tsd_s of one build: the offsets that tell whether one begins at an address."""
+
+    types: TypeSet
+
+    def offset(self, path: str) -> Optional[int]:
+        place = self.types.place("tsd_s", path)
+        return place.offset if place is not None else None
+
+    def holds(self, read: Callable[[int, int], int], address: int, arenas: Sequence[int]) -> bool:
+        """A thread that uses jemalloc has its tsd here: state, arenas, and what its cache says of itself."""
+        state, arena, enabled = self.offset("state"), self.offset("arena"), self.offset("tcache_enabled")
+        if state is None or arena is None or enabled is None or read(address + state, 1) >= NOMINAL_STATES:
+            return False
+        if read(address + arena, 8) not in arenas or read(address + enabled, 1) > 1:
+            return False
+        return not read(address + enabled, 1) or self._has_cache(read, address, arenas)
+
+    def _has_cache(self, read: Callable[[int, int], int], address: int, arenas: Sequence[int]) -> bool:
+        cache, slow = self.offset("tcache"), self.offset("tcache_slow")
+        if cache is None:
+            return False
+        if slow is not None:
+            back = self.types.place("tcache_slow_s", "tcache")
+            return (
+                back is not None and read(address + cache, 8) == address + slow and read(address + slow + back.offset, 8) == address + cache
+            )
+        inner = self.types.place("tcache_s", "cache_bin_array_descriptor.bins_small")
+        small, owner = self.types.place("tcache_s", "bins_small"), self.types.place("tcache_s", "arena")
+        if inner is not None and small is not None:
+            return read(address + cache + inner.offset, 8) == address + cache + small.offset
+        return owner is not None and read(address + cache + owner.offset, 8) in arenas
+
+    def counts(self, read: Callable[[int, int], int], address: int) -> bool:
+        """What this thread has allocated lies between two events, and both places say the same of the next (thread_event.h)."""
+        names = ("thread_allocated_last_event", "thread_allocated", "thread_allocated_next_event", "thread_allocated_next_event_fast")
+        places = [self.offset(name) for name in names]
+        last, allocated, following, fast = (read(address + place, 8) if place is not None else 0 for place in places)
+        return last <= allocated <= following and fast in (following, 0) and bool(following)
+
+
+def choose_tsd_table(
+    target: Target,
+    module: Module,
+    tables: Sequence[StructTable],
+    arenas: ArenaTable,
+    memory: Sequence[Tuple[int, bytes]],
+    thread: Optional[ThreadImage],
+) -> Optional[StructTable]:
+    """Of builds that differ in tsd_s alone the one that the threads have; None where none shows."""
+    read, known = _PageReader(target).number, sorted(arenas.pointers.values())
+    words = _find_pointers(target, memory)
+    votes = {table.name: 0 for table in tables}
+    rings: Dict[int, List[int]] = {}
+    for table in tables:
+        tsd, link = _TsdOffsets(table.types), _find_link(table.types)
+        if link is not None and link not in rings:
+            rings[link] = list(_follow_rings(words, link, read))
+        listed = rings[link] if link is not None else _follow_descriptors(table.types, known, read)
+        addresses = {*listed, *_read_blocks(target, module, table.types, thread)}
+        votes[table.name] = sum(1 for address in addresses if tsd.holds(read, address, (0, *known)) and tsd.counts(read, address))
+    best = max(tables, key=lambda table: votes[table.name])
+    return best if votes[best.name] and list(votes.values()).count(votes[best.name]) == 1 else None
+
+
+def is_tsd_undecided(types: TypeSet) -> bool:
+    """tsd_s is one of several kinds of a release, none of which is proven."""
+    return "te_data" in types.structs["tsd_s"].members and "te_data_s" not in types.structs
+
+
+def find_explicit_caches(target: Target, types: TypeSet, memory: Sequence[Tuple[int, bytes]]) -> Optional[int]:
+    """Address of the variable `tcaches`, which leads to the array of caches that tcache.create made; None if there never was one.
+
+    One of the first entries leads to a cache that knows itself: so it is found also where caches hang on no list (builds without
+    statistics).
+    """
+    read = _PageReader(target).number
+    first = _find_pointers(target, memory)
+    for pointer in first:
+        for entry in range(pointer, pointer + 8 * ENTRIES_TRIED, 8):
+            if is_tcache(types, read, read(entry, 8)):
+                return first[pointer]
+    return None
+
+
+def is_tcache(types: TypeSet, read: Callable[[int, int], int], cache: int) -> bool:
+    """A tcache_t lies here: what it points to points back (tcache_slow_t from 5.3.0, its descriptor in 5.1 and 5.2)."""
+    if not cache or cache & 7 or cache >> 56:
+        return False
+    forth, back = types.place("tcache_s", "tcache_slow"), types.place("tcache_slow_s", "tcache")
+    if forth is not None and back is not None:
+        slow = read(cache + forth.offset, 8)
+        return not slow & 7 and not slow >> 56 and read(slow + back.offset, 8) == cache
+    inner, small = types.place("tcache_s", "cache_bin_array_descriptor.bins_small"), types.place("tcache_s", "bins_small")
+    return inner is not None and small is not None and read(cache + inner.offset, 8) == cache + small.offset
+
+
+class _PageReader:
+    """Numbers out of memory, each page read once."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._known: Dict[int, bytes] = {}
+
+    def number(self, address: int, size_bytes: int) -> int:
+        """All ones where it cannot be read. Nothing that is asked for here crosses a page."""
+        page, at = address & -MEMORY_PAGE_BYTES, address & MEMORY_PAGE_BYTES - 1
+        if page not in self._known:
+            self._known[page] = self._target.read_prefix(page, MEMORY_PAGE_BYTES)
+        return int.from_bytes(self._known[page][at : at + size_bytes].ljust(size_bytes, b"\xff"), "little")
+
+
+def _find_pointers(target: Target, memory: Sequence[Tuple[int, bytes]]) -> Dict[int, int]:
+    """The words of the object's memory that lead into anonymous memory or a stack, where threads have their blocks, in ascending order, and
+    where each is first."""
+    spans = union([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable and not mapping.is_file])
+    first: Dict[int, int] = {}
+    for address, word in kernels.load().find_addresses(memory, spans, 7):
+        first.setdefault(word, address)
+    return dict(sorted(first.items())[:MOST_POINTERS])
+
+
+def _find_link(types: TypeSet) -> Optional[int]:
+    """Where tsd_nominal_tsds links a tsd."""
+    return next((place.offset for place in (types.place("tsd_s", path) for path in TSD_LINKS) if place is not None), None)
+
+
+def _follow_rings(words: Iterable[int], link: int, read: Callable[[int, int], int]) -> Iterator[int]:
+    """Members of circular lists whose head is one of these words: each leads to the next, and back."""
+    for word in words:
+        members, following = [word], read(word + link, 8)
+        while following != word and not (following >> 56 or following & 7) and len(members) < MOST_THREADS:
+            if read(following + link + 8, 8) != members[-1]:
+                break
+            members.append(following)
+            following = read(following + link, 8)
+        if len(members) >= MOST_THREADS or (following == word and read(word + link + 8, 8) == members[-1]):
+            yield from members
+
+
+def _follow_descriptors(types: TypeSet, arenas: Sequence[int], read: Callable[[int, int], int]) -> Iterator[int]:
+    """Where tsds would lie around the descriptors of automatic caches, on the arenas' lists: after 5.3.1 there is no list of tsds.
+
+    In builds without statistics these are empty."""
+    head = types.place("arena_s", "cache_bin_array_descriptor_ql.qlh_first")
+    link = types.place("cache_bin_array_descriptor_s", "link.qre_next")
+    own = types.place("tsd_s", "tcache_slow.cache_bin_array_descriptor")
+    if head is None or link is None or own is None:
+        return
+    for arena in arenas:
+        first = at = read(arena + head.offset, 8)
+        for _ in range(MOST_THREADS):
+            if not at or at & 7 or at >> 56:
+                break
+            yield at - own.offset
+            at = read(at + link.offset, 8)
+            if at == first:
+                break
+
+
+def _read_blocks(target: Target, module: Module, types: TypeSet, thread: Optional[ThreadImage]) -> Iterator[int]:
+    """Where the thread-local image says that each thread has its tsd; nothing while a process runs, whose registers are not known."""
+    place = types.place("tsd_s", "rtree_ctx")
+    if thread is None or place is None or not any(thread.thread_pointer for thread in target.threads()):
+        return
+    local = target.thread_local_at(module, thread.rtree_ctx - place.offset)
+    yield from (address for address in (local.addresses.values() if local is not None else ()) if address is not None)
+
+
+class TsdFinder:
+    """The place in every thread; looked for once, when the threads' registers are known."""
+
+    def __init__(self, target: Target, module: Module, types: TypeSet, arenas: Sequence[int], thread: Optional[ThreadImage]) -> None:
+        self._target, self._module, self._types, self._arenas = target, module, types, arenas
+        self._tsd = _TsdOffsets(types)
+        place = types.place("tsd_s", "rtree_ctx")
+        self._offset = thread.rtree_ctx - place.offset if thread is not None and place is not None else None
+        self._distance: Optional[int] = None
+
+    def find(self) -> Optional[ThreadLocal]:
+        """Where each thread has it; None where that is not known."""
+        if is_tsd_undecided(self._types):
+            return None
+        if self._distance is None and self._target.thread_local_at(self._module, 0) is None:
+            self._distance = self._search_beside()
+        if self._distance is not None:
+            return self._target.beside_thread_pointer(self._distance)
+        if self._offset is None:
+            self._offset = self._search()
+        return self._target.thread_local_at(self._module, self._offset) if self._offset is not None else None
+
+    def _search_beside(self) -> Optional[int]:
+        """The distance from the thread pointer at which most threads have what is a tsd, where the object's block is not known: the file
+        with the relocations that tell it is not here. None where two distances have as many."""
+        arena, internal = self._tsd.offset("arena"), self._tsd.offset("iarena")
+        storage = self._target.arch.storage
+        if arena is None or internal is None or storage.tcb_bytes is storage.self_words is None:
+            return None
+        votes: Dict[int, int] = {}
+        for thread in list(self._target.threads())[:MOST_THREADS]:
+            pointer = thread.thread_pointer or 0
+            mapping = next((mapping for mapping in self._target.mappings() if mapping.start <= pointer < mapping.end), None)
+            if mapping is None:
+                continue
+            start, end = max(pointer - MOST_BESIDE_BYTES, mapping.start), pointer
+            if storage.tcb_bytes is not None:
+                start, end = pointer + storage.tcb_bytes, min(pointer + MOST_BESIDE_BYTES, mapping.end)
+            data = self._target.read_prefix(start, end - start)
+            for offset in self._within(start, data, arena):
+                pair = int.from_bytes(data[offset + internal : offset + internal + 8], "little")
+                if pair in self._arenas:  # a stack may hold one pointer
+                    distance = start + offset - pointer
+                    votes[distance] = votes.get(distance, 0) + 1
+        most = [distance for distance, count in votes.items() if count == max(votes.values())]
+        return most[0] if len(most) == 1 else None
+
+    def _search(self) -> Optional[int]:
+        """The offset in the object's block at which most threads have what is a tsd."""
+        blocks = self._target.thread_local_at(self._module, 0)
+        arena, pair = self._tsd.offset("arena"), self._tsd.offset("iarena")
+        if blocks is None or arena is None or pair is None:
+            return None
+        pointers = {thread.lwp: thread.thread_pointer for thread in self._target.threads()}
+        votes: Dict[int, int] = {}
+        for lwp, block in list(blocks.addresses.items())[:MOST_THREADS]:
+            if block is None:
+                continue
+            below = (pointers.get(lwp) or 0) - block
+            size_bytes = min(below, MOST_TLS_BYTES) if below > 0 and blocks.way == "static-tls" else MOST_TLS_BYTES // 8
+            for offset in self._within(block, self._target.read_prefix(block, size_bytes), arena):
+                votes[offset] = votes.get(offset, 0) + 1
+        return max(votes, key=lambda offset: (votes[offset], -offset)) if votes else None
+
+    def _within(self, block: int, data: bytes, arena: int) -> Iterator[int]:
+        known = set(self._arenas)
+
+        def read(address: int, size_bytes: int) -> int:
+            part = data[address - block : address - block + size_bytes] if address >= block else b""
+            return int.from_bytes(part.ljust(size_bytes, b"\xff"), "little")
+
+        for number, word in enumerate(array("Q", data[: len(data) & -8])):
+            offset = 8 * number - arena
+            if word in known and offset >= 0 and self._tsd.holds(read, block + offset, self._arenas):
+                yield offset
+
+
+FIRST_UNLISTED: Version = (5, 3, 0)
+"""The first release with edata_t and arena_emap_global."""
+MOST_NODES = 64
+"""Elements of the root and of nodes above the leaves that are followed for the proof."""
+MOST_LEAF_BYTES = 4 << 20
+MOST_PROOF_EXTENTS = 512
+HELD_PER_FAILED = 4
+ENTRIES_BETWEEN = 12
+"""Words between the last two pointers to the base, at most."""
+WORD = 8
+TAIL_BYTES = WORD
+"""Behind the base pointer nothing is known."""
+SHARD_IND = 32
+"""pa_shard.ind stands so far before pa_shard.base, and pa_shard.emap one word before it; arena_s.ind one word before base."""
+MOST_BLOCKS = 4096
+KEPT_STRUCTS = ("edata_s", "slab_data_s", "base_block_s", "bin_info_s", "bitmap_info_s", "bitmap_level_s", "ehooks_s")
+"""Structs that are the same in all builds from 5.3.0 on that have the same page."""
+
+
+class ArenaEnds(NamedTuple):
+    """How an arena ends."""
+
+    shard_base: int
+    base: int
+    """Offsets of pa_shard.base and of base in arena_s."""
+    emap: int
+    """Address of arena_emap_global, as most arenas say."""
+
+
+class ExtentProof(NamedTuple):
+    """What extents in the radix tree say."""
+
+    slabs: int
+    """That hold: in all that is known of them, their bitmap too."""
+    larges: int
+    failed: int
+    addresses: Sequence[int]
+    """Where those that hold begin."""
+
+    @property
+    def holds(self) -> bool:
+        """One slab at least, and most of what was looked at."""
+        return bool(self.slabs) and self.slabs + self.larges >= HELD_PER_FAILED * self.failed
+
+
+class UnlistedMatch(NamedTuple):
+    """One that is read so."""
+
+    types: TypeSet
+    geometry: JemallocGeometry
+    proof: ExtentProof
+
+
+def read_unlisted(target: Target, module: Module, arenas: ArenaTable, bins: Optional[BinTable]) -> "UnlistedMatch | str":
+    """What can be told of it, proven; else why not."""
+    if bins is None or not bins.is_sharded:
+        return "its bins were not found"
+    quantum = find_quantum(bins.nbins, bins.page_bytes)
+    ends = find_arena_ends(target, module, arenas)
+    if quantum is None or ends is None:
+        return "its arenas do not end as those of jemalloc 5.3"
+    likely = find_newest_tables(arenas.page_bytes, target.arch.mutex_bytes)
+    table = next((table for table in likely if _has_own_blocks(target, table, arenas)), None)
+    if table is None:
+        return "its arenas' metadata is not as in jemalloc 5.3"
+    types, sizes = make_partial_types(ends, table), compute_size_classes(quantum)
+    try:
+        infos = read_bin_infos(target, types, bins.address, bins.nbins)
+    except Unreadable:
+        return "its bins cannot be read"
+    base = assemble_geometry(target, types, FIRST_UNLISTED, sizes, select_page_classes(sizes, bins.page_bytes), infos)
+    if base is None or [info.reg_size_bytes for info in infos] != list(sizes[: len(infos)]):
+        return "its bins do not match"
+    known = read_extent_states(types, UNRELEASED)._replace(pinned=None)  # up to 5.3.1 the same number is another state
+    root = ends.emap + _find_offset(table, "emap_s", "rtree.root")
+    base = base._replace(narenas=arenas.highest + 1, rtree_root=root, states=known, size_from_extent=True)
+    held: List[Tuple[JemallocGeometry, ExtentProof]] = []
+    for bits in target.arch.address_bits:
+        shape = make_rtree_shape(bits, base.lg_page, len(sizes))
+        if shape is not None and _lies_within(target, module, base.rtree_root, WORD << shape.levels[0]):
+            geometry = base._replace(rtree=shape)
+            proof = prove_extents(target, types, geometry, set(arenas.pointers))
+            if proof.holds:
+                held.append((geometry, proof))
+    if not held:
+        return "its radix tree does not hold"
+    geometry, proof = max(held, key=lambda pair: pair[1].slabs)
+    return UnlistedMatch(types, geometry, proof)
+
+
+def _lies_within(target: Target, module: Module, start: int, size_bytes: int) -> bool:
+    return any(low <= start and start + size_bytes <= high for low, _, high in target.writable_segments(module))
+
+
+def find_arena_ends(target: Target, module: Module, arenas: ArenaTable) -> Optional[ArenaEnds]:
+    """Where most arenas have the last two pointers to their base, and the emap that they share; None where they do not agree."""
+    votes: Dict[ArenaEnds, int] = {}
+    blocks = BaseBlocks(target, arenas.page_bytes)
+    tried = list(arenas.pointers.items())[:ARENAS_TRIED]
+    for index, arena in tried:
+        for ends in set(_iterate_ends(target, module, index, arena, blocks.base_of(arena) or 0)):
+            votes[ends] = votes.get(ends, 0) + 1
+    best = max(votes, key=lambda ends: votes[ends], default=None)
+    return best if best is not None and 2 * votes[best] > len(tried) else None
+
+
+def _iterate_ends(target: Target, module: Module, index: int, arena: int, base: int) -> Iterator[ArenaEnds]:
+    places = find_base_pointers(target, arena, base)
+    for first, second in zip(places, places[1:]):
+        if not WORD < second - first <= ENTRIES_BETWEEN * WORD or first < SHARD_IND:
+            continue
+        emap = _read_number(target, arena + first - WORD, WORD)
+        is_one = _read_number(target, arena + second - WORD, 4) == index == _read_number(target, arena + first - SHARD_IND, 4)
+        if is_one and not emap % WORD and _lies_within(target, module, emap, WORD):
+            yield ArenaEnds(first, second, emap)
+
+
+def _read_number(target: Target, address: int, size_bytes: int) -> int:
+    return int.from_bytes(target.read_prefix(address, size_bytes).ljust(size_bytes, b"\xff"), "little")
+
+
+def find_newest_tables(page_bytes: int, mutex_bytes: Sequence[int]) -> Sequence[StructTable]:
+    """The last table of each mutex that the machine may have."""
+    return list(
+        {table.mutex_bytes: table for table in find_struct_tables(page_bytes, mutex_bytes) if "emap_s" in table.types.structs}.values()
+    )
+
+
+def make_partial_types(ends: ArenaEnds, table: StructTable) -> TypeSet:
+    """The structs as far as they are known; `table`: the newest of its page and machine."""
+    structs = {name: table.types.structs[name] for name in KEPT_STRUCTS if name in table.types.structs}
+    shard = StructType(
+        ends.shard_base + WORD,
+        {
+            "ind": Member(ends.shard_base - SHARD_IND, 4, 1, "uint"),
+            "emap": Member(ends.shard_base - WORD, WORD, 1, "pointer"),
+            "base": Member(ends.shard_base, WORD, 1, "pointer"),
+        },
+    )
+    arena = {
+        "pa_shard": Member(0, shard.size_bytes, 1, "struct pa_shard_s"),
+        "ind": Member(ends.base - WORD, 4, 1, "uint"),
+        "base": Member(ends.base, WORD, 1, "pointer"),
+    }
+    structs["pa_shard_s"] = shard
+    structs["arena_s"] = StructType(ends.base + TAIL_BYTES, arena)
+    blocks = _find_offset(table, "base_s", "blocks")
+    base = {"ehooks": Member(0, 16, 1, "struct ehooks_s"), "blocks": Member(blocks, WORD, 1, "pointer")}
+    structs["base_s"] = StructType(blocks + WORD, base)
+    return TypeSet(structs)
+
+
+def _find_offset(table: StructTable, struct: str, path: str) -> int:
+    """Of what every build from 5.3.0 on has; the mutex in front of it has another size on other machines."""
+    place = table.types.place(struct, path)
+    assert place is not None
+    return place.offset
+
+
+def _has_own_blocks(target: Target, table: StructTable, arenas: ArenaTable) -> bool:
+    """In most arenas the base's list of blocks ends with the block that the base itself lies in."""
+    blocks, place = BaseBlocks(target, arenas.page_bytes), _find_offset(table, "base_s", "blocks")
+    bases = [blocks.base_of(arena) for arena in arenas.pointers.values()]
+    held = sum(1 for base in bases if base and _ends_with_own(target, base, place))
+    return 2 * held > len(arenas.pointers)
+
+
+def _ends_with_own(target: Target, base: int, blocks_offset: int) -> bool:
+    block, last, left = _read_number(target, base + blocks_offset, WORD), 0, MOST_BLOCKS
+    while block and left and not block % PIECE_BYTES:
+        last, block, left = block, _read_number(target, block + WORD, WORD), left - 1
+    return not block and base - last in BASE_OFFSETS.values()
+
+
+# ---------------------------------------------------------------------------------------------------- the proof
+
+
+def prove_extents(target: Target, types: TypeSet, geometry: JemallocGeometry, arenas: Set[int]) -> ExtentProof:
+    """Whether what the radix tree leads to are extents of these arenas that contain the address that led there."""
+    slabs, larges, failed = 0, 0, 0
+    addresses: List[int] = []
+    seen: Set[int] = set()
+    for address, extent in _iterate_elements(target, geometry):
+        if extent in seen:
+            continue
+        seen.add(extent)
+        if len(seen) > MOST_PROOF_EXTENTS:
+            break
+        kind = _classify_extent(target, types, geometry, arenas, address, extent)
+        slabs, larges, failed = slabs + (kind == "slab"), larges + (kind == "large"), failed + (kind == "")
+        if kind:
+            addresses.append(address)
+    return ExtentProof(slabs, larges, failed, addresses)
+
+
+def _classify_extent(target: Target, types: TypeSet, geometry: JemallocGeometry, arenas: Set[int], address: int, extent: int) -> str:
+    """`slab`, `large` or `unused`: an extent that contains the address, with nothing in it that contradicts; else nothing."""
+    try:
+        view = read_view(target, types, geometry.extent_struct, extent)
+    except Unreadable:
+        return ""
+    of = {name: field.of(view["e_bits"]) for name, field in geometry.fields.items()}
+    size, begin = view["e_size_esn"] & -geometry.page_bytes, view["e_addr"] & -geometry.page_bytes
+    if not begin <= address < begin + size or of["arena"] not in arenas or of["state"] > geometry.states.highest:
+        return ""
+    if of["state"] != geometry.states.active:
+        return "unused"
+    if not of["slab"]:
+        return "large"  # of the size class nothing is asked: pages that wait to be used again may have none
+    if of["szind"] >= geometry.nbins or of["nfree"] > geometry.bins[of["szind"]].nregs:
+        return ""
+    info = geometry.bins[of["szind"]]
+    bitmap = int.from_bytes(view.bytes_of("e_slab_data")[: (info.nregs + 63) // 64 * WORD], "little")
+    return "slab" if size == info.slab_size_bytes and bin(bitmap).count("1") == of["nfree"] else ""
+
+
+def _iterate_elements(target: Target, geometry: JemallocGeometry) -> Iterator[Tuple[int, int]]:
+    """(address, extent) of leaf elements, of pages that are there."""
+    shape, left = geometry.rtree, MOST_LEAF_BYTES
+    width = WORD if shape.compact else 2 * WORD
+    mask = (1 << shape.lg_vaddr) - 1 & ~((1 << geometry.leaf_low_bits) - 1)
+    for key, leaf in _iterate_leaves(target, geometry):
+        for low, high in target.present_ranges(leaf, leaf + (width << shape.levels[-1])):
+            data = target.read_prefix(low, min(high - low, left))
+            left -= len(data)
+            words = array("Q", data[: len(data) & -width])[:: width // WORD]
+            for number, word in enumerate(words):
+                extent = word & mask if shape.compact else word
+                if extent:
+                    yield (key << shape.levels[-1] | (low - leaf) // width + number) << geometry.lg_page, extent
+
+
+def _iterate_leaves(target: Target, geometry: JemallocGeometry) -> Iterator[Tuple[int, int]]:
+    """(the key above it, address) of leaf nodes."""
+    nodes, shape = [(0, geometry.rtree_root)], geometry.rtree
+    for bits in shape.levels[:-1]:
+        following: List[Tuple[int, int]] = []
+        for key, node in nodes:
+            for low, high in target.present_ranges(node, node + (WORD << bits)):
+                words = array("Q", target.read_prefix(low, high - low & -WORD))
+                following += [(key << bits | (low - node) // WORD + number, word) for number, word in enumerate(words) if word]
+        nodes = [pair for pair in following if not pair[1] % 64][:MOST_NODES]
+    yield from nodes
+
+
+SLABS_LOOKED_UP = 4
+MOST_TRIED = 1 << 15
+"""Words of the object's memory that may be the root's element above one slab."""
+NODE_ALIGNMENT = 64
+"""Nodes are whole cache lines of base memory (base.c)."""
+
+Root = Tuple[int, RtreeShape]
+MOST_LEAVES = 4
+MOST_PADDING_EXTENTS = 256
+ENOUGH_ALIGNED = 8
+"""So many that all begin with a page are no chance: one of 64 does in a cache-oblivious build."""
+ROW_BYTES = 40
+MOST_ROWS = 200
+NAMED_NODE = (1).to_bytes(8, "little")
+"""node.named of a row with a name."""
+FIRST_NAME, SECOND_NAME = "version", "epoch"
+"""Names of the root's first children in every release."""
+MOST_CODE_BYTES = 512
+OPTION_VARIABLES = {"zero_realloc": "opt_zero_realloc_action", "prof_time_resolution": "opt_prof_time_res"}
+"""Options whose variable is called otherwise."""
+LEAST_LARGE_PAGES = 4
+"""SC_LARGE_MINCLASS."""
+FOUND_BY = "probe"
+"""Where its addresses come from, in the envelope's word."""
+
+
+def find_rtree_roots(
+    target: Target,
+    module: Module,
+    types: TypeSet,
+    geometry: JemallocGeometry,
+    shapes: Sequence[RtreeShape],
+    arenas: Sequence[int],
+    slabs: Iterable[Tuple[int, int]],
+    memory: Sequence[Tuple[int, bytes]],
+) -> List[Root]:
+    """Every root and shape that may be it, to be proven. `slabs`: (extent, first address)."""
+    place, emap = types.place("emap_s", "rtree.root"), types.place("arena_s", "pa_shard.emap")
+    if place is not None and emap is not None:
+        return [(root + place.offset, shape) for root in _vote_for_emap(target, arenas, emap.offset) for shape in shapes]
+    known = list(islice(slabs, SLABS_LOOKED_UP))
+    return list(_search_roots(target, module, geometry, shapes, known, memory)) if known else []
+
+
+def _vote_for_emap(target: Target, arenas: Sequence[int], offset: int) -> List[int]:
+    """What most arenas name as arena_emap_global."""
+    votes: Dict[int, int] = {}
+    for arena in arenas:
+        word = int.from_bytes(target.read_prefix(arena + offset, 8), "little")
+        votes[word] = votes.get(word, 0) + 1
+    best = max(votes, key=lambda word: votes[word], default=0)
+    return [best] if best else []
+
+
+def _search_roots(
+    target: Target,
+    module: Module,
+    geometry: JemallocGeometry,
+    shapes: Sequence[RtreeShape],
+    slabs: Sequence[Tuple[int, int]],
+    memory: Sequence[Tuple[int, bytes]],
+) -> Iterator[Root]:
+    """Each word of the object's memory is tried as the root's element above the first slab; the others must then be found as well."""
+    spans = [(start, end) for start, _, end in target.writable_segments(module)]
+    words = kernels.load().find_addresses(memory, list_writable_ranges(target), NODE_ALIGNMENT - 1)
+    slab, begin = slabs[0]
+    for shape in shapes:
+        key, left = begin >> shape.lg_vaddr - shape.levels[0] & (1 << shape.levels[0]) - 1, MOST_TRIED
+        root_bytes = geometry.word_bytes << shape.levels[0]
+        for address, _ in words:
+            root = address - geometry.word_bytes * key
+            if left <= 0 or not any(start <= root and root + root_bytes <= end for start, end in spans):
+                continue
+            left -= 1
+            if _leads_to(target, geometry, root, shape, slab, begin) and _leads_to_others(target, geometry, root, shape, slabs):
+                yield root, shape
+
+
+def _leads_to(target: Target, geometry: JemallocGeometry, root: int, shape: RtreeShape, slab: int, begin: int) -> bool:
+    try:
+        return look_up_extent(target, geometry._replace(rtree_root=root, rtree=shape), begin) == slab
+    except Unreadable:
+        return False
+
+
+def _leads_to_others(target: Target, geometry: JemallocGeometry, root: int, shape: RtreeShape, slabs: Sequence[Tuple[int, int]]) -> bool:
+    held = sum(_leads_to(target, geometry, root, shape, slab, begin) for slab, begin in slabs)
+    return 2 * held > len(slabs)
+
+
+def is_plausible_root(target: Target, geometry: JemallocGeometry) -> bool:
+    """Where no slab proves it: the root has elements, and each stands for addresses at which something is mapped."""
+    shape, word = geometry.rtree, geometry.word_bytes
+    shift = shape.lg_vaddr - shape.levels[0]
+    data = target.read_prefix(geometry.rtree_root, word << shape.levels[0])
+    used = [number for number, element in enumerate(array("Q", data[: len(data) & -8])) if element]
+    mapped = {
+        piece
+        for mapping in target.mappings()
+        for piece in range(mapping.start >> shift, min((mapping.end - 1 >> shift) + 1, (mapping.start >> shift) + 4096))
+    }
+    return bool(used) and all(number in mapped for number in used)
+
+
+def find_padding(target: Target, types: TypeSet, geometry: JemallocGeometry, near: Sequence[int]) -> int:
+    """sz_large_pad, by large allocations in the parts of the radix tree that have these addresses; that of most builds if there are few."""
+    padding = measure_padding(target, types, geometry, near)
+    return geometry.page_bytes if padding is None else padding
+
+
+def measure_padding(target: Target, types: TypeSet, geometry: JemallocGeometry, near: Sequence[int]) -> Optional[int]:
+    """The same; None if there are too few to tell."""
+    aligned = 0
+    for extent in _iterate_extents(target, geometry, near):
+        try:
+            view = read_view(target, types, geometry.extent_struct, extent)
+        except Unreadable:
+            continue
+        bits, fields = view["e_bits"], geometry.fields
+        is_large = not fields["slab"].of(bits) and fields["state"].of(bits) == geometry.states.active
+        if is_large and geometry.nbins <= fields["szind"].of(bits) < len(geometry.size_classes):
+            if view["e_addr"] % geometry.page_bytes:
+                return geometry.page_bytes
+            aligned += 1
+    return 0 if aligned >= ENOUGH_ALIGNED else None
+
+
+def _iterate_extents(target: Target, geometry: JemallocGeometry, near: Sequence[int]) -> Iterator[int]:
+    """Extents that the leaves above these addresses name."""
+    shape = geometry.rtree
+    seen: Set[int] = set()
+    leaves: Set[int] = set()
+    mask = (1 << shape.lg_vaddr) - 1 & ~((1 << geometry.leaf_low_bits) - 1)
+    width = 1 if shape.compact else 2
+    for address in near:
+        try:
+            leaf = find_leaf(target, geometry, address)
+        except Unreadable:
+            leaf = 0
+        if leaf in leaves or len(leaves) >= MOST_LEAVES:
+            continue
+        leaves.add(leaf)
+        data = target.read_prefix(leaf, width * geometry.word_bytes << shape.levels[-1]) if leaf else b""
+        elements: Set[int] = set(array("Q", data[: len(data) & -8])[::width])
+        for element in sorted(elements):
+            extent = element & mask if shape.compact else element
+            if extent and extent not in seen and len(seen) < MOST_PADDING_EXTENTS:
+                seen.add(extent)
+                yield extent
+
+
+class OptionLeaf(NamedTuple):
+    """One option."""
+
+    name: str
+    """Without `opt.`."""
+    variable: Optional[int]
+    """Address of what it is read from; None where the code is not here, or does not tell."""
+
+
+def find_option_leaves(target: Target, module: Module, memory: Sequence[Tuple[int, bytes]]) -> List[OptionLeaf]:
+    """Every option of this build; empty where the tree is not there."""
+    root = next(_find_tree_roots(target, memory), None)
+    rows = {name: (count, children) for name, count, children, _ in _read_tree_rows(target, root, MOST_ROWS)} if root is not None else {}
+    if "opt" not in rows:
+        return []
+    leaves = [(name, code) for name, count, _, code in _read_tree_rows(target, rows["opt"][1], min(rows["opt"][0], MOST_ROWS)) if not count]
+    starts, spans = sorted({code for _, code in leaves if code}), target.writable_segments(module)
+    return [OptionLeaf(name, _find_variable(target, code, starts, spans) if code else None) for name, code in leaves]
+
+
+def _find_tree_roots(target: Target, memory: Sequence[Tuple[int, bytes]]) -> Iterator[int]:
+    """Addresses of the row `version` that the row `epoch` follows."""
+    texts: Dict[int, Optional[str]] = {}
+    for address, data in memory:
+        at = data.find(NAMED_NODE)
+        while at >= 0:
+            pair = [] if address + at & 7 else array("Q", data[at : (at + 2 * ROW_BYTES) if at + 2 * ROW_BYTES <= len(data) else at])
+            if len(pair) == 10 and pair[5] == 1 and not pair[2] and pair[1] > 4096 and pair[4]:
+                for pointer in (pair[1], pair[6]):
+                    if pointer not in texts:
+                        texts[pointer] = target.text_at(pointer, 16)
+                if texts[pair[1]] == FIRST_NAME and texts[pair[6]] == SECOND_NAME:
+                    yield address + at
+            at = data.find(NAMED_NODE, at + 1)
+
+
+def _read_tree_rows(target: Target, start: int, most: int) -> Iterator[Tuple[str, int, int, int]]:
+    """(name, number of children, children, code) of the rows from here on."""
+    data = target.read_prefix(start, most * ROW_BYTES)
+    for at in range(0, len(data) - ROW_BYTES + 1, ROW_BYTES):
+        named, name, count, children, code = array("Q", data[at : at + ROW_BYTES])
+        text = target.text_at(name, 64) if named & 0xFF == 1 and name else None
+        if not text:
+            return
+        yield text, count, children, code
+
+
+def _find_variable(target: Target, code: int, starts: Sequence[int], spans: Sequence[Tuple[int, int, int]]) -> Optional[int]:
+    """The first place in writable memory that the function reads relative to itself."""
+    end = next((start for start in starts if start > code), code + MOST_CODE_BYTES)
+    reads = target.arch.relative_reads
+    body = target.read_prefix(code, min(end - code, MOST_CODE_BYTES)) if reads is not None else b""
+    places = reads(code, body, lambda address: int.from_bytes(target.read_prefix(address, 8), "little")) if reads is not None else ()
+    return next((place for place in places if any(start <= place < end for start, _, end in spans)), None)
+
+
+class StructureSymbols(JemallocSymbols):
+    """The few variables that memory itself tells the places of; None for all others.
+
+    Its public functions are exported as those of any library, unless it is linked into a stripped program.
+    """
+
+    def __init__(self, target: Target, module: Module, places: Dict[str, int]) -> None:
+        super().__init__(target, module, "", None)
+        self._places = places
+        self.option_names: Sequence[str] = ()
+        """`opt_NAME` of every option that mallctl knows, whether or not its variable is known."""
+
+    @property
+    def by_structure(self) -> bool:
+        return True
+
+    def add(self, name: str, place: Optional[int]) -> None:
+        """Another variable, if it was found."""
+        if place is not None:
+            self._places[name] = place
+
+    def options(self, leaves: Sequence[OptionLeaf]) -> None:
+        """The options of this build, with the places of those whose code told them."""
+        self.option_names = ["opt_" + leaf.name for leaf in leaves]
+        known = {leaf.name: leaf.variable for leaf in leaves}
+        for name in known:
+            self._places.update({OPTION_VARIABLES.get(name, "opt_" + name): place for place in [known[name]] if place is not None})
+
+    def find(self, name: str) -> Optional[Symbol]:
+        place = self._places.get(name)
+        return None if place is None else Symbol(name, place, self.module, FOUND_BY)
+
+    def near(self, function: Optional[str] = None) -> Optional[Symbol]:
+        return None
+
+    def size_bytes(self, name: str) -> Optional[int]:
+        return None
+
+    def thread_local_bytes(self, name: str) -> Optional[int]:
+        return None
+
+    def constant(self, name: str) -> Optional[int]:
+        return None
+
+    def names(self, start: str) -> List[str]:
+        return []  # of what no table knows the width is not known either
+
+    def thread_local(self, name: str) -> Optional[ThreadLocal]:
+        return self._tsds_by_structure(name)
+
+    def prepare(self) -> None:
+        self._target.prepare_thread_local_at(self.module)
+        _ = self.texts, self.public_names
+
+
+class StructureMatch(NamedTuple):
+    """One that was found so."""
+
+    symbols: StructureSymbols
+    types: TypeSet
+    version: Version
+    geometry: JemallocGeometry
+    proof: LayoutProof
+    table: Optional[str]
+    """Name of the table that fits; None where none does, and only what every build from 5.3.0 on says of itself is read."""
+
+
+class NotLocated(NamedTuple):
+    """What was seen of one that cannot be read."""
+
+    arenas: Optional[ArenaTable]
+    evidence: str
+
+
+def locate_structure(target: Target, module: Module, seen: JemallocTraces) -> "StructureMatch | NotLocated":
+    """The jemalloc whose traces were found in this object."""
+    memory = list(read_own_memory(target, module))
+    arenas = find_own_arena_table(target, module, memory, seen.bins.page_bytes if seen.bins is not None else PAGE_BYTES)
+    if arenas is None:
+        return NotLocated(None, "no arenas were found")
+    fitting = find_fitting_tables(target, arenas, seen.bins.nbins if seen.bins is not None else None)
+    wrong: List[str] = [] if fitting else ["no known layout fits its arenas"]
+    for table in _choose_tables(target, module, fitting, arenas, memory, seen.thread):
+        made = _match_table(target, module, table, arenas, memory, seen)
+        if isinstance(made, StructureMatch):
+            return made
+        wrong.append(made)
+    partly = _match_unlisted(target, module, arenas, memory, seen)
+    if isinstance(partly, StructureMatch):
+        return partly
+    wrong.append(partly)
+    return NotLocated(arenas, "; ".join(dict.fromkeys(wrong)))
+
+
+def _choose_tables(
+    target: Target,
+    module: Module,
+    fitting: Sequence[StructTable],
+    arenas: ArenaTable,
+    memory: Sequence[Tuple[int, bytes]],
+    thread: Optional[ThreadImage],
+) -> List[StructTable]:
+    """One of each kind of arena and bins: the one whose tsd_s the threads have."""
+    kinds: Dict[Tuple[int, int], List[StructTable]] = {}
+    for table in fitting:
+        kinds.setdefault((table.arena_bytes, table.nbins), []).append(table)
+    one_of_each = []
+    for same in kinds.values():
+        chosen = choose_tsd_table(target, module, same, arenas, memory, thread) if len(same) > 1 else same[0]
+        one_of_each.append(chosen if chosen is not None else same[0]._replace(types=_drop_tsd(same[0].types)))
+    return one_of_each
+
+
+def _drop_tsd(types: TypeSet) -> TypeSet:
+    """The types of a release with several kinds of tsd_s, none of which is proven."""
+    return TypeSet({name: struct for name, struct in types.structs.items() if name not in ("te_data_s",)})
+
+
+def _match_table(
+    target: Target, module: Module, table: StructTable, arenas: ArenaTable, memory: Sequence[Tuple[int, bytes]], seen: JemallocTraces
+) -> "StructureMatch | str":
+    """What this layout makes of it, proven; else why it does not hold."""
+    sizes = compute_size_classes(table.quantum_bytes)
+    version, types = split_first_release(table.version, table.types, target.thread_local_image(module))
+    bins = _find_bin_infos(target, table, sizes, seen.bins)
+    base = assemble_geometry(target, types, version, sizes, select_page_classes(sizes, table.page_bytes), bins)
+    if base is None:
+        return "its bins do not match"
+    base = base._replace(narenas=arenas.highest + 1)
+    symbols = StructureSymbols(target, module, {"arenas": arenas.address})
+    symbols.tell(lambda: TsdFinder(target, module, types, sorted(arenas.pointers.values()), seen.thread))
+    shapes = [
+        shape for bits in target.arch.address_bits for shape in [make_rtree_shape(bits, base.lg_page, len(sizes))] if shape is not None
+    ]
+    slabs = _iterate_slabs(target, symbols, types, base, arenas)
+    proven: List[Tuple[JemallocGeometry, LayoutProof]] = []
+    why = "its radix tree was not found"
+    for root, shape in find_rtree_roots(target, module, types, base, shapes, list(arenas.pointers.values()), slabs, memory):
+        geometry = base._replace(rtree_root=root, rtree=shape)
+        proof = prove_layout(target, symbols, types, geometry, False)
+        if proof.wrong is None and (proof.slabs or is_plausible_root(target, geometry)):
+            proven.append((geometry, proof))
+        else:
+            why = proof.wrong or why
+    if not proven:
+        return "%s: %s" % (table.name, why)
+    geometry, proof = max(proven, key=lambda pair: pair[1].slabs)
+    if has_extent_sizes(version):
+        near = [begin for _, begin in _iterate_slabs(target, symbols, types, base, arenas)]
+        geometry = geometry._replace(size_from_extent=True, large_pad_bytes=find_padding(target, types, geometry, near))
+    symbols.add("tcaches", find_explicit_caches(target, types, memory))
+    symbols.options(find_option_leaves(target, module, memory))
+    return StructureMatch(symbols, types, version, _add_arena_kinds(target, symbols, geometry), proof, table.name)
+
+
+def _match_unlisted(
+    target: Target, module: Module, arenas: ArenaTable, memory: Sequence[Tuple[int, bytes]], seen: JemallocTraces
+) -> "StructureMatch | str":
+    """What it says of itself where no layout fits: its extents alone."""
+    made = read_unlisted(target, module, arenas, seen.bins)
+    if isinstance(made, str):
+        return made
+    symbols = StructureSymbols(target, module, {"arenas": arenas.address})
+    symbols.options(find_option_leaves(target, module, memory))
+    option = read_scalar(target, symbols, "opt_cache_oblivious", 1)
+    told = None if option not in (0, 1) else option * made.geometry.page_bytes
+    padding = measure_padding(target, made.types, made.geometry, made.proof.addresses)
+    pad = padding or (padding if told is None else told)
+    if pad is None:
+        return "how long its large allocations are is not known"
+    geometry = _add_arena_kinds(target, symbols, made.geometry._replace(large_pad_bytes=pad))
+    proof = LayoutProof(None, made.proof.slabs, len(arenas.pointers))
+    return StructureMatch(symbols, made.types, FIRST_UNLISTED, geometry, proof, None)
+
+
+def _add_arena_kinds(target: Target, symbols: JemallocSymbols, geometry: JemallocGeometry) -> JemallocGeometry:
+    """opt.narenas is the number of automatic arenas once jemalloc runs; the huge one comes behind them if there is one, then the program's
+    own (jemalloc.c: malloc_init_narenas, arena.c: arena_init_huge)."""
+    automatic = read_scalar(target, symbols, "opt_narenas", 4)
+    threshold = read_scalar(target, symbols, "opt_oversize_threshold", geometry.word_bytes)
+    if not automatic or automatic > ARENA_POINTERS:
+        return geometry
+    has_huge = threshold is not None and LEAST_LARGE_PAGES * geometry.page_bytes <= threshold <= geometry.size_classes[-1]
+    return geometry._replace(manual_arena_base=automatic + has_huge, huge_arena=automatic if has_huge else None)
+
+
+def _find_bin_infos(target: Target, table: StructTable, sizes: Sequence[int], seen: Optional[BinTable]) -> List[BinInfo]:
+    """As memory has them, where opt.slab_sizes and opt.bin_shards may have changed them; as the releases before 5.2 make them, which keep
+    them among constants."""
+    classes = sizes[: table.nbins]
+    computed = [BinInfo(size, slab, slab // size, 1) for size in classes for slab in [compute_slab_bytes(size, table.page_bytes)]]
+    if seen is None or not changes_bins(table.version):
+        return computed
+    try:
+        return read_bin_infos(target, table.types, seen.address, table.nbins)
+    except Unreadable:
+        return computed
+
+
+def _iterate_slabs(
+    target: Target, symbols: JemallocSymbols, types: TypeSet, geometry: JemallocGeometry, arenas: ArenaTable
+) -> Iterator[Tuple[int, int]]:
+    """(extent, first address) of slabs that bins name and whose own fields hold."""
+    for index, arena in arenas.pointers.items():
+        try:
+            for szind, place in find_current_slabs(target, symbols, types, geometry, arena):
+                slab = read_words(target, place, 1)[0]
+                begin = read_slab_begin(target, types, geometry, index, szind, slab)
+                if begin:
+                    yield slab, begin
+        except Unreadable:
+            continue

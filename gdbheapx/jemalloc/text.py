@@ -1,0 +1,727 @@
+"""Make the pages and findings of one jemalloc, except the verdict and malloc_stats_print."""
+
+from typing import Any, Container, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+from gdbheapx import findings as codes
+from gdbheapx import verdict
+from gdbheapx.allocators import huge_pages
+from gdbheapx.allocators.heap import plain_parts
+from gdbheapx.allocators.measured import BACKGROUND, DECAY_USUAL, HPA_BOUND, MUZZY_NONE
+from gdbheapx.allocators.records import Judged, Page, Part, Surroundings
+from gdbheapx.columns import COUNT, TEXT, Column, Table, columns_of, sums
+from gdbheapx.hints import ask
+from gdbheapx.inferior.base import Module
+from gdbheapx.jemalloc.decay import AT_ONCE, BLIND, QUIET_VERDICTS, THREAD_VERDICTS
+from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
+from gdbheapx.jemalloc.messages.verdict import Figures
+from gdbheapx.jemalloc.options import JemallocTunable, JemallocTunables
+from gdbheapx.jemalloc.records import (
+    DecayRow,
+    JemallocArena,
+    JemallocBin,
+    JemallocBuild,
+    JemallocConditions,
+    JemallocFacts,
+    PublicNames,
+    TickerArena,
+    TickerReport,
+    TickerThread,
+)
+from gdbheapx.model import AllocatorInfo, Check, Finding, Step
+from gdbheapx.units import Said, Size, cells, identifier, named, number, plural, say
+from gdbheapx.verdict import SMALL_BYTES
+
+_PURGE = "returns the unused pages of every arena to the OS now"
+_DEFRAGMENT = "moves values together, if redis was built with its own jemalloc (Debian's was not)"
+_PROGRAMS = {
+    "redis-server": "redis-cli",
+    "redis-check-rdb": "redis-cli",  # Debian's redis-server is a link to it
+    "valkey-server": "valkey-cli",
+    "keydb-server": "keydb-cli",
+}
+"""Programs that have commands of their own for it, and their clients."""
+
+
+def suggest_background(names: PublicNames) -> Optional[str]:
+    """The program's own switch of jemalloc's background threads, where it overrides what the environment asks for; None if that is not
+    known. DuckDB 1 sets background_thread at its start (allocator_background_threads), DuckDB 2 heeds both."""
+    is_duckdb = names.prefix == "duckdb_je_"
+    return Step("SET allocator_background_threads=true", "in DuckDB has its jemalloc purge on time") if is_duckdb else None
+
+
+def _find_client(modules: Sequence[Module]) -> Optional[str]:
+    files = {module.file_name for module in modules}
+    return next((client for program, client in _PROGRAMS.items() if program in files), None)
+
+
+def suggest_defragment(modules: Sequence[Module]) -> Optional[str]:
+    """The program's own way to move its blocks together; None if it has none that is known here."""
+    return Step("redis-cli CONFIG SET activedefrag yes", _DEFRAGMENT) if _find_client(modules) is not None else None
+
+
+def suggest_program_purge(modules: Sequence[Module], purgeable_bytes: Optional[int] = None) -> Optional[str]:
+    """The program's own way to have jemalloc purge; None if it has none that is known here."""
+    client = _find_client(modules)
+    return Step("%s MEMORY PURGE" % client, _PURGE, purgeable_bytes) if client is not None else None
+
+
+PURGE_CALL = '"arena.4096.purge", NULL, NULL, NULL, 0'
+"""4096 is MALLCTL_ARENAS_ALL in every release of 5."""
+USUAL_DECAY = DECAY_USUAL.value.split(",")[1]
+"""Beside background threads, which may run already."""
+
+
+def list_findings(
+    version: Optional[str],
+    found: Figures,
+    rows: Sequence[JemallocArena],
+    state: JemallocConditions,
+    tickers: TickerReport,
+    bins: Sequence[JemallocBin] = (),
+) -> List[Finding]:
+    """The findings, what keeps most memory first. `version`: for the sentences."""
+    lines = [
+        *_report_blind(version, tickers, state),
+        *_report_unpurged(tickers),
+        *_report_never_purged(found, tickers, state),
+        *_report_without_threads(tickers),
+    ]
+    lines += [
+        *_report_background(found, state, tickers),
+        *_report_many_arenas(found, rows, bins, len(tickers.threads), state),
+        *_report_unheeded(state),
+    ]
+    damaged = [row for row in rows if row.unparsed_bytes]
+    if damaged:
+        evidence = say("%s of extents", Size(sum(row.unparsed_bytes or 0 for row in damaged)))
+        lines.append(Finding("part of the heap could not be read or is damaged", evidence, "see the problems below", codes.DAMAGED))
+    if found.metadata_bytes is None:
+        lines.append(_report_uncounted(state))
+    if state.prof:
+        lines.append(_report_profiling(state))
+    return lines
+
+
+def _report_profiling(state: JemallocConditions) -> Finding:
+    """What a profile can show: only what was allocated while sampling was on."""
+    if state.prof_active is False:
+        hint = "%s with true starts it; earlier allocations stay out of the profile" % state.names.call('"prof.active"')
+        return Finding("heap profiling is on, but sampling is off", "opt.prof is true, prof.active is false", hint, codes.PROFILING)
+    hint = "which callers allocated the memory in use: %s" % ask("profile -o heap.prof")
+    if state.prof_asked is False:
+        what, evidence = "heap profiling was switched on after the start", "opt.prof_active is false, prof.active is true"
+        hint = "earlier allocations are not in the profile; how much it covers: %s" % ask("profile -o heap.prof")
+        return Finding(what, evidence, hint, codes.PROFILING)
+    return Finding("heap profiling is on", "opt.prof is true", hint, codes.PROFILING)
+
+
+def _report_unheeded(state: JemallocConditions) -> List[Finding]:
+    """Options that somebody set and that do nothing."""
+    lines = []
+    if state.unread_variables:
+        evidence = "%s in the environment" % " and ".join(state.unread_variables)
+        what = "options were set that this jemalloc does not read"
+        lines.append(Finding(what, evidence, "this build reads %s" % state.names.conf_variable, codes.OPTIONS_UNREAD))
+    if state.refused:
+        evidence = ", ".join("%s (%s)" % (one.option, one.why) for one in state.refused)
+        hint = "the options in force: %s" % ask("tunables")
+        lines.append(Finding("options were set that are not in force", evidence, hint, codes.OPTIONS_REFUSED))
+    return lines
+
+
+def _report_uncounted(state: JemallocConditions) -> Finding:
+    """Why its metadata is not known: said only as far as it is known."""
+    if state.has_stats is False:
+        hint = "the figures come only from the extents; jemalloc's metadata is not counted"
+        why = "configured with --disable-stats (Rust: switch on the feature `stats`)"
+        return Finding("this build keeps no statistics", why, hint, codes.NO_STATISTICS)
+    what, hint = "jemalloc's metadata is unknown", "the other figures come from the extents"
+    return Finding(what, "cannot read the counters of an arena", hint, codes.METADATA_UNKNOWN)
+
+
+def _sum_unused(arenas: Sequence[TickerArena]) -> int:
+    return sum(arena.unused_bytes for arena in arenas)
+
+
+def _say_hold(arenas: Sequence[TickerArena], which: str = "") -> Said:
+    """`arena 3 holds 1.0 MiB of unused pages`, `arenas 1, 2 hold ...`; `which` stands behind the arenas."""
+    return say(
+        "%s%s %s %s of unused pages", _name_arenas(arenas), which, "holds" if len(arenas) == 1 else "hold", Size(_sum_unused(arenas))
+    )
+
+
+def _name_arenas(arenas: Sequence[TickerArena]) -> str:
+    """Those that hold most first."""
+    return named("arena", [arena.index for arena in sorted(arenas, key=lambda arena: -arena.unused_bytes)])
+
+
+def _report_blind(version: Optional[str], tickers: TickerReport, state: JemallocConditions) -> List[Finding]:
+    """Threads that never purge, in one sentence."""
+    if not tickers.affected:
+        return []
+    lines, release = [], version or ""
+    unknown, blind = (sum(thread.verdict == verdict for thread in tickers.threads) for verdict in ("unknown", "blind"))
+    if blind:
+        words = ("is", "its", "it never returns") if blind == 1 else ("are", "their", "they never return")
+        what = "%s %s blind: %s first call to jemalloc was free(), and because of a bug in jemalloc %s %s unused pages"
+        where = [arena for arena in tickers.arenas if arena.blind_threads]
+        hint = "these arenas are still purged; the blind threads, and who purges: %s" % ask("tickers")
+        if any(arena.verdict not in ("purged", "at-once") for arena in where):
+            around = state.names.call('"background_thread"') + " with true" if state.background_asked else BACKGROUND.value
+            hint = "fixed in jemalloc 5.3.0; workaround: %s; the threads: %s" % (around, ask("tickers"))
+        said = what % (plural(blind, "thread"), *words[:2], release, words[2])
+        lines.append(Finding(said, _say_held_by_blind(where), hint, codes.BLIND_THREADS))
+    if unknown:
+        what = "cannot determine the state of %s, and jemalloc %s has the bug that makes threads blind"
+        known = what % (plural(unknown, "thread"), release)
+        lines.append(Finding(known, "the reason: %s" % ask("tickers"), None, codes.THREADS_NOT_JUDGED))
+    return lines
+
+
+def _say_held_by_blind(where: Sequence[TickerArena]) -> str:
+    """What their arenas hold, and where nobody else purges them, the sign of that."""
+    if not where:
+        return "bound to no arena"
+    kept = [arena for arena in where if _is_unpurged(arena)]
+    if not kept:
+        late = [arena for arena in where if arena.costs_memory]
+        return say("%s, long overdue (%s)", _say_hold(where), _explain_largest(late)) if late else _say_hold(where)
+    if len(kept) == len(where):
+        return say("%s, and no other thread purges them (%s)", _say_hold(where), _explain_largest(kept))
+    return say("%s; no other thread purges %s (%s)", _say_hold(where), _name_arenas(kept), _explain_largest(kept))
+
+
+def _report_unpurged(tickers: TickerReport) -> List[Finding]:
+    """Arenas that nobody can purge, for other reasons than blind threads."""
+    kept = [arena for arena in tickers.arenas if _is_unpurged(arena) and not arena.blind_threads]
+    if not kept:
+        return []
+    return [Finding(say("%s, and no thread returns them to the OS", _say_hold(kept)), _explain_largest(kept), None, codes.UNPURGED)]
+
+
+def _explain_largest(arenas: Sequence[TickerArena]) -> str:
+    """Of the one that holds most."""
+    largest = max(arenas, key=lambda arena: arena.unused_bytes)
+    return largest.why if len(arenas) == 1 else "arena %d: %s" % (largest.index, largest.why)
+
+
+def _is_unpurged(arena: TickerArena) -> bool:
+    return arena.verdict == "unpurged" and arena.unused_bytes > 0
+
+
+def _report_never_purged(found: Figures, tickers: TickerReport, state: JemallocConditions) -> List[Finding]:
+    """Decay switched off."""
+    lines, off = [], [arena for arena in tickers.arenas if arena.verdict == "never"]
+    if off:
+        hint = "jemalloc's default is %s" % USUAL_DECAY
+        if _is_overridden(state):
+            hint = "opt.dirty_decay_ms is %s: the program changed it with mallctl" % state.dirty_decay_asked_ms
+        lines.append(Finding("purging is switched off: dirty_decay_ms is -1", _say_hold(off), hint, codes.PURGING_OFF))
+    muzzy = sum(arena.muzzy_bytes or 0 for arena in tickers.arenas if (arena.muzzy_decay_ms or 0) < 0)
+    muzzy = muzzy if found.purgeable_bytes is None else min(muzzy, found.purgeable_bytes)
+    if muzzy >= SMALL_BYTES:
+        hint = "they are the kernel's to take when memory is short (MADV_FREE), and count in RSS until then"
+        lines.append(Finding("muzzy pages are never purged: muzzy_decay_ms is -1", say("%s", Size(muzzy)), hint, codes.PURGING_OFF))
+    return lines
+
+
+def _is_overridden(state: JemallocConditions) -> bool:
+    """Where purging is off: the options did not ask for that, the program did."""
+    return state.dirty_decay_asked_ms is not None and state.dirty_decay_asked_ms >= 0
+
+
+_TICKS = "a thread that ticks frees"
+_NO_THREADS = (
+    ("auto", "memory is left in arenas of threads that have exited", "no thread is bound to them", "other threads free"),
+    ("manual", "unused pages stay in arenas that the program made", "made by arenas.create, no thread is bound to them", _TICKS),
+    (
+        *("huge", "unused pages stay in the arena for large requests"),
+        *("opt.oversize_threshold sends them there, no thread is bound to it", _TICKS),
+    ),
+)
+"""(kind of arena, what, why no thread looks after it, who could): automatic arenas have had threads, the others never need one."""
+
+
+def _report_without_threads(tickers: TickerReport) -> List[Finding]:
+    """Arenas that no thread is bound to."""
+    lines = []
+    for kind, what, why, who in _NO_THREADS:
+        unbound = [arena for arena in tickers.arenas if arena.verdict == "no-threads" and arena.kind == kind]
+        left = [arena for arena in unbound if arena.unused_bytes >= SMALL_BYTES]
+        if left:
+            hint = "it is returned to the OS when %s blocks there, or by a purge" % who
+            lines.append(Finding(what, say("%s; %s", _say_hold(left), why), hint, codes.NO_THREADS))
+    return lines
+
+
+def _report_background(found: Figures, state: JemallocConditions, tickers: TickerReport) -> List[Finding]:
+    """Who gives pages back, where there are pages to give."""
+    if state.background_running:
+        return []
+    if state.background_enabled:
+        what, hint = "background threads are enabled, but none is running", "%s with true starts them"
+        switch = state.names.call('"background_thread"')
+        return [Finding(what, "background_thread is true", hint % switch, codes.BACKGROUND_NOT_RUNNING)]
+    if state.background_asked and state.background_enabled is False:
+        what = "background threads were requested but are off"
+        again = suggest_background(state.names) or "%s with true turns them on again" % state.names.call('"background_thread"')
+        hint = "a child process has none after fork(), and a program can turn them off: %s" % again
+        return [Finding(what, "opt.background_thread is true, the switch is false", hint, codes.BACKGROUND_LOST)]
+    idle = [arena for arena in tickers.arenas if arena.verdict == "idle"]
+    waiting = idle or [arena for arena in tickers.arenas if arena.verdict in ("purged", "degraded") and state.background_enabled is False]
+    if _sum_unused(waiting) < 16 * SMALL_BYTES or 4 * _sum_unused(waiting) < found.unused_pages_bytes:
+        return []
+    what = "jemalloc returns pages only while threads call it: an idle thread returns nothing, whatever the decay time"
+    off = "background threads are off" if state.background_enabled is False else "no background thread purges them"
+    hint = "%s; with %s pages are returned on time" % (off, BACKGROUND.value)
+    hint = off if suggest_background(state.names) else hint
+    return [Finding(what, _say_hold(waiting, " of idle threads" if idle else ""), hint, codes.PURGED_BY_CALLS)]
+
+
+def _report_many_arenas(
+    found: Figures, rows: Sequence[JemallocArena], bins: Sequence[JemallocBin], threads: int, state: JemallocConditions
+) -> List[Finding]:
+    """narenas bounds automatic arenas alone, and muzzy pages stay by time in however few."""
+    used = [row for row in rows if row.active_bytes and row.kind not in ("manual", "huge")]
+    theirs = {row.index for row in used}
+    spread = sum(row.dirty_bytes or 0 for row in used) + sum(row.bytes for row in bins if row.kind == "small" and row.arena in theirs)
+    if len(used) <= 4 or spread < 16 * SMALL_BYTES or 2 * spread < found.held_bytes:
+        return []
+    evidence = say("%s for %s, %s in unused pages and free regions", plural(len(used), "arena"), plural(threads, "thread"), Size(spread))
+    hint = "to concentrate free memory, at the cost of more lock contention, set a smaller N: %s" % state.names.setting("narenas:N")
+    return [Finding("free memory is spread over many arenas", evidence, hint, codes.MANY_ARENAS)]
+
+
+def list_next_steps(
+    code: Optional[str], found: Figures, tickers: TickerReport, state: JemallocConditions, modules: Sequence[Module]
+) -> List[str]:
+    """Commands to type, calls to make, settings for the next start."""
+    names = state.names
+    blind = any(thread.verdict == "blind" for thread in tickers.threads)
+    steps: List[str] = [Step(ask("tickers"), "names the threads that never purge, and shows what helps")] if blind else []
+    if code in (codes.UNUSED_PAGES, codes.PART_HELD) and found.worth_purging:
+        why = "shows for each arena how long unused pages may stay, when it last returned some, and which threads can do it"
+        steps.append(Step(ask("decay"), why))
+        outside = "; from outside: %s" % ask("purge") if found.can_purge else ""
+        gained = None if found.is_core else found.purgeable_bytes
+        call = Step(names.call(PURGE_CALL), say("in the program returns %s to the OS now%s", Size(found.purgeable_bytes), outside), gained)
+        steps.append(suggest_program_purge(modules, gained) or call)
+        steps += _list_preventions(tickers, state)
+    is_much = code in (codes.UNUSED_PAGES, codes.PART_HELD) and 4 * found.huge_dirty_bytes > found.in_memory.held_bytes
+    if is_much and found.dirty_mult is not None and found.dirty_mult < 0:
+        steps.append(Step(names.setting(HPA_BOUND.value), "at the next start bounds the dirty pages in huge pages"))
+    if code == codes.FREE_REGIONS or (code == codes.PART_HELD and 10 * found.free_regions_bytes > found.held_bytes):
+        steps.append(Step(ask("bins"), "shows for each size class how many regions are free in slabs that are still in use"))
+        steps += [hint for hint in [suggest_defragment(modules)] if hint]
+    steps += verdict.what_is_in_use(code)
+    if code == codes.IN_USE and state.has_prof and not state.prof:
+        steps.append(Step(names.setting("prof:true"), "at the next start records which code allocates"))
+    if state.prof and state.prof_active is not False:
+        steps.append(Step(ask("profile -o heap.prof"), "writes which code allocated the memory in use, for jeprof"))
+    elif state.prof and code == codes.IN_USE:
+        steps.append(Step(names.call('"prof.active"'), "with true in the program: records which code allocates from then on"))
+    if 10 * (found.cached_bytes or 0) > found.held_bytes:
+        steps.append(Step(ask("tcache"), "shows what each thread's cache holds"))
+    return steps
+
+
+def _list_preventions(tickers: TickerReport, state: JemallocConditions) -> List[str]:
+    """What keeps unused pages from staying again: nothing that is asked for already, that the program overrides, or that does not act on
+    these pages."""
+    kept = [arena for arena in tickers.arenas if arena.unused_bytes]
+    is_timed = not kept or any(arena.dirty_bytes or (arena.muzzy_decay_ms or 0) >= 0 for arena in kept)
+    is_off, steps, settings = is_timed and not state.background_running, [], []
+    own = suggest_background(state.names)
+    if is_off and (own or state.background_asked):
+        switch = state.names.call('"background_thread"')
+        steps.append(own or Step(switch, "with true in this process turns background threads on: they were requested, and are off"))
+    elif is_off:
+        settings.append(BACKGROUND.value)
+    if any(arena.verdict == "never" for arena in kept) and not _is_overridden(state):
+        settings.append(USUAL_DECAY)
+    if any(arena.muzzy_bytes and (arena.muzzy_decay_ms or 0) < 0 for arena in kept):
+        settings.append(MUZZY_NONE.value)
+    if settings:
+        steps.append(Step(state.names.setting(",".join(settings)), "at the next start prevents it from happening again"))
+    return steps
+
+
+def judge_jemallocs(facts: Sequence[JemallocFacts], around: Surroundings) -> List[Judged]:
+    """Each by itself: they are different builds with different tasks. A variable that one of them does not read may be another's."""
+    read = {one.conditions.names.conf_variable for one in facts}
+    return [_judge_one(_drop_variables(one, read), around) for one in facts]
+
+
+def _drop_variables(facts: JemallocFacts, read: Container[Optional[str]]) -> JemallocFacts:
+    unread = [name for name in facts.conditions.unread_variables if name not in read]
+    return facts._replace(conditions=facts.conditions._replace(unread_variables=unread))
+
+
+def _judge_one(facts: JemallocFacts, around: Surroundings) -> Judged:
+    state = facts.conditions
+    figures = jemalloc_verdict.figures(facts, around)
+    cure = jemalloc_verdict.huge_pages_cure(state.names, state.thp)
+    retained = figures.retained_bytes, figures.returned_resident_bytes, figures.returned_huge_bytes
+    returned = huge_pages.judge(huge_pages.Returned("jemalloc", *retained, "retained", cure), around.huge_pages)
+    judged = jemalloc_verdict.judge(figures, facts.bins, state.names, returned)
+    steps = list_next_steps(judged.code, figures, facts.tickers, state, around.modules)
+    lines = list_findings(facts.info.version, figures, facts.arenas, state, facts.tickers, facts.bins)
+    parts, name = jemalloc_verdict.parts(figures), facts.info.id
+    steps = [*huge_pages.against(judged, returned), *steps]
+    held = figures.in_memory.held_bytes
+    held = held if figures.taken_bytes is None or figures.present else min(held, figures.taken_bytes)
+    return Judged(name, (name,), held, judged, lines, steps, parts)
+
+
+def show_parts(name: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
+    """The parts of what one holds, and what it retains beside them."""
+    yield from plain_parts(name, parts)
+    retained, resident = totals.get("retained_bytes"), totals.get("retained_resident_bytes")
+    if retained and resident is None:
+        yield say("plus %s retained: address space returned to the OS; it is unknown whether some of it is still in RAM", Size(retained))
+    elif retained and retained > (resident or 0):
+        yield say("plus %s retained (address space only, not resident)", Size(retained - (resident or 0)))
+
+
+TOTAL_WORDS = ("allocated", "active", "metadata", "resident", "mapped", "retained")
+"""malloc_stats_print's first line, in its order."""
+
+
+def sum_arena_rows(rows: Sequence[JemallocArena]) -> Dict[str, Optional[int]]:
+    """The sums over its arenas; unknown where none could be read, as there is always one."""
+    return {**sums(JemallocArena, rows, must_exist=True), "arenas": len(rows)}
+
+
+def show_arenas(rows: Sequence[JemallocArena], totals: Mapping[str, Optional[int]]) -> Page:
+    """One line per arena, a line of sums, jemalloc's six totals."""
+    yield Table(columns_of(JemallocArena), rows, {**totals, "index": "total", "kind": ""})
+    six = ["%s: %s" % (word.capitalize() if word == "allocated" else word, "%s") for word in TOTAL_WORDS]
+    yield cells(", ".join(six), *(Size(totals[word + "_bytes"]) for word in TOTAL_WORDS))
+
+
+def show_bins(rows: Sequence[JemallocBin]) -> Page:
+    """Size classes with what they hold, then unused extents."""
+    yield Table(columns_of(JemallocBin), [_show_bin(row) for row in rows])
+    if not rows:
+        yield "no extents"
+
+
+def _show_bin(row: JemallocBin) -> Dict[str, Any]:
+    shown: Dict[str, Any] = {**row._asdict(), "index": "" if row.index is None else row.index}
+    if row.kind != "small" and row.min_size_bytes != row.max_size_bytes:
+        shown["max_size_bytes"] = cells("%s-%s", Size(row.min_size_bytes), Size(row.max_size_bytes))
+    shown["slabs"] = row.slabs if row.slabs is not None else row.extents
+    if row.index is None:
+        shown.update(dict.fromkeys(("used_blocks", "used_bytes", "cached_blocks", "cached_bytes"), ""))
+    return shown
+
+
+TSD_WAYS = {
+    "static-tls": "a constant offset from the thread pointer",
+    "dtv": "the thread's vector of TLS blocks",
+    "libthread_db": "libthread_db",
+}
+
+
+def list_checks(build: JemallocBuild, threads: int, owns_malloc: Optional[bool]) -> List[Check]:
+    """Proof, constants, switches, thread-local storage."""
+    return [
+        *_check_structure(build),
+        _check_names(build, owns_malloc),
+        _check_proof(build),
+        _check_constants(build),
+        _check_switches(build),
+        _check_tsd(build, threads),
+    ]
+
+
+def _check_structure(build: JemallocBuild) -> List[Check]:
+    """That no name was there, and what that costs."""
+    if not build.by_structure:
+        return [Check("", None, "the layout of %s fits its arenas" % build.fitting, None)] if build.fitting else []
+    without = "no names: global locks, the heap profile, background threads' counters and some options are unknown"
+    arenas = "1 arena names its own index" if build.named_arenas == 1 else "%s arenas name their own index" % number(build.named_arenas)
+    sure = "%s confirm it" % _say_slabs(build) if build.calibrated_slabs else "no slab confirms it yet: figures may be incomplete"
+    text = "found by structure: the layout of %s fits, %s, %s" % (build.fitting, arenas, sure)
+    if build.fitting is None:
+        text = "found by structure: no known layout fits, %s, %s confirmed by the radix tree" % (arenas, _say_slabs(build))
+        without = "only its extents are read: counters, threads, caches and decay are unknown"
+        return [Check("", None, text, None), Check("", None, without, build.debug_hint)]
+    return [Check("", bool(build.calibrated_slabs), text, None), Check("", None, without, build.debug_hint)]
+
+
+def _say_slabs(build: JemallocBuild) -> str:
+    return plural(build.calibrated_slabs, "slab")
+
+
+def _check_names(build: JemallocBuild, owns_malloc: Optional[bool]) -> Check:
+    text = "built as %s" % (build.version_text or "an unreadable version")
+    if not build.by_structure:
+        text += ", private names begin with `%s`" % build.prefix
+    prefix = build.names.prefix
+    if prefix is None:
+        return Check("", None, text + ", the prefix of its public names is unknown", None)
+    text += ", public names with `%s`" % prefix if prefix else ", public names have no prefix"
+    if prefix and owns_malloc is False:
+        text += ": code that calls %smalloc gets its memory here, code that calls malloc does not" % prefix
+    if prefix:
+        text += "; it reads options from %s" % build.names.conf_variable
+    unread = build.unread_variables
+    if unread:
+        text += "; it does not read %s, which %s in the environment" % (" and ".join(unread), "is" if len(unread) == 1 else "are")
+    return Check("", None, text, None)
+
+
+def _check_proof(build: JemallocBuild) -> Check:
+    if build.is_initialized is False:
+        return Check("", False, "jemalloc is still being initialised: its figures may be incomplete", "retry")
+    if not build.calibrated_slabs:
+        count = "1 arena has its" if build.named_arenas == 1 else "%s arenas have their" % number(build.named_arenas)
+        named = ", but %s own index where these types expect it" % count
+        text = "not yet verified on any slab: no bin has one" + (named if build.named_arenas else "")
+        return Check("", None, text, "retry when the program has allocated memory")
+    return Check("", True, "types and constants verified on %s" % _say_slabs(build), None)
+
+
+def _check_constants(build: JemallocBuild) -> Check:
+    levels = "+".join(map(str, build.rtree_levels))
+    leaves = "one word" if build.compact_leaves else "two words"
+    text = "pages of %d bytes, quantum %d, %d bins of %d size classes, "
+    text += "radix tree of %d levels (%s bits of %d, leaf elements of %s), narenas %s"
+    sizes = (build.page_bytes, build.quantum_bytes, build.nbins, build.nsizes)
+    tree = (len(build.rtree_levels), levels, build.lg_vaddr, leaves)
+    return Check("", None, text % (*sizes, *tree, "unknown" if build.by_structure else build.narenas), None)
+
+
+def _check_switches(build: JemallocBuild) -> Check:
+    words = {True: "yes", False: "no", None: "unknown"}
+    text = "built with statistics: %s, with heap profiling: %s" % (words[build.has_stats], words[build.has_prof])
+    if build.has_stats is False:
+        return Check("", None, text, "counters (sweeps, requests, mapped, metadata) are null; the walk counts extents and regions")
+    return Check("", None, text, None)
+
+
+def _check_tsd(build: JemallocBuild, threads: int) -> Check:
+    if build.threads_with_tsd is None:
+        unknown = "cached blocks count as used if their cache is not on the arenas' lists, and blind threads may go undetected"
+        return Check("thread caches", False, "thread-local storage of this jemalloc not found", unknown)
+    way = TSD_WAYS.get(build.tsd_way or "", "an unknown way")
+    text = "tsd read for %s of %s, by %s" % (number(build.threads_with_tsd), plural(threads, "thread"), way)
+    whole = build.threads_with_tsd >= threads
+    hint = None if whole else "caches and tickers of the other threads are unknown; see the problems below"
+    return Check("thread caches", whole, text, hint)
+
+
+SHOWN_THREADS = 12
+"""Threads that are named in one sentence."""
+BLIND_ONES = "their first call was free(), so they never got a decay ticker and never return pages"
+SMALL_ARENA_BYTES = 1 << 20
+"""An idle arena that holds less needs no sentence of its own, nor do QUIET ones."""
+
+
+class UnreadJemallocRow(NamedTuple):
+    """A jemalloc that is there and is not read."""
+
+    object: str
+    version_text: Optional[str]
+    page_bytes: Optional[int]
+    affected: Optional[bool]
+    """Its release has the bug."""
+    why: str
+
+
+class TickersAnswer(NamedTuple):
+    """The answer of `tickers` for all jemallocs of a process."""
+
+    found: Sequence[Tuple[AllocatorInfo, TickerReport]]
+    unread: Sequence[UnreadJemallocRow] = ()
+    """Those that are there and are not read, of whose threads nothing is known."""
+    cured: Optional[Sequence[Any]] = None
+    """What became of each blind thread; None where nothing was asked for."""
+    stopped_ms: Optional[float] = None
+    unsure: bool = False
+    """None was found in memory of which parts are missing."""
+
+    def without(self, refused: Container[Tuple[str, Optional[str]]]) -> "TickersAnswer":
+        """No advice that would be refused: (id of the heap, code of the advice)."""
+        kept = [
+            (info, report._replace(advice=[advice for advice in report.advice if (info.id, advice.code) not in refused]))
+            for info, report in self.found
+        ]
+        return self._replace(found=kept)
+
+    @property
+    def is_finding(self) -> bool:
+        """Pages of an arena go unpurged, or are long overdue."""
+        return any(row.costs_memory for _, report in self.found for row in report.arenas)
+
+    @property
+    def is_strict_finding(self) -> bool:
+        """The same, or a thread is blind, whether or not its arena suffers."""
+        return self.is_finding or any(row.verdict == BLIND for _, report in self.found for row in report.threads)
+
+    @property
+    def is_done(self) -> bool:
+        """The process was changed."""
+        return self.cured is not None
+
+    @property
+    def data(self) -> Dict[str, Any]:
+        """The command's data."""
+        reports = [report for _, report in self.found]
+        threads = [row for report in reports for row in report.threads]
+        return {
+            "affected": True if any(report.affected for report in reports) else None if self.unread or self.unsure else False,
+            "threads": threads,
+            "counts": _count_verdicts(threads),
+            "arenas": [row for report in reports for row in report.arenas],
+            "unread": self.unread,
+            "advice": list(dict.fromkeys(one for report in reports for one in report.advice)),
+            **({"cured": self.cured, "stopped_ms": self.stopped_ms} if self.is_done else {}),
+        }
+
+    @property
+    def page(self) -> Page:
+        """The verdict in a sentence, the threads, the arenas, what to do."""
+        if self.cured is not None:
+            yield from show_cured(self.cured, self.stopped_ms)
+        if not self.found and not self.unread:
+            missing = ", but memory or files that would show one are missing" if self.unsure else ""
+            yield "no jemalloc was found in this process%s" % missing
+        for one in self.unread:
+            release = {True: ", its release has the bug", False: ", its release does not have the bug", None: ""}[one.affected]
+            yield "cannot read the jemalloc in %s: it is unknown whether a thread is blind%s" % (one.object.rsplit("/", 1)[-1], release)
+        for place, (info, report) in enumerate(self.found):
+            if place or self.unread:
+                yield ""
+            yield _say_verdict(info, report)
+            yield ""
+            yield from _show_threads(report.threads)
+            yield ""
+            yield from _show_ticker_arenas(report.arenas)
+            yield from ["", "What helps:"] if report.advice else ()
+            for line in report.advice:
+                yield "  %s (%s)" % (line.what, line.evidence)
+                yield from ["    %s" % line.hint] if line.hint else ()
+
+
+class DecayAnswer(NamedTuple):
+    """The answer of `decay`."""
+
+    rows: Sequence[DecayRow]
+
+    @property
+    def page(self) -> Page:
+        """One line for each arena and state."""
+        several = len({row.allocator for row in self.rows}) > 1
+        shown = [{**row._asdict(), "arena": "%s %d" % (row.allocator, row.arena)} for row in self.rows]
+        yield Table(columns_of(DecayRow), shown if several else self.rows)
+        worth = [row for row in self.rows if (row.bytes or 0) >= SMALL_ARENA_BYTES and row.driven != AT_ONCE]
+        yield from dict.fromkeys("arena %d, %s: %s" % (row.arena, row.state, row.why) for row in worth)
+
+
+def _count_verdicts(threads: Sequence[TickerThread]) -> Dict[str, int]:
+    return {verdict: sum(row.verdict == verdict for row in threads) for verdict in THREAD_VERDICTS}
+
+
+def _say_verdict(info: AllocatorInfo, report: TickerReport) -> str:
+    name = "%s %s (%s)" % (info.id, info.version or "of unknown version", info.object)
+    if not report.affected:
+        return "%s does not have the bug: a thread's first call may be free()" % name
+    told = ["%d %s" % (count, verdict) for verdict, count in _count_verdicts(report.threads).items() if count]
+    return "%s has the bug: of %s, %s" % (name, plural(len(report.threads), "thread"), ", ".join(told) or "none could be read")
+
+
+def _show_threads(rows: Sequence[TickerThread]) -> Page:
+    """The most pressing first; then why, once for all threads with one reason."""
+    ordered = sorted(rows, key=lambda row: (THREAD_VERDICTS.index(row.verdict), row.lwp or 0))
+    yield Table(columns_of(TickerThread), [_show_thread(row) for row in ordered])
+    reasons: Dict[Tuple[str, str], List[TickerThread]] = {}
+    for row in ordered:
+        if row.verdict in ("blind", "at-risk", "unknown"):
+            reasons.setdefault((row.verdict, row.why + ("; %s" % row.hint if row.hint else "")), []).append(row)
+    for (judged, why), members in reasons.items():
+        many = BLIND_ONES if judged == BLIND and len(members) > 1 else why
+        yield "%s: %s: %s" % (judged, named("thread", [identifier(row.lwp) for row in members], SHOWN_THREADS), many)
+
+
+def _show_thread(row: TickerThread) -> Dict[str, Any]:
+    return {**row._asdict(), "name": row.name or "", "tsd": str(row.tsd or "none"), "arena": "-" if row.arena is None else row.arena}
+
+
+def _show_ticker_arenas(rows: Sequence[TickerArena]) -> Page:
+    """Who purges each arena; then what it means, for those where that is not plain."""
+    background = any(row.background_thread is not None for row in rows)
+    shown = [{**row._asdict(), "background_thread": (row.background_thread or "off") if background else None} for row in rows]
+    yield Table(columns_of(TickerArena), shown)
+    for row in rows:
+        if row.verdict not in QUIET_VERDICTS and (row.verdict != "idle" or row.unused_bytes >= SMALL_ARENA_BYTES):
+            muzzy = ", %s muzzy" if row.muzzy_bytes != 0 else ""
+            sizes = [Size(row.dirty_bytes), Size(row.muzzy_bytes)][: 2 if muzzy else 1]
+            yield cells("arena %d is %s: %s; it holds %s dirty" + muzzy, row.index, row.verdict, row.why, *sizes)
+
+
+def show_cured(threads: Sequence[Any], stopped_ms: Optional[float]) -> Page:
+    """What became of each blind thread."""
+    for row in threads:
+        yield "%s thread %s%s: %s" % ("cured    " if row.cured else "NOT cured", row.lwp, " (%s)" % row.name if row.name else "", row.why)
+    if not threads:
+        yield "no thread is blind: nothing was written"
+    if any(row.cured for row in threads):
+        yield "their unused pages are returned as they work, within the decay time; `%s` returns them now" % ask("purge")
+    if stopped_ms is not None:
+        yield "the process was stopped for %.1f ms in total, and is running again" % stopped_ms
+    yield ""
+
+
+_TUNABLE_COLUMNS = (Column("name", TEXT, field="name"), Column("value", COUNT, field="value"), Column("meaning", TEXT, field="meaning"))
+
+
+def show_tunables(found: JemallocTunables) -> Page:
+    """Sources, options, background threads."""
+    for source in found.sources or ():
+        yield "%s: %s" % (source.name, source.text)
+    if not found.sources:
+        yield "no option was set, as far as gdbheapx can see" if found.sources is not None else "what options were set is unknown"
+    for option in found.refused:
+        yield "not in force: %s, set in %s: %s" % (option.option, option.source, option.why)
+    for name in found.unread_variables:
+        yield "%s is in the environment, and this jemalloc does not read it" % name
+    if found.tunables is None:
+        yield "options have no names in this build: their values are unknown"
+    yield ""
+    rows = []
+    for one in found.tunables or ():
+        set_in = "set in %s" % one.set_in if one.set_in else ""
+        rows.append({"name": one.name, "value": _show_value(one), "meaning": "; ".join(part for part in (one.meaning, set_in) if part)})
+    if rows:
+        yield Table(_TUNABLE_COLUMNS, rows)
+        yield ""
+    yield _say_background(found)
+
+
+def _say_background(found: JemallocTunables) -> str:
+    threads = found.background_threads
+    if not threads.enabled:
+        return "background threads: off" if threads.enabled is False else "background threads: unknown"
+    if threads.max is None:
+        return "background threads: %s are running" % number(threads.running)
+    text = "background threads: %s of at most %s are running; " % (number(threads.running), number(threads.max))
+    if threads.runs is None:
+        return text + "this build does not count their runs"
+    return text + "%s runs so far, one every %.0f ms" % (number(threads.runs), threads.run_interval_ms or 0)
+
+
+def _show_value(row: JemallocTunable) -> Said:
+    shown = _show_one(row.value, row.unit)
+    return cells("%s", shown) if row.now is None or row.now == row.value else cells("%s (now %s)", shown, _show_one(row.now, row.unit))
+
+
+def _show_one(value: Any, unit: Optional[str]) -> Union[str, Size]:
+    if value is None:
+        return "?"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if unit == "bytes":
+        return Size(value)
+    return "%d ms" % value if unit == "ms" else str(value)

@@ -1,0 +1,841 @@
+"""Read each thread's tsd_t and tcache_t (tsd.h, tcache_structs.h, cache_bin.h)."""
+
+from array import array
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.errors import Unreadable
+from gdbheapx.hints import ask
+from gdbheapx.inferior.base import Member, Thread
+from gdbheapx.jemalloc import codes
+from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext, unpack_pointers, unpack_strided
+from gdbheapx.jemalloc.layouts import has_short_ncached_max, omits_large_tcache_bins, read_tsd_states
+from gdbheapx.jemalloc.structure import is_tcache
+from gdbheapx.jemalloc.symbols import read_words
+from gdbheapx.layout.view import Picker, View
+from gdbheapx.model import Address, CacheBin, ThreadCache
+from gdbheapx.units import plural
+
+MAX_ELEMENTS = 1 << 20
+"""More elements than any process has threads: only there to end a broken list."""
+MAX_EXPLICIT = 4096
+"""MALLOCX_TCACHE_MAX is 4,093 in every release of 5."""
+NEEDS_REINIT = 1
+"""TCACHES_ELM_NEED_REINIT: an explicit cache that tcache.flush emptied."""
+
+
+class RingElements(NamedTuple):
+    """What one list holds."""
+
+    elements: List[int]
+    """Addresses, the first first; those before the damage if there is some."""
+    where: Optional[int]
+    """Address of the link that does not hold; None if the list is whole."""
+    what: Optional[str]
+
+
+def read_ql_ring(context: JemallocContext, first: int, next_offset: int) -> RingElements:
+    """Every element of the list that begins at `first` (0: empty); next_offset is qre_next's place in an element."""
+    elements: List[int] = []
+    seen = set()
+    element = first
+    while element and len(elements) < MAX_ELEMENTS and not context.budget.expired():
+        if element in seen:
+            return RingElements(elements, elements[-1] + next_offset, "points back into the middle of its list")
+        elements.append(element)
+        seen.add(element)
+        try:
+            element = context.target.read_word(element + next_offset)
+        except Unreadable as problem:
+            return RingElements(elements[:-1], problem.address, "cannot be read")
+        if not element:
+            return RingElements(elements, elements[-1] + next_offset, "is null in a circular list")
+        if element == first:
+            return RingElements(elements, None, None)
+    return RingElements(elements, None, None) if not first else RingElements(elements, element, "is where the walk ended")
+
+
+class ListedCache(NamedTuple):
+    """A tcache_t that hangs on an arena's list."""
+
+    address: int
+    arena_index: int
+    arena_address: int
+
+
+class ListedCaches(NamedTuple):
+    """All of them."""
+
+    caches: List[ListedCache]
+    complete: bool
+    """Every list was followed to its end."""
+
+
+def find_listed_caches(context: JemallocContext, listed: Sequence[ArenaHandle]) -> ListedCaches:
+    """The caches on the lists of these arenas. Damage is reported.
+
+    5.0.x links tcache_t itself (arena_s.tcache_ql); from 5.1.0 on cache_bin_array_descriptor_ql links a descriptor in each.
+    """
+    types = context.types
+    is_old = types.place("arena_s", "cache_bin_array_descriptor_ql") is None
+    head = types.place("arena_s", "tcache_ql.qlh_first" if is_old else "cache_bin_array_descriptor_ql.qlh_first")
+    link = types.place("tcache_s" if is_old else "cache_bin_array_descriptor_s", "link.qre_next")
+    caches: List[ListedCache] = []
+    if head is None or link is None:
+        return ListedCaches(caches, False)
+    complete = True
+    for arena in listed:
+        try:
+            first = context.target.read_word(arena.address + head.offset)
+        except Unreadable as problem:
+            context.report(
+                codes.CACHE_LIST_UNREADABLE,
+                problem.address,
+                "cannot read arena %d's list of thread caches" % arena.index,
+                "their blocks may count as used",
+            )
+            complete = False
+            continue
+        ring = read_ql_ring(context, first, link.offset)
+        if ring.what is not None:
+            context.report(
+                codes.CACHE_LIST_BROKEN,
+                ring.where,
+                "a link of arena %d's list of thread caches %s" % (arena.index, ring.what),
+                "blocks of the others may count as used",
+            )
+            complete = False
+        for element in ring.elements:
+            address = element if is_old else _find_descriptor_owner(context, element, arena)
+            complete = complete and bool(address)
+            if address:
+                caches.append(ListedCache(address, arena.index, arena.address))
+    return ListedCaches(caches, complete and context.budget.reason is None)
+
+
+def _find_descriptor_owner(context: JemallocContext, descriptor: int, arena: ArenaHandle) -> int:
+    """The tcache_s that a cache_bin_array_descriptor_s belongs to; 0, and a report, if they do not agree about where the bins are."""
+    types = context.types
+    inner = types.place("tcache_s", "cache_bin_array_descriptor")
+    bins = types.place("tcache_s", "bins_small" if inner is not None else "bins")
+    try:
+        view = context.view("cache_bin_array_descriptor_s", descriptor)
+        if bins is None:
+            return 0
+        address = (view.get("bins", "bins_small") or 0) - bins.offset
+        if inner is not None:
+            agrees = address == descriptor - inner.offset
+        else:
+            slow, back = types.place("tcache_slow_s", "cache_bin_array_descriptor"), types.place("tcache_s", "tcache_slow")
+            agrees = slow is not None and back is not None and context.target.read_word(address + back.offset) == descriptor - slow.offset
+    except Unreadable as problem:
+        context.report(
+            codes.CACHE_UNREADABLE,
+            problem.address,
+            "cannot read a thread cache on arena %d's list" % arena.index,
+            "its blocks count as used",
+        )
+        return 0
+    if not agrees:
+        text = "an element of arena %d's list of thread caches does not belong to the cache that it names"
+        context.report(codes.CACHE_LIST_BROKEN, descriptor, text % arena.index, "its blocks count as used")
+        return 0
+    return address
+
+
+def read_explicit_caches(context: JemallocContext) -> Dict[int, int]:
+    """Address of each tcache_t that tcache.create made -> its number there (tcaches[], tcache.c); empty where that cannot be read."""
+    array, count = context.variable("tcaches"), context.variable("tcaches_past", 4)
+    if context.symbols.by_structure:
+        return _search_explicit_caches(context, array or 0)
+    if not array or not count or "tcaches_s" not in context.types.structs:
+        return {}
+    size = context.types.size_bytes("tcaches_s")
+    try:
+        entries = read_words(context.target, array, min(count, MAX_EXPLICIT), size)
+    except Unreadable as problem:
+        context.report(codes.CACHE_LIST_UNREADABLE, problem.address, "cannot read jemalloc's table of explicit thread caches", None)
+        return {}
+    end = array + (MAX_EXPLICIT + 1) * size  # a free entry points to the next free one
+    return {entry: number for number, entry in enumerate(entries) if entry not in (0, NEEDS_REINIT) and not array <= entry < end}
+
+
+def _search_explicit_caches(context: JemallocContext, array: int) -> Dict[int, int]:
+    """The same where nobody says how many entries are in use: those that lead to a cache."""
+
+    def read(address: int, size_bytes: int) -> int:
+        return int.from_bytes(context.target.read_prefix(address, size_bytes).ljust(size_bytes, b"\xff"), "little")
+
+    data = context.target.read_prefix(array, MAX_EXPLICIT * context.geometry.word_bytes) if array else b""
+    entries = unpack_strided(data, 0, context.geometry.word_bytes, context.geometry.word_bytes, context.geometry.little_endian, False)
+    return {entry: number for number, entry in enumerate(entries) if entry and is_tcache(context.types, read, entry)}
+
+
+NOMINAL_STATES = ("nominal", "nominal_slow", "nominal_recompute")
+"""States of a thread that uses jemalloc: tsd_state_nominal to tsd_state_nominal_max."""
+NOMINAL_LINKS = ("tsd_link.qre_next", "tcache.tsd_link.qre_next")
+"""Where tsd_nominal_tsds links its members: from 5.3.0, in 5.2."""
+
+
+class Ticker(NamedTuple):
+    """ticker_t, from 5.3.0 ticker_geom_t."""
+
+    tick: int
+    """Ticks left until the arena's decay is looked after."""
+    nticks: int
+
+
+class Tsd(NamedTuple):
+    """One thread's tsd_t. A member is None if this release has none, or it cannot be read."""
+
+    thread: Optional[Thread]
+    """None if it is known from jemalloc's own lists alone and no thread could be matched."""
+    address: Optional[int]
+    state: Optional[str]
+    """tsd_state_ without its prefix; None if the tsd could not be read, see `trouble`."""
+    trouble: Optional[str] = None
+    tcache_enabled: Optional[bool] = None
+    tcache_arena: Optional[int] = None
+    """Address of the arena that its tcache is associated with; 0 before that."""
+    reentrancy_level: Optional[int] = None
+    arenas_tdata_bypass: Optional[bool] = None
+    """5.0.0 to 5.2.1; None also for a byte that is no bool."""
+    arenas_tdata: Optional[int] = None
+    """5.0.0 to 5.2.1: address of the array of tickers, 0 if there is none."""
+    narenas_tdata: Optional[int] = None
+    arena: Optional[int] = None
+    """Address of the arena that it is bound to, 0 for none."""
+    iarena: Optional[int] = None
+    arena_index: Optional[int] = None
+    iarena_index: Optional[int] = None
+    thread_allocated_bytes: Optional[int] = None
+    """Stays 0 in builds without statistics up to 5.2."""
+    thread_deallocated_bytes: Optional[int] = None
+    ticker: Optional[Ticker] = None
+    """That of its own arena."""
+
+    @property
+    def lwp(self) -> Optional[int]:
+        """Kernel thread id."""
+        return self.thread.lwp if self.thread is not None else None
+
+    @property
+    def is_nominal(self) -> bool:
+        """It uses jemalloc as threads do."""
+        return self.state in NOMINAL_STATES
+
+
+class Tsds(NamedTuple):
+    """All threads."""
+
+    records: Sequence[Tsd]
+    complete: bool
+    """Every thread's tsd was read, or is known not to exist."""
+
+
+def read_tsds(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Tsds:
+    """Every thread's tsd by thread-local storage; without that, those on jemalloc's own lists. What cannot be read is reported."""
+    if "tsd_s" not in context.types.structs:
+        return Tsds([Tsd(thread, None, None, "the layout of its tsd is not known") for thread in context.target.threads()], False)
+    reader = _TsdReader(context, {arena.address: arena.index for arena in listed})
+    threads = list(context.target.threads())
+    local = context.symbols.thread_local("tsd_tls")
+    if local is None:
+        return _read_listed_tsds(context, reader, threads, listed)
+    records = []
+    for thread in threads:
+        address = local.addresses.get(thread.lwp)
+        if address is not None:
+            records.append(reader.read(thread, address))
+        elif thread.thread_pointer is None or thread.lwp in local.unknown:
+            why = local.unknown.get(thread.lwp, "cannot read its registers")
+            context.report(codes.TSD_UNKNOWN, None, "thread %d: %s, so its tsd is unknown" % (thread.lwp, why), None)
+            records.append(Tsd(thread, None, None, why))
+        else:
+            records.append(Tsd(thread, None, "uninitialized"))  # no block of thread-local storage: it never touched it
+    complete = all(record.state is not None for record in records)
+    if complete:
+        _compare_lists(context, records)
+    return Tsds(records, complete)
+
+
+TSD_MEMBERS: Sequence[Tuple[str, ...]] = (
+    ("state",),
+    ("tcache_enabled",),
+    ("tcache_slow.arena", "tcache.arena"),
+    ("reentrancy_level",),
+    ("arenas_tdata_bypass",),
+    ("arenas_tdata",),
+    ("narenas_tdata",),
+    ("arena",),
+    ("iarena",),
+    ("thread_allocated",),
+    ("thread_deallocated",),
+    ("arena_decay_ticker.tick",),
+    ("arena_decay_ticker.nticks",),
+)
+"""What is read of each tsd_s, in the order in which _Reader takes it."""
+
+
+class _TsdReader:
+    """Reads tsd_s by the places of its members."""
+
+    def __init__(self, context: JemallocContext, arenas: Dict[int, int]) -> None:
+        self.context = context
+        self.arenas = arenas
+        self.states = read_tsd_states(context.types, context.jemalloc.version)
+        self.size_bytes = context.types.size_bytes("tsd_s")
+        self.picker = Picker(context.types, "tsd_s", TSD_MEMBERS, context.geometry.little_endian)
+
+    def read(self, thread: Optional[Thread], address: int) -> Tsd:
+        """One thread's."""
+        context = self.context
+        who = "thread %d" % thread.lwp if thread is not None else "a thread"
+        try:
+            data = context.target.read(address, self.size_bytes)
+        except Unreadable as problem:
+            context.report(codes.TSD_UNREADABLE, problem.address, "cannot read the tsd of %s" % who, "its state and its cache are unknown")
+            return Tsd(thread, address, None, "cannot read its tsd at 0x%x" % address)
+        number, enabled, cache_arena, level, bypass, tdata, narenas, arena, iarena, allocated, deallocated, tick, nticks = self.picker.pick(
+            data
+        )
+        state = self.states.get(number) if number is not None else None
+        if state is None:
+            context.report(
+                codes.TSD_WRONG, address + (self.picker.addresses[0] or 0), "the tsd of %s has invalid state %s" % (who, number), None
+            )
+            return Tsd(thread, address, None, "its tsd has invalid state %s" % number)
+        record = Tsd(
+            thread,
+            address,
+            state,
+            tcache_enabled=None if enabled is None else bool(enabled),
+            tcache_arena=cache_arena,
+            reentrancy_level=level,
+            arenas_tdata_bypass={0: False, 1: True}.get(bypass) if bypass is not None else None,
+            arenas_tdata=tdata,
+            narenas_tdata=narenas,
+            arena=arena,
+            iarena=iarena,
+            arena_index=self.arenas.get(arena or 0),
+            iarena_index=self.arenas.get(iarena or 0),
+            thread_allocated_bytes=allocated,
+            thread_deallocated_bytes=deallocated,
+            ticker=None if tick is None or nticks is None else Ticker(tick, nticks),
+        )
+        self._check(record, who)
+        return record if record.ticker is not None else record._replace(ticker=self._ticker(record))
+
+    def _check(self, record: Tsd, who: str) -> None:
+        if record.is_nominal and record.arena and record.arena_index is None:
+            self.context.report(
+                codes.TSD_WRONG, record.address, "the tsd of %s is bound to 0x%x, which is not an arena" % (who, record.arena), None
+            )
+
+    def _ticker(self, record: Tsd) -> Optional[Ticker]:
+        """arenas_tdata[its arena].decay_ticker, where the tsd itself has no arena_decay_ticker (arena_tdata_get,
+        jemalloc_internal_inlines_a.h)."""
+        index = record.arena_index
+        if not record.arenas_tdata or index is None or index >= (record.narenas_tdata or 0):
+            return None
+        address = record.arenas_tdata + index * self.context.types.size_bytes("arena_tdata_s")
+        try:
+            tdata = self.context.view("arena_tdata_s", address)
+        except Unreadable:
+            self.context.report(codes.TSD_UNREADABLE, address, "cannot read the tickers of thread %s" % (record.lwp or "?"), None)
+            return None
+        return Ticker(tdata["decay_ticker.tick"], tdata["decay_ticker.nticks"])
+
+
+# ---------------------------------------------------------------------------------------------------- jemalloc's own lists
+
+
+def read_nominal_list(context: JemallocContext) -> Optional[RingElements]:
+    """tsd_nominal_tsds: the tsds in nominal states. None before 5.2.0 and after 5.3.1, which have no such list."""
+    path, head = context.types.first("tsd_s", *NOMINAL_LINKS), context.variable("tsd_nominal_tsds")
+    place = context.types.place("tsd_s", path) if path is not None else None
+    return None if place is None or head is None else read_ql_ring(context, head, place.offset)
+
+
+def _compare_lists(context: JemallocContext, records: Sequence[Tsd]) -> None:
+    """Reports where jemalloc's own list and thread-local storage contradict each other."""
+    ring = read_nominal_list(context)
+    if ring is None:
+        return
+    if ring.what is not None:
+        context.report(
+            codes.TSD_LIST_BROKEN,
+            ring.where,
+            "a link of jemalloc's list of initialised threads %s" % ring.what,
+            "threads were read from their thread-local storage instead",
+        )
+        return
+    listed = set(ring.elements)
+    by_tls = {record.address: record for record in records if record.is_nominal}
+    for address in ring.elements:
+        if address not in by_tls:
+            context.report(
+                codes.TSD_UNOWNED,
+                address,
+                "a tsd on jemalloc's list of initialised threads belongs to no thread",
+                "the thread exited without cleaning up, or the list was being changed",
+            )
+    for place, record in by_tls.items():
+        if place not in listed:
+            text = "the tsd of thread %s is initialised, but not on jemalloc's list of initialised threads" % record.lwp
+            context.report(codes.TSD_UNLISTED, place, text, "the list was being changed, or the tsd is damaged")
+
+
+def _read_listed_tsds(context: JemallocContext, reader: _TsdReader, threads: Sequence[Thread], listed: Sequence[ArenaHandle]) -> Tsds:
+    """Without thread-local storage: initialised threads from tsd_nominal_tsds, or from the tcaches on the arenas' lists."""
+    ring = read_nominal_list(context)
+    hint = "see " + ask("doctor")
+    if ring is not None:
+        addresses = ring.elements
+        context.report(
+            codes.TSDS_FROM_LISTS, ring.where, "cannot read thread-local storage: threads are known only from jemalloc's own list", hint
+        )
+    else:
+        addresses = _find_cache_tsds(context, reader, listed)
+        context.report(
+            codes.TSDS_FROM_LISTS,
+            None,
+            "cannot read thread-local storage: threads are known only from the thread caches on the arenas' lists",
+            hint,
+        )
+    records = []
+    left = list(threads)
+    for address in addresses:
+        thread = _find_owner(context, left, address)
+        if thread is not None:
+            left.remove(thread)
+        records.append(reader.read(thread, address))
+    records += [Tsd(thread, None, None, "cannot read thread-local storage") for thread in left]
+    return Tsds(records, False)
+
+
+def _find_cache_tsds(context: JemallocContext, reader: _TsdReader, listed: Sequence[ArenaHandle]) -> List[int]:
+    """tsds whose tcache hangs on an arena's list: the tcache is a member of the tsd; explicit ones are not, and do not look so."""
+    addresses = []
+    for cache in find_listed_caches(context, listed).caches:
+        place = context.types.place("tsd_s", "tcache")
+        address = cache.address - place.offset if place is not None else 0
+        try:
+            view = context.view("tsd_s", address)
+        except Unreadable:
+            continue
+        if view["arena"] == cache.arena_address and reader.states.get(view["state"]) in NOMINAL_STATES and view["tcache_enabled"] == 1:
+            addresses.append(address)
+    return addresses
+
+
+def _find_owner(context: JemallocContext, threads: Sequence[Thread], address: int) -> Optional[Thread]:
+    """The one thread whose stack lies in the mapping that has its thread-local storage, below it; None if that is none or several."""
+    span = next(((mapping.start, mapping.end) for mapping in context.target.mappings() if mapping.start <= address < mapping.end), None)
+    if span is None:
+        return None
+    near: List[Tuple[int, Thread]] = []
+    for thread in threads:
+        if thread.thread_pointer is not None and span[0] <= thread.thread_pointer < span[1]:
+            near.append((abs(thread.thread_pointer - address), thread))
+        elif thread.stack_pointer is not None and span[0] <= thread.stack_pointer < address:
+            near.append((address - thread.stack_pointer, thread))
+    return min(near, key=lambda pair: pair[0])[1] if len(near) == 1 else None
+
+
+LOW_BITS = 0xFFFF
+"""A stack takes less than 64 KiB: from 5.3.0 on a bin keeps 16 bits of the addresses of its ends."""
+MAX_NHBINS = 1 << 12
+MAX_NCACHED = 1 << 16
+"""Where tcache_bin_info cannot be read: more than any release allows."""
+BIN_MEMBERS = (("stack_head",), ("low_bits_full",), ("low_bits_empty",), ("bin_info.ncached_max",))
+"""Of each bin; the last from 5.3.1 on."""
+READ_BYTES = 1 << 20
+"""The stacks of one cache lie in one allocation; they are read together unless that is longer than this."""
+
+
+class CacheStack(NamedTuple):
+    """Pointers that stand together."""
+
+    szind: int
+    start: int
+    """Address of the lowest."""
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
+
+
+class CacheBins(NamedTuple):
+    """All bins of one cache."""
+
+    stacks: Sequence[CacheStack]
+    """What the cache holds, stashed blocks too: they were freed, and jemalloc keeps them to find writes after that."""
+    counted: Sequence[CacheStack]
+    """Those of them that jemalloc counts as ncached."""
+    nhbins: int
+    """Size classes up to here have a bin."""
+    complete: bool
+
+    def by_class(self) -> List[CacheStack]:
+        """One for each size class."""
+        sums: Dict[int, int] = {}
+        for stack in self.stacks:
+            sums[stack.szind] = sums.get(stack.szind, 0) + stack.count
+        return [CacheStack(szind, 0, count) for szind, count in sorted(sums.items())]
+
+
+NO_BINS = CacheBins((), (), 0, False)
+
+
+class CacheLimits(NamedTuple):
+    """What is the same for all caches."""
+
+    nhbins: Optional[int]
+    """None where this build has no such variable: each cache has its own."""
+    disabled: Optional[int]
+    """Address of the stand-in for bins that are turned off (5.3.1)."""
+    most: Sequence[int]
+    """tcache_bin_info[szind].ncached_max; empty where that cannot be read."""
+    picker: Optional[Picker]
+    """What is read of each bin from 5.3.0 on; None before."""
+
+
+def read_cache_limits(context: JemallocContext) -> CacheLimits:
+    """nhbins, disabled_bin and tcache_bin_info."""
+    nhbins, pointer, disabled = context.variable("nhbins", 4), context.variable("tcache_bin_info"), context.symbols.find("disabled_bin")
+    count = min(nhbins, MAX_NHBINS) if nhbins is not None else len(context.geometry.size_classes)
+    try:
+        most = read_words(context.target, pointer, count, 2 if has_short_ncached_max(context.types) else 4) if pointer else []
+    except Unreadable:
+        most = []
+    element = context.types.place("tcache_s", "bins")
+    picker = (
+        Picker(context.types, element.struct, BIN_MEMBERS, context.geometry.little_endian)
+        if element is not None and element.struct is not None
+        else None
+    )
+    return CacheLimits(nhbins, disabled.address if disabled is not None else None, most, picker)
+
+
+def read_cache_bins(context: JemallocContext, address: int, limits: CacheLimits) -> CacheBins:
+    """The bins of the tcache_t at `address`. A bin that cannot be as it stands is reported and left out."""
+    try:
+        view = context.view("tcache_s", address)
+    except Unreadable as problem:
+        context.report(
+            codes.CACHE_UNREADABLE, problem.address, "cannot read the thread cache at 0x%x" % address, "its blocks count as used"
+        )
+        return NO_BINS
+    if view.has("bins"):
+        return _Descending(context, view, limits).read()
+    return _Ascending(context, view, limits).read()
+
+
+class _BinReader:
+    """What both layouts have in common."""
+
+    def __init__(self, context: JemallocContext, view: View, limits: CacheLimits) -> None:
+        self.context = context
+        self.view = view
+        self.word = context.geometry.word_bytes
+        self.stacks: List[CacheStack] = []
+        self.counted: List[CacheStack] = []
+        self.complete = True
+        self.limits, self.nhbins = limits, limits.nhbins
+
+    def integers(self, data: bytes, element: Member, place: Optional[Member]) -> List[int]:
+        """One member of every bin in `data`, an array of structs of element.size_bytes."""
+        if place is None:
+            return [0] * (len(data) // element.size_bytes)
+        return unpack_strided(data, place.offset, element.size_bytes, place.size_bytes, self.context.geometry.little_endian, place.signed)
+
+    def column(self, path: str, name: str) -> List[int]:
+        """Member `name` of every bin of the array `path`."""
+        element = self.context.types.place("tcache_s", path)
+        assert element is not None and element.struct is not None
+        return self.integers(self.view.bytes_of(path), element, self.context.types.place(element.struct, name))
+
+    def most(self, count: int) -> List[int]:
+        """tcache_bin_info[szind].ncached_max of the first size classes; the widest bound where that cannot be read."""
+        return list(self.limits.most[:count]) if len(self.limits.most) >= count else [MAX_NCACHED] * count
+
+    def refuse(self, szind: int, what: str) -> None:
+        """A bin that is left out."""
+        self.complete = False
+        text = "size class %d of the thread cache at 0x%x: %s" % (szind, self.view.address, what)
+        self.context.report(codes.CACHE_BIN_WRONG, self.view.address, text, "its blocks count as used")
+
+    def done(self, nhbins: int) -> CacheBins:
+        """The answer."""
+        return CacheBins(self.stacks, self.counted, nhbins, self.complete)
+
+
+class _Ascending(_BinReader):
+    """5.0 to 5.2: avail points just above the stack, avail[-ncached .. -1] are its members."""
+
+    def read(self) -> CacheBins:
+        """All bins."""
+        nbins = self.context.geometry.nbins
+        nhbins = self.nhbins if self.nhbins is not None else len(self.context.geometry.size_classes)
+        limits = self.most(nhbins)
+        for first, paths, limit in ((0, ("bins_small", "tbins_small"), nbins), (nbins, ("bins_large", "tbins_large"), nhbins)):
+            path = self.context.types.first("tcache_s", *paths)
+            if path is None:
+                continue
+            rows = zip(self.column(path, "ncached"), self.column(path, "avail"))
+            for szind, (count, avail) in enumerate(rows, first):
+                if szind >= limit:
+                    break
+                if not avail or not count:
+                    continue
+                if not 0 < count <= limits[szind]:
+                    self.refuse(szind, "it counts %s of at most %d" % (plural(count, "block"), limits[szind]))
+                    continue
+                self.stacks.append(CacheStack(szind, avail - count * self.word, count))
+        self.counted = self.stacks
+        return self.done(nhbins)
+
+
+class _Descending(_BinReader):
+    """From 5.3.0: stack_head[0 .. ncached-1], up to the address whose low bits are low_bits_empty; stashed blocks at the low end.
+
+    From 5.3.1 on each bin knows its own ncached_max, and one that is turned off points to a common stand-in.
+    """
+
+    def read(self) -> CacheBins:
+        """All bins."""
+        element, picker, word = self.context.types.place("tcache_s", "bins"), self.limits.picker, self.word
+        assert element is not None and picker is not None
+        own_limits, disabled = picker.addresses[-1] is not None, self.limits.disabled
+        nhbins = element.count if own_limits or self.nhbins is None else min(element.count, self.nhbins)
+        columns: Any = picker.columns(self.view.bytes_of("bins")[: nhbins * element.size_bytes], element.size_bytes)
+        heads, full, empty, own = columns
+        known = disabled is not None or not own_limits
+        for szind, (head, low, high, limit) in enumerate(zip(heads, full, empty, own if own_limits else self.most(nhbins))):
+            if not head and high:  # both are written by cache_bin_init
+                self.refuse(szind, "its stack_head is null")
+                continue
+            if not head or head == disabled:
+                continue
+            count = (high - (head & LOW_BITS) & LOW_BITS) // word
+            if count > limit:
+                self.refuse(szind, "it holds %s of at most %d" % (plural(count, "block"), limit))
+                continue
+            if count:
+                self.counted.append(CacheStack(szind, head, count))
+            if low != high - limit * word & LOW_BITS:
+                self._stashed(szind, head + count * self.word, low, high, limit, known)
+        self.stacks += self.counted
+        return self.done(nhbins)
+
+    def _stashed(self, szind: int, end: int, full: int, empty: int, limit: int, known: bool) -> None:
+        """Blocks between the low end of the array and low_bits_full (cache_bin_nitems_get_remote)."""
+        low = empty - limit * self.word & LOW_BITS
+        count = (full - low & LOW_BITS) // self.word
+        if count and known and limit < MAX_NCACHED:
+            if count > limit:
+                self.refuse(szind, "it keeps %d stashed blocks of at most %d" % (count, limit))
+            else:
+                self.stacks.append(CacheStack(szind, end - limit * self.word, count))
+
+
+class JemallocCache(NamedTuple):
+    """One tcache_t and what it holds."""
+
+    address: int
+    arena_index: Optional[int]
+    """The arena on whose list it hangs; None if it is on none."""
+    tsd: Optional[Tsd]
+    """Its thread's; None for explicit caches, and where no thread could be matched."""
+    explicit: Optional[int]
+    """The number that tcache.create gave; None for a thread's own."""
+    bins: CacheBins
+    pointers: "array[int]"
+    """All blocks in it."""
+
+
+class JemallocCaches(NamedTuple):
+    """All thread caches of one jemalloc."""
+
+    caches: Sequence[JemallocCache]
+    pointers: "array[int]"
+    """What all of them hold, sorted."""
+    complete: bool
+    """Nothing is missing in `pointers`: caches were found by both or by one whole way, and each was read whole."""
+
+
+class _CachePlace(NamedTuple):
+    """A cache before it is read."""
+
+    address: int
+    arena_index: Optional[int]
+    tsd: Optional[Tsd]
+    explicit: Optional[int]
+
+
+def read_jemalloc_caches(
+    context: JemallocContext, listed: Sequence[ArenaHandle], tsds: Tsds, has_stats: Optional[bool] = None
+) -> JemallocCaches:
+    """Every thread cache, by the threads' tsds and by the arenas' lists. What contradicts or cannot be read is reported.
+
+    Builds without statistics put caches on no list (tcache.c: tcache_arena_associate): there, and where that is not known and the lists
+    are empty, the tsds alone tell.
+    """
+    on_lists = find_listed_caches(context, listed)
+    lists_complete = on_lists.complete and (bool(on_lists.caches) if has_stats is None else has_stats)
+    explicit = read_explicit_caches(context)
+    own = {
+        record.address + offset: record
+        for record in tsds.records
+        for offset in _find_cache_offsets(context, record)
+        if record.address is not None
+    }
+    places = {
+        address: _CachePlace(address, arena_index, own.get(address), explicit.get(address)) for address, arena_index, _ in on_lists.caches
+    }
+    for address, record in own.items():
+        if address not in places:
+            if lists_complete:
+                context.report(
+                    codes.CACHE_UNLISTED,
+                    address,
+                    "the cache of thread %s is on no arena's list" % record.lwp,
+                    "the list was being changed, or is damaged",
+                )
+            places[address] = _CachePlace(address, None, record, None)
+    for address, number in explicit.items():
+        if address not in places and not lists_complete:
+            places[address] = _CachePlace(address, None, None, number)
+    if tsds.complete and not context.symbols.by_structure:  # there nothing tells explicit caches from others
+        for place in places.values():
+            if place.tsd is None and place.explicit is None:
+                context.report(
+                    codes.CACHE_UNOWNED,
+                    place.address,
+                    "a thread cache on arena %s's list belongs to no thread and is not an explicit one" % place.arena_index,
+                    None,
+                )
+    complete = lists_complete or tsds.complete
+    caches, all_pointers, limits = [], array("Q"), read_cache_limits(context)
+    for place in places.values():
+        if context.budget.expired():
+            complete = False
+            break
+        bins = read_cache_bins(context, place.address, limits)
+        complete = complete and bins.complete
+        pointers = _read_pointers(context, bins)
+        complete = complete and len(pointers) == sum(stack.count for stack in bins.stacks)
+        all_pointers.extend(pointers)
+        caches.append(JemallocCache(place.address, place.arena_index, place.tsd, place.explicit, bins, pointers))
+    return JemallocCaches(caches, context.kernel.in_order(all_pointers), complete)
+
+
+def _find_cache_offsets(context: JemallocContext, record: Tsd) -> Iterator[int]:
+    """Where the tsd has its cache, if it is in use."""
+    place = context.types.place("tsd_s", "tcache")
+    if place is not None and record.is_nominal and record.tcache_enabled and record.tcache_arena:
+        yield place.offset
+
+
+def _read_pointers(context: JemallocContext, bins: CacheBins) -> "array[int]":
+    """The pointers of all stacks; those that cannot be read are reported and left out."""
+    word = context.geometry.word_bytes
+    parts: List[bytes] = []
+    for group in _group_stacks([stack for stack in bins.stacks if stack.count], word):
+        start, end = group[0].start, max(stack.start + stack.count * word for stack in group)
+        data = context.target.read_prefix(start, end - start)
+        if len(data) == end - start:
+            parts += [data[stack.start - start : stack.start - start + stack.count * word] for stack in group]
+            continue
+        for stack in group:
+            size, have = stack.count * word, max(0, min(stack.count * word, start + len(data) - stack.start))
+            part = data[stack.start - start : stack.start - start + have]
+            if have < size:
+                part = context.target.read_prefix(stack.start, size)  # the hole may lie before it
+                have = len(part)
+            if have < size:
+                text = "cannot read the blocks of size class %d in a thread cache" % stack.szind
+                context.report(codes.CACHE_UNREADABLE, stack.start + have, text, "they count as used")
+            parts.append(part[: have - have % word])
+    return unpack_pointers(context, b"".join(parts))
+
+
+def _group_stacks(stacks: Sequence[CacheStack], word: int) -> Iterator[List[CacheStack]]:
+    """Stacks that are read together, each group sorted by address."""
+    group: List[CacheStack] = []
+    for stack in sorted(stacks, key=lambda stack: stack.start):
+        if group and stack.start + stack.count * word - group[0].start > READ_BYTES:
+            yield group
+            group = []
+        group.append(stack)
+    if group:
+        yield group
+
+
+# ---------------------------------------------------------------------------------------------------- answers
+
+
+def make_cache_rows(context: JemallocContext, caches: JemallocCaches, tsds: Tsds) -> List[ThreadCache]:
+    """One row per thread, then one per explicit cache, then caches that no thread could be matched to."""
+    by_tsd = {cache.tsd.address: cache for cache in caches.caches if cache.tsd is not None}
+    answer = []
+    for record in tsds.records:
+        cache = by_tsd.get(record.address) if record.address is not None else None
+        if cache is not None:
+            answer.append(_make_cache_row(context, cache))
+        else:
+            known = None if record.state is None else 0
+            name = record.thread.name if record.thread else None
+            answer.append(ThreadCache(context.jemalloc.id, record.lwp, name, record.arena_index, None, known, known, []))
+    answer += [
+        _make_cache_row(context, cache)
+        for cache in sorted(caches.caches, key=lambda cache: (cache.explicit is None, cache.explicit, cache.address))
+        if cache.tsd is None
+    ]
+    return answer
+
+
+def _make_cache_row(context: JemallocContext, cache: JemallocCache) -> ThreadCache:
+    sizes = context.geometry.size_classes
+    stacks = [stack for stack in cache.bins.by_class() if stack.count]
+    bins = [CacheBin(stack.szind, sizes[stack.szind], stack.count, stack.count * sizes[stack.szind]) for stack in stacks]
+    thread = cache.tsd.thread if cache.tsd is not None else None
+    return ThreadCache(
+        allocator=context.jemalloc.id,
+        lwp=thread.lwp if thread is not None else None,
+        name=thread.name if thread is not None else None,
+        tcache=Address(cache.address),
+        arena=cache.arena_index if cache.arena_index is not None or cache.tsd is None else cache.tsd.arena_index,
+        chunks=sum(cache_bin.chunks for cache_bin in bins),
+        bytes=sum(cache_bin.bytes or 0 for cache_bin in bins),
+        bins=bins,
+        explicit=cache.explicit,
+    )
+
+
+class CountedCaches(NamedTuple):
+    """What the caches on one arena's list hold, as jemalloc itself adds it up (arena_stats_merge)."""
+
+    tcache_bytes: Optional[int]
+    stashed_bytes: Optional[int]
+    """Blocks kept back to find writes after free; 0 unless the build does that (from 5.3.0)."""
+
+
+def count_cached_bytes(context: JemallocContext, caches: JemallocCaches, listed: Sequence[ArenaHandle]) -> Dict[int, CountedCaches]:
+    """Arena index -> Counted, for each of these arenas; empty if not every cache could be read.
+
+    From 5.1.0 to 5.2.1 tcache_bytes leaves out large size classes: arena_stats_merge (arena.c) takes bins_large[i] for i from NBINS on,
+    as if the array began with the small ones, and multiplies what it finds there by the size of class i.
+    """
+    if not caches.complete:
+        return {}
+    geometry = context.geometry
+    sums = {arena.index: [0, 0] for arena in listed}
+    shifted = geometry.nbins if omits_large_tcache_bins(context.jemalloc.version) else 0
+    for cache in caches.caches:
+        if cache.arena_index not in sums:
+            continue
+        own, counting = sums[cache.arena_index], set(cache.bins.counted)
+        for stack in cache.bins.counted:
+            szind = stack.szind if stack.szind < geometry.nbins else stack.szind - shifted
+            if szind == stack.szind or geometry.nbins <= szind < cache.bins.nhbins:
+                own[0] += stack.count * geometry.size_classes[szind]
+        own[1] += sum(stack.count * geometry.size_classes[stack.szind] for stack in cache.bins.stacks if stack not in counting)
+    return {index: CountedCaches(*both) for index, both in sums.items()}

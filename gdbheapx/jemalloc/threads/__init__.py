@@ -1,1 +1,0 @@
-"""What threads have: tsd, thread caches."""

@@ -1,0 +1,325 @@
+"""Find the objects that may hold a jemalloc, by names, packs, texts, the thread-local image, bins or arenas, the cheap ones first.
+
+Nothing is searched in an object that has no room for arenas[]; files are read before memory, and of memory only pages that are present.
+For 64-bit little-endian machines; seen in builds of 4.5.0 to HEAD (May 2026), tikv-jemallocator 0.4 to 0.7, pyarrow, polars, duckdb."""
+
+import re
+from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+
+from gdbheapx import kernel as kernels
+from gdbheapx.inferior.base import Module, Target
+from gdbheapx.kernel.common.records import ADDRESS_MASK
+from gdbheapx.layout import pack as packs
+from gdbheapx.ranges import union
+
+PREFIX_MARK = "opt_narenas"
+"""A variable that is external in every release: what stands before it is the private prefix. (arenas_lock is static from 5.3.1 on.)"""
+PUBLIC_PREFIXES = ("", "je_", "_rjem_")
+"""Usual ones: a release before 5 has too little .bss to be searched for traces, and is known by what it exports alone."""
+
+ARENA_POINTERS = 4095
+"""MALLOCX_ARENA_LIMIT: arenas[] is that long and begins as zeros in every release of 5, so that an object with less .bss holds none."""
+
+TEXT = b"<jemalloc>: "
+"""Every message of jemalloc's own begins so; a build has 20 to 45 of them."""
+LEAST_TEXTS = 8
+"""A program that reads logs may have a few."""
+
+VERSION_TAIL = re.compile(rb"-(\d{1,6})-g([0-9a-f]{1,40})\0")
+"""The end of JEMALLOC_VERSION. Its start, found from there: a pattern that begins with digits takes ten times as long."""
+VERSION_HEAD = re.compile(rb"\d{1,3}\.\d{1,3}\.\d{1,3}\Z")
+VERSION_HEAD_BYTES = 11
+
+CONF_VARIABLE = re.compile(rb"MALLOC_CONF\0")
+"""The end of the environment variable's name: JEMALLOC_CPREFIX"MALLOC_CONF" (jemalloc.c: obtain_malloc_conf)."""
+CONF_HEAD = re.compile(rb"\0([A-Z0-9_]{0,60})\Z")
+CONF_HEAD_BYTES = 64
+
+BACKGROUND_NAME = "jemalloc_bg_thd"
+"""comm of each background thread (background_thread.c: background_thread_entry), where configure found pthread_setname_np."""
+PROFILE = re.compile(rb"heap_v2/%\w{1,3}\n  t\*: ")
+"""The head of a heap profile (prof.c, from 5.3.0 prof_data.c): code that only a build with --enable-prof keeps."""
+
+RTREE_CTX = (b"\1" + bytes(15)) * 24
+"""tsd_s.rtree_ctx in the thread-local image from 5.3.0 on: 24 entries whose leafkey is RTREE_LEAFKEY_INVALID (rtree_tsd.h)."""
+TICKER = (1000).to_bytes(4, "little") * 2
+"""arena_decay_ticker there: {tick, nticks}, ARENA_DECAY_NTICKS_PER_UPDATE."""
+SMALLEST_CLASS_BYTES = 8
+BIN_STRIDES = {4096: 40, 16384: 88, 65536: 88}
+"""sizeof(bin_info_t) by the pages that jemalloc is built for: with flat bitmaps, and with trees of them (bitmap.h)."""
+LEAST_BINS = 24
+MOST_SHARDS = 64
+BLOCK_BYTES = 2 << 20
+"""Blocks of an arena's metadata begin at a multiple of this and are multiples of it long (base.c: HUGEPAGE)."""
+MOST_BLOCK_BYTES = 1 << 40
+ARENA_ALIGNMENT = 64
+"""Of arena_t: whole cache lines of base memory (base.c)."""
+BASE_OFFSETS = {4096: 0xC0, 16384: 0x180, 65536: 0x480}
+"""Of base_t from the start of its first block, by page: behind base_block_s, which has an extent with the bitmap of a slab."""
+ARENA_BYTES = 128 << 10
+"""arena_t has up to 100 KB; arena_t.base stands near its end."""
+MOST_SEARCHED_BYTES = 16 << 20
+"""Of one object's memory; jemalloc's own .bss is 0.3 to 3 MiB."""
+
+
+class TsdImage(NamedTuple):
+    """How one release's tsd_s lies around rtree_ctx."""
+
+    release: str
+    state: int
+    """The byte behind rtree_ctx: tsd_state_uninitialized."""
+    ticker_offsets: Tuple[int, ...]
+    """Of arena_decay_ticker from rtree_ctx, in the builds seen: quantum 16 and 8 with pages of 4 KiB, 16 with 16, 16 and 8 with 64."""
+
+
+TSD_IMAGES = (
+    TsdImage("5.3.0", 6, (-280, -296, -312, -344, -360)),
+    TsdImage("5.3.0-196-ga25b9b8b", 6, (-288,)),
+    TsdImage("5.3.1", 6, (-328, -336, -368, -408, -416)),
+    TsdImage("after 5.3.1", 5, (-288, -296)),
+)
+
+
+class ObjectTexts(NamedTuple):
+    """The texts of one object."""
+
+    texts: int
+    """Messages that begin with `<jemalloc>: `."""
+    version_text: Optional[str]
+    """JEMALLOC_VERSION; for display, and to tell a snapshot from a release: layouts are told by the types. None where there is none to
+    read."""
+    conf_variables: Tuple[str, ...]
+    """Names that end in MALLOC_CONF: of the environment variable that options are read from."""
+    profiles: Optional[bool]
+    """Built with --enable-prof: it has the head of a heap profile. None where no jemalloc's texts can be read."""
+    is_known: bool
+    """All of them were read, so that no jemalloc is here if none shows; a core without the file has a page of them, or the segment before
+    them."""
+    names_threads: bool = False
+    """It gives its background threads a name of their own, which not every build does."""
+
+    @property
+    def is_jemalloc(self) -> bool:
+        """They are those of a jemalloc, of whatever release."""
+        return self.texts >= LEAST_TEXTS
+
+
+class ThreadImage(NamedTuple):
+    """tsd_s in the thread-local image."""
+
+    rtree_ctx: int
+    """Offset of tsd_s.rtree_ctx in the object's block."""
+    image: Optional[TsdImage]
+    """The release whose tsd_s it is; None for one that is not known."""
+
+
+class BinTable(NamedTuple):
+    """bin_infos[] in memory or in constant data."""
+
+    address: int
+    page_bytes: int
+    nbins: int
+    is_sharded: bool
+    """It has n_shards: 5.2.0 and later; before, that place is padding."""
+
+
+class JemallocTraces(NamedTuple):
+    """What shows that an object holds a jemalloc."""
+
+    constants: ObjectTexts
+    thread: Optional[ThreadImage]
+    bins: Optional[BinTable]
+    arena: Optional[int]
+    """Address of the word that leads to an arena, where nothing else was to be had."""
+
+    @property
+    def release(self) -> Optional[str]:
+        """Its version text, else what the thread-local image tells."""
+        image = self.thread.image if self.thread is not None else None
+        return self.constants.version_text or (image.release if image is not None else None)
+
+
+class JemallocSuspect(NamedTuple):
+    """An object that may hold a jemalloc."""
+
+    module: Module
+    prefix: Optional[str]
+    """Of its names; None where it has none of them."""
+    pack: Optional[packs.Pack]
+    """Of this build."""
+    traces: Optional[JemallocTraces]
+    """Where neither names nor a pack tell it."""
+
+    @property
+    def is_named(self) -> bool:
+        """Names or a pack tell it."""
+        return self.prefix is not None or self.pack is not None
+
+
+def find_suspects(target: Target) -> List[JemallocSuspect]:
+    """Those that names or a pack tell, then those that export mallctl or have its traces; each in the dynamic linker's order."""
+    prefixes: Dict[int, str] = {}
+    for name, module in target.names_ending(PREFIX_MARK):
+        prefixes.setdefault(module.base, name[: -len(PREFIX_MARK)])
+    exporters = [target.dynamic_symbol(prefix + "mallctl") for prefix in PUBLIC_PREFIXES]
+    exporting = {symbol.module.base for symbol in exporters if symbol is not None}
+    named: List[JemallocSuspect] = []
+    nameless: List[JemallocSuspect] = []
+    for module in target.modules():
+        prefix = prefixes.get(module.base)
+        is_complete = prefix is not None and module.has_debug_info
+        pack = packs.find(module.build_id, "jemalloc") if module.build_id and not is_complete else None
+        if prefix is not None or pack is not None:
+            named.append(JemallocSuspect(module, prefix, pack, None))
+            continue
+        traces = find_traces(target, module)
+        if traces is not None or module.base in exporting:
+            nameless.append(JemallocSuspect(module, None, None, traces))
+    return named + nameless
+
+
+def find_traces(target: Target, module: Module) -> Optional[JemallocTraces]:
+    """The traces of a jemalloc in this object; None if it holds none that could be recognised. 64-bit little-endian targets."""
+    if target.word_bytes != 8 or not target.little_endian:
+        return None
+    has_room = has_room_for_arenas(target, module)
+    if not has_room and not module.is_executable:
+        return None
+    told = read_object_texts(target, module)
+    thread = find_thread_image(target.thread_local_image(module)) if has_room else None
+    is_proven = told.is_jemalloc or thread is not None
+    if not has_room or (told.is_known and not is_proven):
+        return JemallocTraces(told, None, None, None) if told.is_jemalloc else None
+    bins = find_bin_table(target, module)
+    is_proven = is_proven or (bins is not None and bins.is_sharded)
+    arena = None if is_proven else find_arena_word(target, module)
+    return JemallocTraces(told, thread, bins, arena) if is_proven or arena is not None else None
+
+
+def has_room_for_arenas(target: Target, module: Module) -> bool:
+    """Its .bss could hold arenas[]."""
+    return any(end - file_end >= ARENA_POINTERS * target.word_bytes for _, file_end, end in target.writable_segments(module))
+
+
+def find_thread_image(image: bytes) -> Optional[ThreadImage]:
+    """tsd_s in a thread-local image, from 5.3.0 on; None if rtree_ctx is not there exactly once."""
+    at = image.find(RTREE_CTX)
+    behind = at + len(RTREE_CTX)
+    if at < 0 or image.find(RTREE_CTX, at + 1) >= 0:
+        return None
+    state = image[behind] if behind < len(image) else None
+    tickers = {place for known in TSD_IMAGES for place in known.ticker_offsets if image[max(0, at + place) : at + place + 8] == TICKER}
+    fits = (known for known in TSD_IMAGES if known.state == state and tickers.intersection(known.ticker_offsets))
+    return ThreadImage(at, next(fits, None))
+
+
+def find_bin_table(target: Target, module: Module) -> Optional[BinTable]:
+    """bin_infos[] in the object's writable memory."""
+    return next(
+        (bins for address, data in read_own_memory(target, module) for bins in [search_bin_table(data, address)] if bins is not None), None
+    )
+
+
+def read_own_memory(target: Target, module: Module) -> Iterator[Tuple[int, bytes]]:
+    """(address, bytes) of the object's writable memory, of which only pages that are there are read."""
+    left = MOST_SEARCHED_BYTES
+    for start, _, end in target.writable_segments(module):
+        for low, high in target.present_ranges(start, end):
+            size_bytes = min(high - low, left)
+            left -= size_bytes
+            if size_bytes:
+                yield low, target.read_prefix(low, size_bytes)
+
+
+def search_bin_table(data: bytes, address: int) -> Optional[BinTable]:
+    """bin_infos[] in these bytes, which lie at `address`: rows whose sizes, slabs and region counts agree."""
+    for page, stride in BIN_STRIDES.items():
+        first = SMALLEST_CLASS_BYTES
+        head = first.to_bytes(8, "little") + page.to_bytes(8, "little") + (page // first).to_bytes(4, "little")
+        at = data.find(head)
+        while at >= 0:
+            shards = list(_read_shards(data, at, stride, page))
+            if len(shards) >= LEAST_BINS:
+                return BinTable(address + at, page, len(shards), all(shards))
+            at = data.find(head, at + 8)
+    return None
+
+
+def _read_shards(data: bytes, at: int, stride: int, page: int) -> Iterator[int]:
+    """n_shards of each row of bin_infos[] from `at` on: {reg_size, slab_size, nregs, n_shards, {nbits, ...}}."""
+    before = 0
+    while at + stride <= len(data):
+        reg, slab, nbits = (int.from_bytes(data[at + place : at + place + 8], "little") for place in (0, 8, 24))
+        nregs, shards = (int.from_bytes(data[at + place : at + place + 4], "little") for place in (16, 20))
+        if not before < reg <= slab or slab % page or nregs != slab // reg or nbits != nregs or shards > MOST_SHARDS:
+            return
+        yield shards
+        before, at = reg, at + stride
+
+
+def find_arena_word(target: Target, module: Module) -> Optional[int]:
+    """The first word of the object's memory that leads to an arena: as arenas[] does, into the arena's own first block of metadata."""
+    seen: Dict[int, Tuple[int, ...]] = {}
+    words = kernels.load().find_addresses(read_own_memory(target, module), list_writable_ranges(target), ARENA_ALIGNMENT - 1)
+    for address, word in words:
+        block = word & -BLOCK_BYTES
+        if word == block:
+            continue
+        if block not in seen:
+            seen[block] = _list_bases(target, block)
+        if any(word > base and _points_to(target, word, base) for base in seen[block]):
+            return address
+    return None
+
+
+def list_writable_ranges(target: Target) -> List[Tuple[int, int]]:
+    """Where a heap may lie; everywhere if no mapping is known."""
+    return union([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable]) or [(BLOCK_BYTES, ADDRESS_MASK)]
+
+
+def _list_bases(target: Target, block: int) -> Tuple[int, ...]:
+    """Where base_t may lie, if a block of metadata begins here: base_block_s {size, next, ...}."""
+    head = target.read_prefix(block, 16)
+    size, following = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
+    if len(head) < 16 or not 0 < size <= MOST_BLOCK_BYTES or size % BLOCK_BYTES or following % BLOCK_BYTES:
+        return ()
+    return tuple(block + offset for offset in BASE_OFFSETS.values())
+
+
+def _points_to(target: Target, arena: int, base: int) -> bool:
+    """An arena at this address has a pointer to that base."""
+    return base.to_bytes(8, "little") in target.read_prefix(arena, ARENA_BYTES)
+
+
+def read_object_texts(target: Target, module: Module) -> ObjectTexts:
+    """The texts of this object; none where neither its file nor a dump of them is here.
+
+    Twice, if there is a jemalloc: one search for what all its messages begin with is done before the rest is looked for.
+    """
+    texts, is_known = sum(data.count(TEXT) for data in target.constant_data(module)), target.has_all_constants(module)
+    if texts < LEAST_TEXTS:
+        return ObjectTexts(texts, None, (), None, is_known)
+    versions: Set[str] = set()
+    variables: Set[str] = set()
+    profiles = names_threads = False
+    for data in target.constant_data(module):
+        versions.update(_find_versions(data))
+        variables.update(_find_conf_variables(data))
+        profiles = profiles or PROFILE.search(data) is not None
+        names_threads = names_threads or BACKGROUND_NAME.encode() in data
+    told = sorted(versions, key=lambda text: (not text.startswith("5."), text))
+    return ObjectTexts(texts, told[0] if told else None, tuple(sorted(variables)), profiles, is_known, names_threads)
+
+
+def _find_versions(data: bytes) -> Iterator[str]:
+    for tail in VERSION_TAIL.finditer(data):
+        head = VERSION_HEAD.search(data[max(0, tail.start() - VERSION_HEAD_BYTES) : tail.start()])
+        if head is not None:
+            yield (head.group(0) + tail.group(0)[:-1]).decode("ascii")
+
+
+def _find_conf_variables(data: bytes) -> Iterator[str]:
+    for tail in CONF_VARIABLE.finditer(data):
+        head = CONF_HEAD.search(data[max(0, tail.start() - CONF_HEAD_BYTES) : tail.start()])
+        if head is not None:
+            yield (head.group(1) + tail.group(0)[:-1]).decode("ascii")
