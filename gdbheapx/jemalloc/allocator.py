@@ -90,7 +90,7 @@ class JemallocMalloc(Heap):
 
     @property
     def capabilities(self) -> Mapping[str, Callable[..., Any]]:
-        """What other allocators cannot."""
+        """Return what this allocator can do and others cannot, by name."""
         return {
             "cure": self.cure,
             "tickers": self.tickers,
@@ -103,13 +103,13 @@ class JemallocMalloc(Heap):
         }
 
     def meter(self) -> "JemallocMeter":
-        """What reads its counters while the process runs."""
+        """Return the reader of its counters in a running process."""
         from gdbheapx.jemalloc.meter import JemallocMeter
 
         return JemallocMeter(self.context)
 
     def exact_reading(self) -> "Reading":
-        """What the meter gives, from a walk of a process that stands still."""
+        """Return the meter's figures from a walk of a stopped process."""
         from gdbheapx.jemalloc.meter import read_exactly
 
         return read_exactly(self.totals())
@@ -118,14 +118,14 @@ class JemallocMalloc(Heap):
         return JemallocMalloc(self.jemalloc, self.around.anew(report))
 
     def would_return(self, portion: "Portion") -> "DryRun":
-        """What a purge of one arena or of all would give back."""
+        """Predict what a purge of one arena or of all would give back."""
         from gdbheapx.jemalloc.plan import predict_purge
 
         is_live, page_bytes = self.context.target.kind == "live", self.context.geometry.page_bytes
         return predict_purge(self.arenas(), portion.arena, page_bytes, is_live, self._huge().dirty_mult)
 
     def what_if(self) -> "List[Effect]":
-        """What its options would change."""
+        """List the effects of its options."""
         from gdbheapx.jemalloc import what_if
 
         conditions, ends_bytes = self.conditions(), what_if.ends(self.histogram(), self.context.geometry.page_bytes)
@@ -147,7 +147,7 @@ class JemallocMalloc(Heap):
         return JemallocCure(self.around, self._anew, self.jemalloc)
 
     def facts(self) -> "JemallocFacts":
-        """One look, frozen."""
+        """Read everything that `report` and a snapshot need, once."""
         from gdbheapx.jemalloc.records import JemallocFacts
 
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
@@ -160,13 +160,14 @@ class JemallocMalloc(Heap):
         return facts._replace(huge=self._huge(), absent=sum_absent(done))
 
     def most_cached_bytes(self) -> Optional[int]:
-        """What the caches of all threads may hold by jemalloc's usual limits (TCACHE_NSLOTS_SMALL_MAX, TCACHE_NSLOTS_LARGE)."""
+        """Compute the most that all thread caches may hold by jemalloc's default limits (TCACHE_NSLOTS_SMALL_MAX, TCACHE_NSLOTS_LARGE);
+        None if no thread is known."""
         threads = len(self.context.target.threads())
         small = sum(min(MOST_SMALL, 2 * info.nregs) * info.reg_size_bytes for info in self.context.geometry.bins)
         return threads * (small + MOST_LARGE * LARGE_CLASSES_BYTES) if threads else None
 
     def _huge(self) -> HugePages:
-        """Of all arenas; of the limits the largest."""
+        """Merge the huge pages of all arenas; the largest dirty_mult counts."""
         every = list(self.huge_pages().values())
         limits = [pages.dirty_mult for pages in every if pages.dirty_mult is not None]
         most = -1 if -1 in limits else max(limits, default=None)
@@ -178,7 +179,7 @@ class JemallocMalloc(Heap):
 
     @once
     def huge_pages(self) -> Dict[int, HugePages]:
-        """By arena index: huge pages of the huge page allocator that have free pages."""
+        """Read the huge pages of the HPA that have free pages, by arena index."""
         return {arena.index: read_huge_pages(self.context, arena) for arena in self.arena_list()}
 
     def _unused_ranges(self) -> List[Tuple[int, int]]:
@@ -192,7 +193,7 @@ class JemallocMalloc(Heap):
         return sum_arena_rows(self.arenas())
 
     def checks(self) -> List[Check]:
-        """How its build was recognised, and what that build cannot tell."""
+        """List how its build was recognised, and what that build does not show."""
         from gdbheapx.jemalloc.text import list_checks
 
         return list_checks(self.build(), len(self.context.target.threads()), self.info.owns_malloc)
@@ -204,19 +205,19 @@ class JemallocMalloc(Heap):
 
     @once
     def has_stats(self) -> Optional[bool]:
-        """This build counts what it does (config_stats); None if nothing tells."""
+        """Return config_stats; None if it cannot be inferred."""
         return counts_stats(self.context, self.arena_list())
 
     def build(self) -> JemallocBuild:
-        """How it was built."""
+        """Describe how it was built."""
         return describe_build(self.context, self.arena_list(), self.tsds())
 
     def conditions(self) -> JemallocConditions:
-        """What drives its purging."""
+        """Read the options and states that drive its purging."""
         return read_conditions(self.context, self.arena_list())
 
     def malloc_stats(self) -> MallocStats:
-        """What malloc_stats_print would show, from memory."""
+        """Compute the figures of malloc_stats_print from memory."""
         from gdbheapx.jemalloc.stats import read_malloc_stats
 
         counted = count_cached_bytes(self.context, self.tcaches(), self.arena_list())
@@ -238,7 +239,7 @@ class JemallocMalloc(Heap):
         return ProfileAnswer(read_profile(self.context), used, self.conditions().prof_active)
 
     def native_stats(self) -> "JemallocStats":
-        """What malloc_stats_print shows, and the pages held."""
+        """Return the figures of malloc_stats_print with their text, and the bytes it holds."""
         from gdbheapx.jemalloc.stats_text import JemallocStats
 
         return JemallocStats(self.malloc_stats(), self.counted_bytes())
@@ -266,7 +267,7 @@ class JemallocMalloc(Heap):
         return read_jemalloc_caches(self.context, self.arena_list(), self.tsds(), self.has_stats())
 
     def caches(self) -> List[ThreadCache]:
-        """One row per thread and per explicit cache."""
+        """Make one row for each thread and each explicit cache."""
         return make_cache_rows(self.context, self.tcaches(), self.tsds())
 
     @once
@@ -276,17 +277,17 @@ class JemallocMalloc(Heap):
         return read_tickers(self.context, self.tsds(), decays, read_background(self.context), self.has_stats())
 
     def tickers(self) -> TickerReport:
-        """Which threads can never purge, and what that means for each arena."""
+        """Report which threads can never purge, and what that means for each arena."""
         return make_ticker_report(self.context, self.seen())
 
     def decay_answer(self) -> "DecayAnswer":
-        """The same with its text."""
+        """Return the decay rows with their text."""
         from gdbheapx.jemalloc.text import DecayAnswer
 
         return DecayAnswer(self.decay())
 
     def decay(self) -> List[DecayRow]:
-        """How far each arena's unused pages are on their way back."""
+        """Make the rows of `decay`: two for each arena."""
         return make_decay_rows(self.context, self.seen())
 
     def blind_threads(self) -> Optional[Dict[int, Optional[int]]]:
@@ -294,12 +295,12 @@ class JemallocMalloc(Heap):
         return count_blind_by_arena(self.seen()) if self.tsds().complete else None
 
     def cached_pointers(self) -> "array[int]":
-        """What all thread caches hold, sorted."""
+        """Return the pointers in all thread caches, sorted."""
         return self.tcaches().pointers
 
     @once
     def arenas(self) -> List[JemallocArena]:
-        """One row per arena."""
+        """Make one row for each arena."""
         extra = KnownOfArenas(self.blind_threads(), self.tcaches().complete, self.has_stats(), self.huge_pages())
         return make_arena_rows(self.context, self.arena_list(), self.survey(), extra)
 
@@ -308,7 +309,7 @@ class JemallocMalloc(Heap):
         return make_bin_rows(self.context, self.survey())
 
     def histogram(self) -> List[HistogramRow]:
-        """All blocks by size class, as the walk over the totals has counted them: adding up the stream of blocks would be a second walk."""
+        """Count all blocks by size class, from the walk over the totals: no second walk."""
         return make_histogram(self.context, self.survey())
 
     def block_at(self, address: int) -> Optional["Place"]:
@@ -340,7 +341,7 @@ class JemallocMalloc(Heap):
         yield from check_heap(seen, told, self.context.report)
 
     def claims(self) -> List[Claim]:
-        """All memory it holds: extents, joined where they touch, and the blocks of its metadata."""
+        """List all memory it holds: extents, joined where they touch, and the blocks of its metadata."""
         claims = [Claim(start, end, "extents") for start, end in self.survey().ranges]
         huge = self._huge()
         claims += [Claim(start, end, "free pages of huge pages") for start, end in (*huge.dirty, *huge.untouched)]
@@ -356,11 +357,11 @@ class JemallocMalloc(Heap):
 
     @property
     def shape(self) -> BlockShape:
-        """What the numbers of its blocks mean."""
+        """Return the meaning of the numbers of its blocks."""
         return SHAPE
 
     def kept(self) -> "Keeping":
-        """What a purge leaves."""
+        """Measure the free memory that a purge leaves."""
         from gdbheapx.jemalloc.extents import measure_keeping
 
         return measure_keeping(self.context, self.survey(), self.arenas())
@@ -370,7 +371,7 @@ class JemallocMalloc(Heap):
         return self._stream(block_filter, arena, make_blocks(self._metadata(block_filter, arena)))
 
     def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
-        """The same as `chunks` shows it: metadata last."""
+        """Stream the blocks as `chunks` shows them: metadata last."""
         if block_filter.kinds is None or block_filter.kinds - {kernel_api.BLOCK_METADATA}:
             yield from self._stream(block_filter, arena)
         metadata = self._metadata(block_filter, arena)

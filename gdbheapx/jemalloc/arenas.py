@@ -27,7 +27,7 @@ RUN_BYTES = 1 << 20
 
 
 class JemallocContext(NamedTuple):
-    """What every step needs."""
+    """The state that every reader of one jemalloc shares: target, instance, native library, budget, error sink."""
 
     target: Target
     jemalloc: Jemalloc
@@ -168,7 +168,7 @@ class ThreadsInside(NamedTuple):
 
 
 def find_threads_inside(context: JemallocContext) -> ThreadsInside:
-    """Who was inside jemalloc, as far as registers and the top of each stack tell."""
+    """Return the threads that were inside jemalloc, as far as registers and the top of each stack show."""
     mappings = context.target.mappings()
     base = context.jemalloc.module.base
     name = next(
@@ -213,8 +213,8 @@ def _top_of_stack(context: JemallocContext, thread: Thread, most_bytes: int = FR
 
 
 def explain_contradiction(context: JemallocContext) -> Optional[str]:
-    """Return the hint for a contradiction between extents, or with thread caches; None where nobody was inside and there is no other
-    moment."""
+    """Explain a contradiction between extents or with thread caches; no hint if no thread was inside and the target cannot be read
+    again."""
     inside = find_threads_inside(context)
     who = inside.surely or inside.maybe
     is_core = context.target.kind == "core"
@@ -229,7 +229,7 @@ def explain_contradiction(context: JemallocContext) -> Optional[str]:
 
 
 class ArenaHandle(NamedTuple):
-    """One arena_t. Its struct is tens of kilobytes, so it is read when it is looked at, not kept."""
+    """An arena_t by its address. The struct has tens of kilobytes, so it is read when needed and not kept."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     address: int
@@ -330,7 +330,7 @@ def _find_kind(context: JemallocContext, index: int) -> Optional[str]:
 
 
 def _has_base(context: JemallocContext, view: View) -> bool:
-    """This build's arenas have a base that tells their index. It lies in the same block as the arena itself."""
+    """Return whether this build's base_t has the arena's index. It lies in the same block as the arena."""
     return view.has("base") and context.types.place("base_s", "ind") is not None
 
 
@@ -408,7 +408,7 @@ MOST_BASE_BLOCKS = 1 << 16
 
 
 class BaseBlock(NamedTuple):
-    """One base_block_t."""
+    """A base_block_t."""
 
     address: int
     size_bytes: int
@@ -423,7 +423,7 @@ class BaseTotals(NamedTuple):
 
 
 def sum_writable_bytes(context: JemallocContext) -> int:
-    """All memory that could hold rtree nodes: what bounds a walk through damaged ones."""
+    """Sum the mappings that could hold rtree nodes, which bounds a walk through damaged ones."""
     return sum(mapping.size_bytes for mapping in context.target.mappings() if mapping.readable and mapping.writable)
 
 
@@ -539,7 +539,7 @@ HPA_MUTEXES = (("hpa_shard", "mtx"), ("hpa_shard_grow", "grow_mtx"), ("hpa_sec",
 
 
 def find_hpa_path(view: View) -> str:
-    """Where arena_s has its hpa_shard_t, with a dot behind it."""
+    """Return the path of hpa_shard_t in arena_s, with its dot."""
     return "pa_shard.hpa." if view.has("pa_shard.hpa.mtx") else "pa_shard.hpa_shard."
 
 
@@ -549,12 +549,12 @@ def make_mutex_counters(value: Optional[int] = 0) -> MutexCounters:
 
 
 def read_mutex(view: View, path: str) -> MutexCounters:
-    """Of the lock at `path`; None for what this build does not count."""
+    """Read the counters of the lock at `path`; None for those that this build lacks."""
     return read_mutex_at(view, path + ".prof_data." if path else "prof_data.")
 
 
 def read_mutex_at(view: View, start: str) -> MutexCounters:
-    """Of the mutex_prof_data_t whose members' paths begin with `start`."""
+    """Read the mutex_prof_data_t whose members' paths begin with `start`."""
     return {key: view.get(start + member) for key, member in MUTEX_COUNTERS}
 
 
@@ -564,7 +564,7 @@ def list_arena_mutexes(has_hpa: bool, has_pinned: bool) -> List[str]:
 
 
 def merge_mutexes(locks: Iterable[MutexCounters]) -> MutexCounters:
-    """Of several locks together."""
+    """Merge the counters of several locks (malloc_mutex_prof_merge)."""
     rows = list(locks)
     if len(rows) == 1:
         return rows[0]

@@ -63,7 +63,7 @@ def find_locked_arenas(context: JemallocContext, arenas: Sequence[ArenaHandle]) 
 
 
 class JemallocFindings:
-    """All of one heap."""
+    """The broken rules of one heap, each place once."""
 
     def __init__(self, context: JemallocContext, arenas: Sequence[ArenaHandle]) -> None:
         size = context.types.size_bytes("arena_s")
@@ -76,7 +76,6 @@ class JemallocFindings:
 
     @property
     def rows(self) -> List[BrokenRule]:
-        """In the order found."""
         return list(self._found.values())
 
     def _arena_of(self, address: Optional[int]) -> Optional[int]:
@@ -84,7 +83,7 @@ class JemallocFindings:
         return self._arenas[place][2] if place >= 0 and address is not None and address < self._arenas[place][1] else None
 
     def _evidence(self, arena: Optional[int]) -> Optional[str]:
-        """What may explain a contradiction in this arena, or in one that nothing tells."""
+        """Return the change in progress that may explain a contradiction in this arena, or in an unknown one."""
         if self._is_changing:
             return INSIDE
         if not self._locked:
@@ -92,7 +91,7 @@ class JemallocFindings:
         return LOCKED if arena in self._locked[0] or (arena is None and self._locked[0]) else None
 
     def add(self, code: Code, address: Optional[int], what: str, arena: Optional[int] = None, is_fixed: bool = False) -> None:
-        """One more, unless it is there already. `is_fixed`: no step of jemalloc's own changes it."""
+        """Add a broken rule unless its place has one. `is_fixed`: no step of jemalloc's own changes it."""
         key = (str(code), address)
         if key in self._found or len(self._found) >= MOST_BROKEN:
             return
@@ -188,12 +187,12 @@ def check_bins(
 
 
 def _find_bin_place(arena: ArenaHandle, szind: int) -> int:
-    """Of the bin where it is told by its number alone: apart for each bin, inside the arena."""
+    """Return an address inside the arena that stands for the bin, different for each bin."""
     return arena.address + szind
 
 
 def check_slabs(context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle) -> None:
-    """What bins point to."""
+    """Check the slabs that bins point to."""
     target, types, geometry = context.target, context.types, context.geometry
     for szind, place in find_current_slabs(target, context.symbols, types, geometry, arena.address):
         slab = target.read_word(place)
@@ -217,7 +216,7 @@ def check_base(context: JemallocContext, findings: JemallocFindings, arena: Aren
 
 
 def check_rtree_caches(context: JemallocContext, findings: JemallocFindings, tsds: Tsds) -> None:
-    """Each leaf node that a thread remembers is the one to which the tree leads for its key (rtree.h: rtree_leaf_elm_lookup)."""
+    """Check that each leaf node in a thread's rtree_ctx is the one that the tree has for its key (rtree.h: rtree_leaf_elm_lookup)."""
     types, target, word = context.types, context.target, context.geometry.word_bytes
     if len(context.geometry.rtree.levels) < 2:
         return
@@ -252,7 +251,7 @@ class LinkOffsets(NamedTuple):
 
 
 class ExtentLinks(NamedTuple):
-    """Where links lie in this build's extents; None for what its types do not tell."""
+    """Offsets of links in this build's extents; None if its types lack them."""
 
     heap: Optional[LinkOffsets]
     unused: Optional[LinkOffsets]
@@ -261,7 +260,7 @@ class ExtentLinks(NamedTuple):
 
 
 class AskedList(NamedTuple):
-    """One list, and what belongs to it."""
+    """A list to follow, with the properties of its members."""
 
     name: str
     arena: ArenaHandle
@@ -272,7 +271,7 @@ class AskedList(NamedTuple):
 
 
 def find_extent_links(types: TypeSet, struct: str) -> ExtentLinks:
-    """By the names of each release."""
+    """Find the offsets of links by the names of each release."""
 
     def ring(*names: str) -> Optional[LinkOffsets]:
         known = (_find_link_offsets(types, struct, name + ".qre_next", name + ".qre_prev") for name in names)
@@ -297,7 +296,7 @@ def _find_link_offsets(types: TypeSet, struct: str, *paths: str) -> Optional[Lin
 
 
 class ExtentLists:
-    """All lists of one jemalloc: collected, followed together, and told."""
+    """The lists of one jemalloc: collected, followed together, and compared."""
 
     def __init__(self, context: JemallocContext, findings: JemallocFindings, most: int) -> None:
         """`most`: extents that there can be."""
@@ -497,7 +496,7 @@ class OverrunSuspects:
         return self._known[place]
 
     def of_cached(self, pointer: int) -> Optional[Suspect]:
-        """The same of the slot of a thread cache that holds this pointer."""
+        """Return the suspect for the slot of a thread cache that holds this pointer."""
         if self._slots is None:
             self._slots = {}
             for cache in self._caches.caches:
@@ -529,7 +528,6 @@ class OverrunSuspects:
 
 
 def _list_all_base_blocks(context: JemallocContext, arenas: Sequence[ArenaHandle]) -> List[BaseBlock]:
-    """Of all arenas. What is broken there was told before."""
     blocks: List[BaseBlock] = []
     for arena in arenas:
         try:
@@ -546,7 +544,7 @@ def _make_suspect(block: Optional[Neighbour]) -> Optional[Suspect]:
 
 
 class CheckedHeap(NamedTuple):
-    """What was read, by a heap whose complaints are collected."""
+    """A heap as it was read, with its complaints collected."""
 
     context: JemallocContext
     arenas: Sequence[ArenaHandle]
@@ -558,7 +556,7 @@ class CheckedHeap(NamedTuple):
 
 
 def check_heap(seen: CheckedHeap, told: Sequence[Diagnostic], rest: Report) -> List[BrokenRule]:
-    """What is broken; `rest`: whom to tell what is no broken rule."""
+    """Return the broken rules of a heap; `rest` receives the diagnostics that are none."""
     context = seen.context
     findings = JemallocFindings(context, seen.arenas)
     named = [diagnostic for diagnostic in told if not _is_unmapped(context, findings, diagnostic)]
@@ -598,7 +596,8 @@ def _bound_extents(seen: CheckedHeap, is_whole: bool) -> int:
 
 
 def _check_details(seen: CheckedHeap, findings: JemallocFindings) -> None:
-    """What takes no extent out of the totals. Where most leaf elements say something else, what they say is not known."""
+    """Report contradictions that take no extent out of the totals. If most leaf elements disagree, their meaning is unknown and they are
+    skipped."""
     active = sum(arena.active.extents for arena in seen.walked.arenas)
     is_known = seen.walked.detail_counts[kernel_api.EXTENT_LEAF] <= max(1, active // 2)
     for detail in seen.walked.details:
@@ -608,7 +607,7 @@ def _check_details(seen: CheckedHeap, findings: JemallocFindings) -> None:
 
 
 def _add_suspects(seen: CheckedHeap, rows: Sequence[BrokenRule]) -> List[BrokenRule]:
-    """With the block that most likely overran, where one ends just before what is damaged."""
+    """Add the block that most likely overran, if one ends just before the damage."""
     suspects = OverrunSuspects(seen.context, seen.arenas, seen.caches)
     structs = {problem.page: problem.extent for problem in (*seen.walked.problems, *seen.walked.details) if problem.extent}
     told = []
@@ -650,7 +649,7 @@ def _check_threads(seen: CheckedHeap, findings: JemallocFindings) -> None:
 
 
 def _check_classes(seen: CheckedHeap, findings: JemallocFindings) -> None:
-    """Each cached block has the size of its cache bin's class."""
+    """Check that each cached block has the size of its cache bin's class."""
     sizes, classes = seen.context.geometry.size_classes, {}
     for cache in seen.caches.caches:
         stacks = sorted(cache.bins.stacks, key=lambda stack: stack.start)

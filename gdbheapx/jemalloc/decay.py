@@ -31,7 +31,7 @@ MOST_BACKGROUND_THREADS = 4096
 
 
 class BackgroundThread(NamedTuple):
-    """One background_thread_info_t."""
+    """A background_thread_info_t."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     """Serves the arenas whose index is this modulo max_background_threads."""
@@ -47,7 +47,7 @@ class BackgroundThread(NamedTuple):
 
 
 class BackgroundState(NamedTuple):
-    """All of them."""
+    """The background threads of one jemalloc."""
 
     enabled: Optional[bool]
     """background_thread_enabled_state; None if this build has none or it cannot be read."""
@@ -60,7 +60,7 @@ class BackgroundState(NamedTuple):
 
     @property
     def running(self) -> List[BackgroundThread]:
-        """Those that were started."""
+        """Return the threads that were started."""
         return [thread for thread in self.threads if thread.state != "stopped"]
 
     def of_arena(self, index: int) -> Optional[BackgroundThread]:
@@ -125,7 +125,7 @@ _DECAY_STATS = ("stats.pa_shard_stats.pac_stats.decay_%s.", "stats.decay_%s.")
 
 
 class DecayState(NamedTuple):
-    """One arena's dirty or muzzy pages."""
+    """The decay of one arena's dirty or muzzy pages."""
 
     state: str
     """`dirty` or `muzzy`."""
@@ -148,7 +148,7 @@ class DecayState(NamedTuple):
 
 
 class ArenaDecay(NamedTuple):
-    """One arena."""
+    """The decay of one arena, with its age."""
 
     arena: ArenaHandle
     create_ns: Optional[int]
@@ -217,7 +217,7 @@ def read_decay_clock(context: JemallocContext, decays: Sequence[ArenaDecay]) -> 
 
 
 def measure_overdue_ns(decay: DecayState, time: DecayClock) -> Optional[int]:
-    """How long ago the current interval should have ended; 0 if it runs; None if that is not known or there is no gradual decay."""
+    """Return how long ago the current interval should have ended; 0 while it runs; None if unknown, or without gradual decay."""
     if time.ns is None or decay.deadline_ns is None or (decay.time_ms or 0) <= 0:
         return None
     return max(0, time.ns - decay.deadline_ns) if decay.pages != 0 else 0  # nothing is late where there is nothing
@@ -235,7 +235,7 @@ LATE_INTERVALS = 20
 
 
 class ArenaDrivers(NamedTuple):
-    """Who is there to drive one arena's decay."""
+    """Counts of the threads that can drive one arena's decay."""
 
     threads: int
     """Threads bound to it that use jemalloc (all of the process with percpu_arena, where threads change arenas)."""
@@ -254,7 +254,7 @@ class ArenaDrivers(NamedTuple):
 
 
 class PurgeOutlook(NamedTuple):
-    """What will become of the arena's unused pages."""
+    """The verdict on one arena's unused pages."""
 
     verdict: str
     why: str
@@ -287,7 +287,7 @@ def _decide_arena(decay_ms: Optional[int], drivers: ArenaDrivers, signs: Optiona
 
 
 def find_neglect(decays: ArenaDecay, late: Optional[int], time: DecayClock) -> Optional[str]:
-    """What shows that nobody has driven the decay of this arena's pages; None if nothing does, or it has none."""
+    """Return the sign that decay of this arena's pages has not run; None if there is none."""
     dirty, interval = decays.dirty, decays.dirty.interval_ns
     if not dirty.pages or not interval:
         return None
@@ -302,7 +302,7 @@ def find_neglect(decays: ArenaDecay, late: Optional[int], time: DecayClock) -> O
 
 
 def _decide_by_background(drivers: ArenaDrivers, signs: Optional[str]) -> _Decision:
-    """With background threads on, ticks of other threads do not purge (arena_decay_epoch_advance, PAC_PURGE_NEVER from 5.3)."""
+    """Decide with background threads on: ticks of other threads do not purge then (arena_decay_epoch_advance, PAC_PURGE_NEVER from 5.3)."""
     if drivers.background == "started":
         return PURGED, "a background thread purges it", True
     if drivers.background == "paused":
@@ -332,7 +332,6 @@ def _decide_by_threads(drivers: ArenaDrivers, signs: Optional[str]) -> _Decision
 
 
 def _decide_with_healthy(drivers: ArenaDrivers, signs: Optional[str]) -> _Decision:
-    """At least one of its threads ticks."""
     hops = " (percpu_arena: threads change arenas)" if drivers.percpu else ""
     if drivers.blind:
         late = "; %s: the others do too little work" % signs if signs is not None else ""
@@ -360,7 +359,7 @@ NEAR_WORDS = 64
 
 
 class TickerFacts(NamedTuple):
-    """What the decision needs beside the tsd itself."""
+    """Facts beside the tsd that the decision table needs."""
 
     affected: bool
     """The build has the bug."""
@@ -380,7 +379,7 @@ class TickerFacts(NamedTuple):
 
 
 class TickerJudgement(NamedTuple):
-    """What the table says of one thread."""
+    """The decision for one thread."""
 
     verdict: str
     row: int
@@ -435,7 +434,7 @@ def _judge_ticking(tsd: Tsd) -> TickerJudgement:
 
 
 def _explain_transition(tsd: Tsd, facts: TickerFacts) -> Optional[str]:
-    """Why a set bypass without tickers may be there for a moment only; None if it is there to stay."""
+    """Explain why a set bypass without tickers may last a moment only; None if it is permanent."""
     if (tsd.reentrancy_level or 0) != 0:
         return "it is inside jemalloc (reentrancy_level %d)" % (tsd.reentrancy_level or 0)
     if not tsd.arena and not tsd.iarena:
@@ -455,7 +454,7 @@ def _explain_transition(tsd: Tsd, facts: TickerFacts) -> Optional[str]:
 
 
 def judge_threads(context: JemallocContext, tsds: Tsds, background: BackgroundState, counts: Optional[bool]) -> List[TickerJudgement]:
-    """One judgement for each record of tsds."""
+    """Judge every record of `tsds`, in order."""
     affected = has_ticker_bug(context.types, context.jemalloc.version)
     not_ready = _explain_not_ready(context)
     own = [one.pthread for one in background.running if one.pthread]
@@ -703,7 +702,7 @@ CURE, PURGE = "cure", "purge"
 
 
 def list_ticker_advice(threads: Sequence[TickerThread], arenas: Sequence[TickerArena], names: PublicNames) -> List[Finding]:
-    """What helps where threads are blind or will be, in the build's own names."""
+    """List what helps against blind threads, in the build's own names."""
     blind = [row for row in threads if row.verdict == BLIND]
     at_risk = [row for row in threads if row.verdict == AT_RISK]
     if not blind and not at_risk:

@@ -39,7 +39,7 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
     )
 
     def preload_bytes(self, request_bytes: int) -> int:
-        """As its size classes are on 64-bit machines."""
+        """Round a request to the size classes of 64-bit machines."""
         from gdbheapx.allocators.effects import four_to_a_doubling
 
         return four_to_a_doubling(request_bytes)
@@ -60,42 +60,42 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
         located.symbols.prepare()
 
     def open(self, located: "Jemalloc", around: HeapContext) -> Heap:
-        """One of them."""
+        """Open one instance."""
         from gdbheapx.jemalloc.allocator import JemallocMalloc
 
         return JemallocMalloc(located, around)
 
     def together(self, capability: str, told: Sequence[Any], unread: Sequence[Any], unsure: bool) -> Any:
-        """All jemallocs of a process as `tickers` answers."""
+        """Join the ticker reports of all jemallocs of a process."""
         from gdbheapx.jemalloc.text import TickersAnswer, UnreadJemallocRow
 
         rows = [UnreadJemallocRow(copy.module.name, copy.version_text, copy.page_bytes, copy.has_ticker_bug, copy.why) for copy in unread]
         return TickersAnswer(told, rows, unsure=unsure)
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:
-        """By its id, alone or not."""
+        """Name it by its id."""
         return "%s (extents and metadata)" % allocator_id
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
-        """One line per arena."""
+        """Show a line for each arena."""
         from gdbheapx.jemalloc.text import show_arenas
 
         return show_arenas(cast("Sequence[JemallocArena]", rows), totals)
 
     def page(self, name: str, answer: Any) -> Page:
-        """One line per size class, or per option."""
+        """Show a line for each size class, or each option."""
         from gdbheapx.jemalloc.text import show_bins, show_tunables
 
         return show_bins(answer) if name == "bins" else show_tunables(answer)
 
     def parts_page(self, allocator_id: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
-        """What it holds."""
+        """Show the parts of the memory it holds."""
         from gdbheapx.jemalloc.text import show_parts
 
         return show_parts(allocator_id, parts, totals)
 
     def judge(self, facts: "Sequence[JemallocFacts]", around: Surroundings) -> List[Judged]:
-        """Each by itself."""
+        """Judge each instance by itself."""
         from gdbheapx.jemalloc.text import judge_jemallocs
 
         return judge_jemallocs(facts, around)

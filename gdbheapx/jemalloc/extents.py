@@ -156,7 +156,7 @@ def make_heap_layout(context: JemallocContext) -> HeapLayout:
 
 
 def _leaf_kind(context: JemallocContext) -> int:
-    """What leaf elements say of an extent beside where it lies (rtree.h)."""
+    """Return which fields leaf elements have beside the extent's address (rtree.h)."""
     compact, types = context.geometry.rtree.compact, context.types
     if context.jemalloc.is_partial:
         return kernel_api.LEAF_UNKNOWN
@@ -246,7 +246,7 @@ def report_damage(context: JemallocContext, result: ExtentsResult) -> None:
 
 
 def _tell_rest(context: JemallocContext, counts: Sequence[int], told: Sequence[int], damage: Dict[int, Tuple[Code, str]]) -> None:
-    """How many there are beyond those that were told one by one."""
+    """Report how many there are beyond those that were reported one by one."""
     for kind, count in enumerate(counts):
         if count > MOST_SHOWN:
             code, what = damage[kind]
@@ -396,7 +396,7 @@ class BlockSums(NamedTuple):
 
 
 def sum_class_blocks(context: JemallocContext, walked: ArenaExtents) -> BlockSums:
-    """All size classes together."""
+    """Sum the blocks of all size classes."""
     rows = list(iterate_classes(context, walked))
     return BlockSums(
         sum(r.used for r in rows), sum(r.used_bytes for r in rows), sum(r.cached for r in rows), sum(r.cached_bytes for r in rows)
@@ -404,7 +404,7 @@ def sum_class_blocks(context: JemallocContext, walked: ArenaExtents) -> BlockSum
 
 
 class KnownOfArenas(NamedTuple):
-    """What other readers know of the arenas."""
+    """Figures of the arenas from other readers."""
 
     blind: Optional[Dict[int, Optional[int]]]
     """Arena index -> threads bound to it that are blind, None where that is unknown; None for all if the threads cannot be read."""
@@ -428,7 +428,7 @@ class RoundingBytes(NamedTuple):
 
 
 def measure_rounding(context: JemallocContext, walked: ArenaExtents) -> RoundingBytes:
-    """Each extent by itself."""
+    """Measure the bytes of active extents that belong to no block."""
     infos, parts = context.geometry.bins, [0, 0]
     for row in walked.larges:
         parts[row.szind < len(infos)] += row.bytes - _allocated_bytes(context, row.szind, row.extents, row.bytes)
@@ -439,7 +439,7 @@ def measure_rounding(context: JemallocContext, walked: ArenaExtents) -> Rounding
 def make_arena_rows(
     context: JemallocContext, listed: Sequence[ArenaHandle], result: ExtentsResult, extra: KnownOfArenas
 ) -> List[JemallocArena]:
-    """One row per arena, also for those whose struct cannot be read but whose extents can."""
+    """Make a row for each arena, also for one whose struct is unreadable but whose extents are not."""
     met = {row.arena: row for row in result.arenas}
     known = {arena.index: arena for arena in listed}
     is_damaged = any(result.problem_counts)
@@ -506,7 +506,7 @@ def _make_arena_row(
 def _sum_residency(
     context: JemallocContext, met: Optional[ArenaExtents], states: Sequence[str], ranges: Sequence[Tuple[int, int]]
 ) -> InRam:
-    """What of the arena's extents in these states is in RAM; `ranges`: where jemalloc's extents lie."""
+    """Sum the resident bytes of the arena's extents in these states; `ranges`: all extents of jemalloc."""
     parts = [getattr(met, state).residency for state in states] if met is not None else []
     if context.ram.pages is None or None in parts:
         return context.ram.settle(None, ranges)
@@ -514,14 +514,14 @@ def _sum_residency(
 
 
 def _count_unparsed(pages: Mapping[str, int], walked: Dict[str, int], page: int) -> Optional[int]:
-    """What the arena's own counters have and the walk over a damaged radix tree has not; None without those counters."""
+    """Return the bytes that the arena's counters have and the walk over a damaged radix tree has not; None without those counters."""
     if not pages.keys() >= walked.keys():
         return None
     return sum(max(0, pages[state] * page - size) for state, size in walked.items())
 
 
 class _Counters(NamedTuple):
-    """What arena_s itself says; all None for an arena that cannot be read."""
+    """Counters of one arena_s; all None if it is unreadable."""
 
     pages: Mapping[str, int] = {}
     threads: Optional[int] = None
@@ -576,7 +576,7 @@ def _read_mapped(context: JemallocContext, view: View) -> Optional[int]:
 
 
 def sum_absent(result: ExtentsResult) -> Optional[AbsentTotals]:
-    """What of all extents is not in memory; None where that cannot be told."""
+    """Sum the bytes of all extents that are not in memory; None if unknown."""
     parts = [arena.absent for arena in result.arenas if arena.absent is not None]
     return AbsentTotals(*map(sum, zip(*parts))) if parts else None
 
@@ -632,7 +632,7 @@ def make_histogram(context: JemallocContext, result: ExtentsResult) -> List[Hist
 
 
 def _without_caches(context: JemallocContext, row: HistogramRow) -> HistogramRow:
-    """What caches hold is null where they cannot be read."""
+    """Null the counts of thread caches that cannot be read."""
     return row._replace(tcache_chunks=None) if context.jemalloc.is_partial else row
 
 
@@ -642,7 +642,7 @@ def _add_parts(sums_: List[int], parts: Sequence[int]) -> None:
 
 
 def measure_keeping(context: JemallocContext, result: ExtentsResult, rows: Sequence[JemallocArena]) -> Keeping:
-    """Of the same look as the rows of `arenas`. active = allocated + free regions + what large allocations are rounded up by."""
+    """Measure the free memory that a purge leaves: active = allocated + free regions + rounding of large allocations."""
     rooms = sorted((info.reg_size_bytes, info.slab_size_bytes) for info in context.geometry.bins)
     met = {arena.arena: arena for arena in result.arenas}
     arenas, rounded = [], 0
@@ -663,7 +663,7 @@ MOST_LEAVES = 256
 
 
 class LocatedExtent(NamedTuple):
-    """One extent, as its structure has it."""
+    """An extent_t or edata_t, decoded."""
 
     struct: int
     begin: int
@@ -732,7 +732,7 @@ def _search_backwards(context: JemallocContext, address: int) -> Optional[int]:
 
 
 def locate_address(context: JemallocContext, arenas: Sequence[ArenaHandle], caches: JemallocCaches, address: int) -> Optional[Place]:
-    """Where it lies; None if it is in no memory of jemalloc's."""
+    """Locate an address in a block and an extent; None if jemalloc has no memory there."""
     extent = find_extent(context, address)
     if extent is None:
         return _find_metadata(context, arenas, address)

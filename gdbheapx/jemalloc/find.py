@@ -69,12 +69,12 @@ HASH_DIGITS = 12
 
 
 def make_debug_hint(target: Target, module: Module) -> DebugHint:
-    """How to get the debug information of a jemalloc's object."""
+    """Return the command that gets the debug information of a jemalloc's object."""
     return target.debug_hint(module, PACKAGES if DISTRIBUTED.match(module.name) else ())
 
 
 class UnreadJemalloc(NamedTuple):
-    """One of them."""
+    """A jemalloc that is present and cannot be read."""
 
     module: Module
     what: str
@@ -90,7 +90,7 @@ class UnreadJemalloc(NamedTuple):
 
 
 class NotReadable(HeapxError):
-    """Why one candidate is not read."""
+    """Raised with the reason why a candidate cannot be read."""
 
     def __init__(self, why: str, evidence: str = "") -> None:
         super().__init__(evidence or why)
@@ -155,7 +155,7 @@ def _list_facts(page_bytes: Optional[int], bug: Optional[bool]) -> str:
 
 
 def suggest_file(target: Target, module: Module, why: str) -> Optional[str]:
-    """What would help."""
+    """Suggest the file or command that would make it readable."""
     if why == UNREADABLE:
         return None
     if why == OTHER_RELEASE:
@@ -261,7 +261,7 @@ def _read_bins(target: Target, symbols: JemallocSymbols, types: TypeSet) -> List
 
 
 class Jemalloc(NamedTuple):
-    """One jemalloc in the target and all that is constant about it."""
+    """An instance of jemalloc in the target, with everything constant about it."""
 
     id: str
     module: Module
@@ -289,8 +289,8 @@ class Jemalloc(NamedTuple):
 
     @property
     def version_name(self) -> str:
-        """For people: the string's release, with commits and hash for a snapshot between releases; without a string the one its types
-        belong to."""
+        """Return the release for people, with commits and hash for a snapshot between releases; without a version text the release of
+        its types."""
         release = parse_jemalloc_release(self.version_text)
         if release is not None:
             return shorten_version(self.version_text) if may_differ(self.version_text) else "%d.%d.%d" % release
@@ -299,7 +299,7 @@ class Jemalloc(NamedTuple):
 
     @property
     def unlisted(self) -> Optional[str]:
-        """What to mind about a build that was never tried; None for a listed one."""
+        """Return a warning for a build that was never tried; None for a listed one."""
         if was_tried(self.version, self.version_text) or (self.fitting is not None and self.version_text is None):
             return None  # a core without the file has no text: the table of the build that was tried fits
         return "jemalloc %s is newer than 5.3.1, the newest tested: gdbheapx reads it by the fields that it has" % (
@@ -454,7 +454,7 @@ def _describe_named(target: Target, module: Module, symbols: JemallocSymbols, nu
 
 
 def _make_tsd_finder(target: Target, module: Module, types: TypeSet, arenas: int, page_bytes: int) -> Callable[[], TsdFinder]:
-    """What finds thread-local storage by structure; made when it is asked for."""
+    """Return a factory of the search for thread-local storage by structure."""
 
     def make() -> TsdFinder:
         pointers = sorted(read_arena_table(target, arenas, page_bytes).pointers.values())
@@ -464,7 +464,7 @@ def _make_tsd_finder(target: Target, module: Module, types: TypeSet, arenas: int
 
 
 def _find_type_sources(target: Target, symbols: JemallocSymbols, anchor: Symbol, text: Optional[str]) -> List[TypeSources]:
-    """Where the types may come from, best first: debug information, its own pack, packs of the same release whose sizes agree."""
+    """List the sources of types, best first: debug information, its own pack, packs of the same release whose sizes agree."""
     if symbols.pack is not None:
         return [TypeSources(symbols.pack.types, "pack")]
     types = _read_debug_types(target, symbols, text)

@@ -85,7 +85,7 @@ _SLAB_DATA = ("e_slab_data.bitmap", "slab_data.bitmap", "e_slab_data")
 
 
 class EbitsField(NamedTuple):
-    """One bit field."""
+    """A bit field of e_bits."""
 
     shift: int
     width: int
@@ -166,7 +166,7 @@ class ExtentStates(NamedTuple):
 
 
 def read_extent_states(types: TypeSet, version: Version) -> ExtentStates:
-    """By the build's own enum where its types have it, else by the release (extent_structs.h, edata.h)."""
+    """Read extent_state_t from the build's enum, else by release (extent_structs.h, edata.h)."""
     highest = types.enumerator("extent_state_max")
     if highest is None:
         highest = 6 if version > NEWEST_KNOWN else 5 if version >= (5, 3, 0) else 3
@@ -238,7 +238,7 @@ def parse_jemalloc_release(text: Optional[str]) -> Optional[Version]:
 
 
 def count_commits_after(text: Optional[str]) -> int:
-    """How many commits after its release a build was made; 0 where the text does not tell."""
+    """Count the commits after its release that a build has; 0 if the text has none."""
     match = VERSION_TEXT.match(text or "")
     return int(match.group(4) or 0) if match is not None else 0
 
@@ -302,7 +302,7 @@ def shows_system(version: Version) -> bool:
 
 
 def choose_print_form(version: Version) -> PrintForm:
-    """That of a release: bins without slabs are left out and rates got wider with 5.3.0, counts of bins with 5.3.1."""
+    """Return a release's form: 5.3.0 omits bins without slabs and widens rates, 5.3.1 widens counts of bins."""
     return PrintForm(14 if version >= (5, 3, 1) else 13, 10 if version >= (5, 3, 0) else 8, version >= (5, 3, 0))
 
 
@@ -386,7 +386,7 @@ def _find_offsets(types: TypeSet, paths: Sequence[str]) -> "set[int]":
 
 @functools.cache
 def read_struct_tables() -> Sequence[StructTable]:
-    """All tables, in the order of releases."""
+    """Read all tables, in the order of releases."""
     tree = json.loads(pack.shipped_text(STRUCTS_FILE))
     names: List[str] = list(tree["releases"])
     structs: List[Dict[str, StructType]] = [{} for _ in names]
@@ -403,7 +403,7 @@ def read_struct_tables() -> Sequence[StructTable]:
 
 
 def find_struct_tables(page_bytes: int, mutex_bytes: Sequence[int]) -> Sequence[StructTable]:
-    """Those of builds with this page, of machines with one of these mutexes."""
+    """Return the tables of builds with this page and one of these mutexes."""
     return [table for table in read_struct_tables() if table.page_bytes == page_bytes and table.mutex_bytes in mutex_bytes]
 
 
@@ -459,7 +459,7 @@ MAX_ARENAS = 4095
 
 
 class RtreeShape(NamedTuple):
-    """How addresses are split over the levels of the radix tree (rtree.h)."""
+    """The split of addresses over the levels of the radix tree (rtree.h)."""
 
     lg_vaddr: int
     levels: Tuple[int, ...]
@@ -518,7 +518,7 @@ def read_bin_infos(target: Target, types: TypeSet, address: int, count: int, str
 
 
 class JemallocGeometry(NamedTuple):
-    """What arithmetic needs; read from the target, not from a version."""
+    """The constants of one build, read from the target and not from a version."""
 
     word_bytes: int
     little_endian: bool
@@ -567,7 +567,7 @@ class JemallocGeometry(NamedTuple):
 def assemble_geometry(
     target: Target, types: TypeSet, version: Version, sizes: Sequence[int], pages: Sequence[int], bins: Sequence[BinInfo]
 ) -> Optional[JemallocGeometry]:
-    """What tables of sizes and bins make, without the radix tree and what single variables tell; None if they cannot be jemalloc's."""
+    """Make the geometry from tables of sizes and bins, without the radix tree and single variables; None if they cannot be jemalloc's."""
     page = pages[0] if pages else 0
     if page & (page - 1) or not 4096 <= page <= 1 << 24 or sorted(set(sizes)) != list(sizes):
         return None

@@ -42,7 +42,7 @@ class BinSpan(NamedTuple):
 
 
 class LargeCounters(NamedTuple):
-    """Where arena_s counts large allocations."""
+    """Offsets of the counters of large allocations in arena_s."""
 
     offset: int
     size_bytes: int
@@ -61,7 +61,7 @@ class KnownSum(NamedTuple):
 
 
 class JemallocMeter:
-    """Of one copy."""
+    """Reader of the counters of one instance."""
 
     figures = METER_FIGURES
 
@@ -89,11 +89,10 @@ class JemallocMeter:
 
     @property
     def info(self) -> AllocatorInfo:
-        """Of the allocator."""
         return self._context.jemalloc.info()
 
     def has_long_lists(self) -> bool:
-        """It has none that a walk follows."""
+        """Return False: jemalloc has no list that a walk follows."""
         return False
 
     def read(self, walk_seconds: float) -> Reading:
@@ -182,7 +181,7 @@ class JemallocMeter:
         return total
 
     def _sum(self, key: Tuple[int, int], data: bytes, size_bytes: int, count: Callable[["array[int]"], int]) -> Optional[int]:
-        """What `count` makes of the counters; as before where they are as before."""
+        """Return `count` of the counters, cached while their bytes are unchanged."""
         if len(data) < size_bytes:
             return None
         known = self._sums.get(key)
@@ -210,7 +209,7 @@ class JemallocMeter:
         return LargeCounters(table.offset, table.size_bytes * len(sizes), *places, sizes)
 
     def _bins(self, arena: View) -> List[BinSpan]:
-        """Where the arena's bins count regions; they never move."""
+        """Find the counters of regions in the arena's bins, which never move."""
         if arena.address not in self._spans:
             context = self._context
             struct = name_bin_struct(context.types)
@@ -259,7 +258,7 @@ def _reading(arenas: Optional[int], allocated: Optional[int], pages: Mapping[str
 
 
 def read_exactly(totals: Mapping[str, Optional[int]]) -> Reading:
-    """The same figures from a walk over every extent while the process stood still; what thread caches hold is kept, not used."""
+    """Make the meter's figures from a walk of a stopped process; blocks in thread caches count as kept."""
     reading = _reading(
         totals.get("arenas"), totals.get("allocated_bytes"), {state: totals.get(state + "_bytes") for state in METER_STATES}, 1
     )

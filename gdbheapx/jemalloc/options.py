@@ -34,7 +34,7 @@ ENUM_NAMES: Dict[str, Tuple[str, ...]] = {
 
 
 class JemallocOption(NamedTuple):
-    """One option as malloc_stats_print shows it."""
+    """An option as malloc_stats_print shows it."""
 
     name: str
     """Behind `opt.`."""
@@ -251,8 +251,8 @@ _RUNNING = (
 
 
 def read_running(context: JemallocContext) -> Dict[str, OptionValue]:
-    """What took over from options at run time, by mallctl name; None where it is not known. ctl.c: without opt.prof the switches of the
-    profile say false, whatever their variables hold (from 5.3.0)."""
+    """Read the values that replaced options at run time, by mallctl name; None if unknown. Without opt.prof the switches of the profile
+    are false, whatever their variables hold (ctl.c, from 5.3.0)."""
     values: Dict[str, OptionValue] = {}
     prof = context.variable("opt_prof", 1)
     for name, kind, variables in _RUNNING:
@@ -293,7 +293,7 @@ def read_options(context: JemallocContext) -> List[Tuple[JemallocOption, Any]]:
 
 
 def _guess_kind(context: JemallocContext, name: str) -> str:
-    """Of an option that no table knows: by its type, else by its size."""
+    """Guess the kind of an unlisted option by its type, else by its size."""
     typed = context.types.variables.get(name)
     if typed is not None:
         by_type = {"bool": "bool", "string": "pointer", "char": "text", "int": "ssize"}.get(typed.kind)
@@ -307,7 +307,7 @@ TunableValue = Union[bool, int, str, None]
 
 
 class JemallocTunable(NamedTuple):
-    """One option."""
+    """An option with its values, source and meaning."""
 
     name: str
     """As mallctl names it, `opt.dirty_decay_ms`."""
@@ -331,7 +331,7 @@ class OptionSource(NamedTuple):
 
 
 class BackgroundThreads(NamedTuple):
-    """Those that purge."""
+    """Counts of the threads that purge."""
 
     enabled: Optional[bool]
     max: Optional[int]
@@ -341,7 +341,7 @@ class BackgroundThreads(NamedTuple):
 
 
 class JemallocTunables(NamedTuple):
-    """All that was set, and what runs."""
+    """The answer of `tunables` for one instance."""
 
     tunables: Optional[List[JemallocTunable]]
     """None where nothing names them: without symbols their names stand in the program's or the library's file."""
@@ -418,7 +418,7 @@ def find_refused(context: JemallocContext, given: Sequence[OptionSource]) -> Lis
 
 
 def _explain_refusal(context: JemallocContext, name: str, option: Optional[JemallocOption], text: str, is_last: bool) -> Optional[str]:
-    """Why jemalloc did not take it; None where it did, or nothing tells."""
+    """Explain why jemalloc refused an option; None if it took it, or nothing shows."""
     if option is None:
         is_taken = name in OTHER_KEYS or name.startswith("experimental_") or context.symbols.find("opt_" + name) is not None
         return None if is_taken or "opt_" + name in context.symbols.option_names else "jemalloc has no such option"
@@ -517,7 +517,7 @@ OTHER_OPTION_NAMES = {"prof_time_res": "prof_time_resolution"}
 
 
 def _explain_option(name: str, value: Any, now: Any) -> str:
-    """What the option does; what the value in force says, where that matters."""
+    """Describe an option, with the meaning of its value if that matters."""
     text = OPTION_MEANINGS.get(name, "")
     force = value if now is None else now
     remark = _REMARKS.get((name, force), "") if isinstance(force, (bool, int)) else ""
@@ -597,7 +597,7 @@ def can_profile(context: JemallocContext) -> Optional[bool]:
 
 
 def _is_debug(context: JemallocContext) -> Optional[bool]:
-    """Only a debugging build's locks have a witness of their own; elsewhere it shares its place with the counters (mutex.h)."""
+    """Return whether this is a debugging build: only its locks have a witness apart from the counters (mutex.h)."""
     witness = context.types.place("malloc_mutex_s", "witness")
     return None if witness is None else witness.offset > 0
 
@@ -650,7 +650,7 @@ def describe_build(context: JemallocContext, listed: Sequence[ArenaHandle], tsds
 
 
 def read_conditions(context: JemallocContext, listed: Sequence[ArenaHandle]) -> JemallocConditions:
-    """What decides when its unused pages go back to the kernel."""
+    """Read what decides when its unused pages go back to the kernel."""
     threads = read_background(context)
     started = [thread for thread in threads.threads if thread.state == "started"]
     asked = _read_switch(context.variable("opt_background_thread", 1))

@@ -96,7 +96,7 @@ def _is_public(name: str, public: str) -> bool:
 
 
 def enclose_functions(functions: Sequence[Function], prefix: str, public: Optional[str]) -> List[Span]:
-    """What functions that bear one of jemalloc's names enclose; `functions` by address.
+    """Return the spans that functions with one of jemalloc's names enclose; `functions` by address.
 
     Between two of them lie static ones, which have no prefix. A function that others may call and that has none is not jemalloc's, nor is
     one with a name that a C++ or Rust compiler made: no span reaches over it.
@@ -141,7 +141,7 @@ def find_held_locks(context: JemallocContext, arenas: Sequence[ArenaHandle]) -> 
 
 
 def find_arena_locks(context: JemallocContext, arena: ArenaHandle) -> List[Held]:
-    """Those of one arena, its bins and its base."""
+    """Find the held locks of one arena, its bins and its base."""
     locks = _read_locks(context, "arena_s", arena.address, "arena %d" % arena.index)
     try:
         view = arena.read()
@@ -253,8 +253,8 @@ OpenHeap = Callable[[Report], Any]
 def predict_purge(
     rows: Sequence[JemallocArena], arena: Optional[int], page_bytes: int, is_live: bool, dirty_mult: Optional[int] = None
 ) -> DryRun:
-    """What a purge of one arena, or of all, would give back; HeapxError where there is no such arena. `dirty_mult`: of the huge page
-    allocator."""
+    """Predict what a purge of one arena, or of all, would give back; HeapxError if there is no such arena. `dirty_mult`:
+    opt.hpa_dirty_mult."""
     purged = [row for row in rows if arena in (None, row.index)]
     if not purged:
         raise HeapxError("arena %s not found" % arena, "see " + ask("arenas"), code=NOT_FOUND)
@@ -368,7 +368,7 @@ class JemallocPurge(JemallocChange, Plan):
         return thread.name == BACKGROUND_NAME and thread.system_call in numbers
 
     def suits(self, thread: Standing) -> Optional[str]:
-        """Only a thread that jemalloc knows and that ticks: calling on one that only ever freed would make it blind."""
+        """Refuse threads that jemalloc does not know or that do not tick: a call on one that only ever freed would make it blind."""
         seen = self.malloc.seen()
         for tsd, judgement in zip(seen.tsds.records, seen.judgements):
             if tsd.lwp != thread.lwp:
@@ -421,4 +421,4 @@ class JemallocCure(JemallocChange, CurePlan):
 
 
 def _discard(*complaint: Any, **more: Any) -> None:
-    """What cannot be read makes a thread's verdict unknown, and such a thread is not touched."""
+    """Drop a complaint: an unreadable thread has no verdict and is not touched."""

@@ -112,14 +112,14 @@ NO_COUNTS = ProfileCounts(0, 0, 0, 0)
 
 
 class ThreadShare(NamedTuple):
-    """What one thread allocated by one backtrace: a prof_tctx_t."""
+    """A prof_tctx_t: allocations of one thread by one backtrace."""
 
     thread_uid: int
     counts: ProfileCounts
 
 
 class Backtrace(NamedTuple):
-    """One prof_gctx_t."""
+    """A prof_gctx_t."""
 
     frames: Tuple[int, ...]
     """Return addresses, innermost first."""
@@ -128,7 +128,7 @@ class Backtrace(NamedTuple):
 
 
 class ProfiledThread(NamedTuple):
-    """One prof_tdata_t that counts."""
+    """A prof_tdata_t that is not expired."""
 
     uid: int
     name: Optional[str]
@@ -137,7 +137,7 @@ class ProfiledThread(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """All of it."""
+    """The live heap profile."""
 
     lg_sample: int
     """One block in about 2^lg_sample bytes was sampled."""
@@ -371,17 +371,18 @@ class ProfileAnswer(NamedTuple):
 
     @property
     def sample_bytes(self) -> int:
-        """One block in about so many bytes was sampled."""
+        """Return the mean distance between samples."""
         return 1 << self.profile.lg_sample
 
     def data(self) -> Dict[str, Any]:
-        """What there is to say of it."""
+        """Return the fields of the JSON answer."""
         covered = {"covered_bytes": self.covered_bytes, "used_bytes": self.used_bytes}
         return {"sample_bytes": self.sample_bytes, "backtraces": len(self.profile.backtraces), **covered}
 
     @property
     def used_bytes(self) -> Optional[int]:
-        """In use: each sampled block counts as SC_LARGE_MINCLASS at least, which is sampling's own (prof.c: arena_prof_promote)."""
+        """Return the bytes in use, without sampling's own rounding: each sampled block counts as SC_LARGE_MINCLASS at least (prof.c:
+        arena_prof_promote)."""
         totals = [trace.total for trace in self.profile.backtraces]
         promoted = sum(max(0, LARGE_BYTES * total.curobjs - total.curbytes) for total in totals)
         return None if self.allocated_bytes is None else max(0, self.allocated_bytes - promoted)
@@ -445,7 +446,7 @@ def select_current(profile: Profile, counts: ProfileCounts) -> Tuple[int, int]:
 
 
 def unsample(objects: int, bytes_: int, lg_sample: int) -> Tuple[int, int]:
-    """What jeprof makes of a stack's counts (AdjustSamples): by the chance that a block of their mean size is sampled."""
+    """Scale a stack's counts as jeprof does (AdjustSamples): by the chance that a block of their mean size is sampled."""
     if not objects or not bytes_:
         return objects, bytes_
     scale = 1.0 / (1.0 - math.exp(-(bytes_ / objects) / (1 << lg_sample)))
@@ -463,6 +464,6 @@ def rebias_counts(objects_shifted: int, bytes_: int, lg_sample: int) -> Tuple[in
 
 
 def _round_half_up(number: float) -> int:
-    """As C's round: halves away from 0."""
+    """Round as C does: halves away from 0."""
     whole = math.floor(number)
     return min(MOST, whole + (number - whole >= 0.5))

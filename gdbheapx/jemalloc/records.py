@@ -13,7 +13,7 @@ from gdbheapx.model import Address, AllocatorInfo, Claim, Finding, HistogramRow
 
 
 class PublicNames(NamedTuple):
-    """By which names a program reaches one jemalloc: what its build put before `mallctl`, and where it looks for options."""
+    """The names by which a program reaches one jemalloc: prefix of `mallctl`, and the variable with its options."""
 
     prefix: Optional[str]
     """Of `malloc` and `mallctl`: empty, `je_`, `_rjem_`, `je_arrow_`; None if nothing tells."""
@@ -29,7 +29,7 @@ class PublicNames(NamedTuple):
         )
 
     def setting(self, options: str) -> str:
-        """What to put into the environment."""
+        """Return the assignment to put into the environment."""
         return (
             "%s in this build's own MALLOC_CONF (unknown prefix)" % options
             if self.conf_variable is None
@@ -38,7 +38,7 @@ class PublicNames(NamedTuple):
 
 
 class PrintForm(NamedTuple):
-    """How the tables of malloc_stats_print's text look (stats.c); what no figure tells."""
+    """The widths of malloc_stats_print's tables, which no figure shows (stats.c)."""
 
     bin_width: int
     """Columns `allocated`, `nmalloc` and `ndalloc` of bins."""
@@ -49,7 +49,7 @@ class PrintForm(NamedTuple):
 
 
 class JemallocArena(NamedTuple):
-    """One jemalloc arena. Counters are None in builds without stats; bytes of extents then come from the walk."""
+    """Row of `arenas`. Counters are None in builds without stats; bytes of extents then come from the walk."""
 
     allocator: str
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
@@ -119,7 +119,7 @@ class JemallocArena(NamedTuple):
 
 
 class JemallocBin(NamedTuple):
-    """One size class of a jemalloc arena that has slabs or extents, or its unused extents of one size range."""
+    """Row of `bins`: a size class of an arena that has slabs or extents, or its unused extents of a size range."""
 
     allocator: str
     arena: Annotated[int, Column("arena", TEXT)]
@@ -145,7 +145,7 @@ class JemallocBin(NamedTuple):
 
 
 class JemallocBuild(NamedTuple):
-    """How one jemalloc was built, as far as its memory tells."""
+    """The configuration of one build, as far as its memory shows."""
 
     allocator: str
     version_text: Optional[str]
@@ -199,7 +199,7 @@ class RefusedOption(NamedTuple):
 
 
 class JemallocConditions(NamedTuple):
-    """What decides when unused pages of one jemalloc go back to the kernel, beside each arena's decay times."""
+    """The options and states that decide when unused pages go back to the kernel, beside each arena's decay times."""
 
     names: PublicNames
     has_stats: Optional[bool]
@@ -232,7 +232,7 @@ class JemallocConditions(NamedTuple):
 
 
 class TickerThread(NamedTuple):
-    """Whether one thread's decay ticker works."""
+    """Row of `tickers`: the decay ticker of a thread."""
 
     allocator: str
     lwp: Annotated[Optional[int], Column("thread", TEXT)]
@@ -258,7 +258,7 @@ class TickerThread(NamedTuple):
 
 
 class TickerArena(NamedTuple):
-    """Whether anybody can still purge one arena."""
+    """Row of `tickers`: whether any thread can still purge an arena."""
 
     allocator: str
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
@@ -348,7 +348,7 @@ class DecayRow(NamedTuple):
 
 
 class MallocStats(NamedTuple):
-    """All that malloc_stats_print shows."""
+    """The figures of malloc_stats_print."""
 
     figures: Dict[str, Any]
     """Its JSON's keys and nesting, and the counters that its text alone has."""
@@ -375,7 +375,7 @@ class HugePages(NamedTuple):
 
     @property
     def dirty_bytes(self) -> int:
-        """Of the runs."""
+        """Sum the runs of dirty pages."""
         return sum(end - start for start, end in self.dirty)
 
 

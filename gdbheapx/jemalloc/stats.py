@@ -78,7 +78,7 @@ Figures = Dict[str, Any]
 
 
 def has_hpa(view: View) -> bool:
-    """This build has an HPA."""
+    """Return whether this build has an HPA."""
     return view.has(find_hpa_path(view) + "psset.stats")
 
 
@@ -95,7 +95,7 @@ def count_hpa_dirty(view: View) -> int:
 
 
 class CounterPath(NamedTuple):
-    """Where the counters lie."""
+    """The paths of the counters of huge pages."""
 
     view: View
     slabs: str
@@ -221,7 +221,7 @@ MEMORY_KEYS = (
 
 
 def read_bin_stats(context: JemallocContext, arena: View) -> List[Figures]:
-    """One row per bin, by szind. Unreadable if the bins cannot be found; one that cannot be read is reported, its figures None."""
+    """Make a row for each bin, by szind. Unreadable if the bins cannot be found; an unreadable one is reported, its figures None."""
     addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena)
     struct = name_bin_struct(context.types)
     by_address = read_views(context, struct, (address for shards in addresses for address in shards), GAP_BYTES)
@@ -247,7 +247,7 @@ def _make_bin_row(shards: Sequence[View], lock: str) -> Figures:
 
 
 def read_arena_stats(context: JemallocContext, arena: ArenaHandle, cached: CountedCaches, now_ns: Optional[int]) -> Figures:
-    """One entry of `stats.arenas`. Unreadable if the arena is; None for what this build has not or memory does not tell.
+    """Read an entry of `stats.arenas`. Unreadable if the arena is; None for what this build lacks or memory does not show.
 
     now_ns: CLOCK_MONOTONIC; None on a core, where uptime_ns is not known then.
     """
@@ -606,13 +606,13 @@ def _read_arenas(
 
 
 def _read_destroyed(context: JemallocContext) -> Dict[str, Optional[Figures]]:
-    """What arenas had counted that were destroyed: only jemalloc's own copy has it, which names alone lead to."""
+    """Read the counters of destroyed arenas: only jemalloc's own copy has them, which symbols alone lead to."""
     figures = read_destroyed_stats(context)
     return {} if figures is None and not context.symbols.by_structure else {"destroyed": figures}
 
 
 def _merge_arenas(context: JemallocContext, entries: Dict[str, Figures]) -> Dict[str, Figures]:
-    """Only several arenas have a sum (stats.c: stats_print_helper)."""
+    """Merge the arenas if there are several (stats.c: stats_print_helper)."""
     if len(entries) < 2:
         return {}
     merged = merge_arena_stats(context, list(entries.values()))
@@ -622,7 +622,7 @@ def _merge_arenas(context: JemallocContext, entries: Dict[str, Figures]) -> Dict
 
 
 def _add_profiled(context: JemallocContext, rows: List[Figures]) -> None:
-    """What opt.prof_stats counts of sampled allocations, by szind (prof_stats.c, from 5.3.0)."""
+    """Add the counts of sampled allocations by szind (opt.prof_stats, prof_stats.c, from 5.3.0)."""
     for kind in ("live", "accum"):
         symbol = context.symbols.find("prof_stats_%s" % kind)
         counted: List[int] = []
@@ -665,7 +665,7 @@ def _multiply_pages(context: JemallocContext, pages: Optional[int]) -> Optional[
 
 
 def drop_single_arenas(stats: MallocStats) -> MallocStats:
-    """Without single arenas; where there is only one, it is its own sum."""
+    """Drop single arenas; a lone one is its own sum."""
     figures = dict(stats.figures)
     arenas = figures.get("stats.arenas")
     if arenas:
@@ -674,7 +674,7 @@ def drop_single_arenas(stats: MallocStats) -> MallocStats:
 
 
 def make_stats_json(stats: MallocStats) -> Figures:
-    """As malloc_stats_print(..., "J") gives it, below `jemalloc`."""
+    """Return the object that malloc_stats_print(..., "J") has below `jemalloc`."""
     figures = dict(stats.figures)
     if "stats.arenas" in figures:
         figures["stats.arenas"] = {name: entry and _drop_text_only(entry) for name, entry in figures["stats.arenas"].items()}

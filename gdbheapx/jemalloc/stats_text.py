@@ -19,7 +19,7 @@ RATE_TITLE = "(#/sec)"
 
 
 def format_line(cells: Cells) -> str:
-    """One row."""
+    """Format a row of cells."""
     parts = []
     for value, width in cells:
         text = "-" if value is None else str(value)
@@ -37,7 +37,7 @@ def compute_rate(value: Optional[int], uptime_ns: Optional[int]) -> Optional[int
 
 
 class StatsColumn(NamedTuple):
-    """One column, and its rate behind it."""
+    """A column, with its rate behind it."""
 
     key: str
     """Of the figure."""
@@ -273,14 +273,14 @@ SEC_TITLES = (
 
 
 class JemallocStats(NamedTuple):
-    """What malloc_stats_print tells."""
+    """The answer of `malloc-stats`."""
 
     found: MallocStats
     held_bytes: Optional[int]
     """Pages that it holds, by its arenas' own counters."""
 
     def merged_only(self) -> "JemallocStats":
-        """Without single arenas."""
+        """Return the figures without single arenas."""
         return self._replace(found=drop_single_arenas(self.found))
 
     def data(self) -> Dict[str, Any]:

@@ -77,7 +77,7 @@ class ArenaTable(NamedTuple):
 
     @property
     def score(self) -> Tuple[int, int]:
-        """Of two places the one with more arenas and less else is arenas[]."""
+        """Rank candidates: more arenas and fewer other words is better."""
         return len(self.pointers) - self.others, -self.address
 
     @property
@@ -106,7 +106,7 @@ class BaseBlocks:
         return base if size is not None and base + BASE_BYTES <= arena < block + size else None
 
     def index_of(self, arena: int) -> Optional[int]:
-        """What the base says of the arena at this address."""
+        """Return the index that the base says of the arena at this address."""
         base = self.base_of(arena)
         if base is None:
             return None
@@ -136,7 +136,7 @@ def find_arena_table(target: Target, memory: Iterable[Tuple[int, bytes]], page_b
 
 
 def read_arena_table(target: Target, address: int, page_bytes: int, blocks: Optional[BaseBlocks] = None) -> ArenaTable:
-    """What arenas[] would be if it began here."""
+    """Read arenas[] as if it began here."""
     blocks = blocks or BaseBlocks(target, page_bytes)
     words = array("Q", _cut_to_words(target.read_prefix(address, 8 * ARENA_POINTERS)))
     pointers = {index: word for index, word in enumerate(words) if word and blocks.index_of(word) == index}
@@ -234,7 +234,7 @@ class _TsdOffsets(NamedTuple):
         return owner is not None and read(address + cache + owner.offset, 8) in arenas
 
     def counts(self, read: Callable[[int, int], int], address: int) -> bool:
-        """What this thread has allocated lies between two events, and both places say the same of the next (thread_event.h)."""
+        """Return whether the thread's allocated bytes lie between two events, and both copies of the next event agree (thread_event.h)."""
         names = ("thread_allocated_last_event", "thread_allocated", "thread_allocated_next_event", "thread_allocated_next_event_fast")
         places = [self.offset(name) for name in names]
         last, allocated, following, fast = (read(address + place, 8) if place is not None else 0 for place in places)
@@ -249,7 +249,7 @@ def choose_tsd_table(
     memory: Sequence[Tuple[int, bytes]],
     thread: Optional[ThreadImage],
 ) -> Optional[StructTable]:
-    """Of builds that differ in tsd_s alone the one that the threads have; None where none shows."""
+    """Choose among builds that differ in tsd_s alone the one that the threads have; None if none shows."""
     read, known = _PageReader(target).number, sorted(arenas.pointers.values())
     words = _find_pointers(target, memory)
     votes = {table.name: 0 for table in tables}
@@ -305,7 +305,7 @@ class _PageReader:
         self._known: Dict[int, bytes] = {}
 
     def number(self, address: int, size_bytes: int) -> int:
-        """All ones where it cannot be read. Nothing that is asked for here crosses a page."""
+        """Read a number; all ones if unreadable. Numbers never cross a page."""
         page, at = address & -MEMORY_PAGE_BYTES, address & MEMORY_PAGE_BYTES - 1
         if page not in self._known:
             self._known[page] = self._target.read_prefix(page, MEMORY_PAGE_BYTES)
@@ -323,7 +323,7 @@ def _find_pointers(target: Target, memory: Sequence[Tuple[int, bytes]]) -> Dict[
 
 
 def _find_link(types: TypeSet) -> Optional[int]:
-    """Where tsd_nominal_tsds links a tsd."""
+    """Find the offset at which tsd_nominal_tsds links a tsd."""
     return next((place.offset for place in (types.place("tsd_s", path) for path in TSD_LINKS) if place is not None), None)
 
 
@@ -341,9 +341,11 @@ def _follow_rings(words: Iterable[int], link: int, read: Callable[[int, int], in
 
 
 def _follow_descriptors(types: TypeSet, arenas: Sequence[int], read: Callable[[int, int], int]) -> Iterator[int]:
-    """Where tsds would lie around the descriptors of automatic caches, on the arenas' lists: after 5.3.1 there is no list of tsds.
+    """Find the tsds around the descriptors of automatic caches, on the arenas' lists: after 5.3.1 there is no list of tsds. In builds
+    without statistics these are empty.
 
-    In builds without statistics these are empty."""
+    In builds without statistics these are empty.
+    """
     head = types.place("arena_s", "cache_bin_array_descriptor_ql.qlh_first")
     link = types.place("cache_bin_array_descriptor_s", "link.qre_next")
     own = types.place("tsd_s", "tcache_slow.cache_bin_array_descriptor")
@@ -361,7 +363,7 @@ def _follow_descriptors(types: TypeSet, arenas: Sequence[int], read: Callable[[i
 
 
 def _read_blocks(target: Target, module: Module, types: TypeSet, thread: Optional[ThreadImage]) -> Iterator[int]:
-    """Where the thread-local image says that each thread has its tsd; nothing while a process runs, whose registers are not known."""
+    """Iterate over the tsds at the place in the thread-local image; none while a process runs, whose registers are unknown."""
     place = types.place("tsd_s", "rtree_ctx")
     if thread is None or place is None or not any(thread.thread_pointer for thread in target.threads()):
         return
@@ -380,7 +382,7 @@ class TsdFinder:
         self._distance: Optional[int] = None
 
     def find(self) -> Optional[ThreadLocal]:
-        """Where each thread has it; None where that is not known."""
+        """Find each thread's tsd; None if its place is unknown."""
         if is_tsd_undecided(self._types):
             return None
         if self._distance is None and self._target.thread_local_at(self._module, 0) is None:
@@ -466,7 +468,7 @@ KEPT_STRUCTS = ("edata_s", "slab_data_s", "base_block_s", "bin_info_s", "bitmap_
 
 
 class ArenaEnds(NamedTuple):
-    """How an arena ends."""
+    """The offsets of the last members of arena_s."""
 
     shard_base: int
     base: int
@@ -476,7 +478,7 @@ class ArenaEnds(NamedTuple):
 
 
 class ExtentProof(NamedTuple):
-    """What extents in the radix tree say."""
+    """The counts of extents in the radix tree that hold."""
 
     slabs: int
     """That hold: in all that is known of them, their bitmap too."""
@@ -487,12 +489,12 @@ class ExtentProof(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """One slab at least, and most of what was looked at."""
+        """Return whether at least one slab and most extents hold."""
         return bool(self.slabs) and self.slabs + self.larges >= HELD_PER_FAILED * self.failed
 
 
 class UnlistedMatch(NamedTuple):
-    """One that is read so."""
+    """A build that no table fits, proven."""
 
     types: TypeSet
     geometry: JemallocGeometry
@@ -500,7 +502,7 @@ class UnlistedMatch(NamedTuple):
 
 
 def read_unlisted(target: Target, module: Module, arenas: ArenaTable, bins: Optional[BinTable]) -> "UnlistedMatch | str":
-    """What can be told of it, proven; else why not."""
+    """Read and prove a build that no table fits; else return the reason why it is not proven."""
     if bins is None or not bins.is_sharded:
         return "its bins were not found"
     quantum = find_quantum(bins.nbins, bins.page_bytes)
@@ -541,7 +543,7 @@ def _lies_within(target: Target, module: Module, start: int, size_bytes: int) ->
 
 
 def find_arena_ends(target: Target, module: Module, arenas: ArenaTable) -> Optional[ArenaEnds]:
-    """Where most arenas have the last two pointers to their base, and the emap that they share; None where they do not agree."""
+    """Find the last two base pointers and the shared emap that most arenas have; None if they disagree."""
     votes: Dict[ArenaEnds, int] = {}
     blocks = BaseBlocks(target, arenas.page_bytes)
     tried = list(arenas.pointers.items())[:ARENAS_TRIED]
@@ -599,14 +601,14 @@ def make_partial_types(ends: ArenaEnds, table: StructTable) -> TypeSet:
 
 
 def _find_offset(table: StructTable, struct: str, path: str) -> int:
-    """Of what every build from 5.3.0 on has; the mutex in front of it has another size on other machines."""
+    """Return an offset that every build from 5.3.0 on has; it depends on the machine's mutex."""
     place = table.types.place(struct, path)
     assert place is not None
     return place.offset
 
 
 def _has_own_blocks(target: Target, table: StructTable, arenas: ArenaTable) -> bool:
-    """In most arenas the base's list of blocks ends with the block that the base itself lies in."""
+    """Return whether in most arenas the base's list of blocks ends with the base's own block."""
     blocks, place = BaseBlocks(target, arenas.page_bytes), _find_offset(table, "base_s", "blocks")
     bases = [blocks.base_of(arena) for arena in arenas.pointers.values()]
     held = sum(1 for base in bases if base and _ends_with_own(target, base, place))
@@ -624,7 +626,7 @@ def _ends_with_own(target: Target, base: int, blocks_offset: int) -> bool:
 
 
 def prove_extents(target: Target, types: TypeSet, geometry: JemallocGeometry, arenas: Set[int]) -> ExtentProof:
-    """Whether what the radix tree leads to are extents of these arenas that contain the address that led there."""
+    """Prove that the radix tree leads to extents of these arenas that contain the addresses looked up."""
     slabs, larges, failed = 0, 0, 0
     addresses: List[int] = []
     seen: Set[int] = set()
@@ -736,7 +738,7 @@ def find_rtree_roots(
 
 
 def _vote_for_emap(target: Target, arenas: Sequence[int], offset: int) -> List[int]:
-    """What most arenas name as arena_emap_global."""
+    """Return the arena_emap_global that most arenas name."""
     votes: Dict[int, int] = {}
     for arena in arenas:
         word = int.from_bytes(target.read_prefix(arena + offset, 8), "little")
@@ -753,7 +755,7 @@ def _search_roots(
     slabs: Sequence[Tuple[int, int]],
     memory: Sequence[Tuple[int, bytes]],
 ) -> Iterator[Root]:
-    """Each word of the object's memory is tried as the root's element above the first slab; the others must then be found as well."""
+    """Try each word of the object's memory as the root's element above the first slab; look-ups of the other slabs must succeed as well."""
     spans = [(start, end) for start, _, end in target.writable_segments(module)]
     words = kernels.load().find_addresses(memory, list_writable_ranges(target), NODE_ALIGNMENT - 1)
     slab, begin = slabs[0]
@@ -782,7 +784,7 @@ def _leads_to_others(target: Target, geometry: JemallocGeometry, root: int, shap
 
 
 def is_plausible_root(target: Target, geometry: JemallocGeometry) -> bool:
-    """Where no slab proves it: the root has elements, and each stands for addresses at which something is mapped."""
+    """Return whether a root that no slab proves has elements, all of them for mapped addresses."""
     shape, word = geometry.rtree, geometry.word_bytes
     shift = shape.lg_vaddr - shape.levels[0]
     data = target.read_prefix(geometry.rtree_root, word << shape.levels[0])
@@ -802,7 +804,7 @@ def find_padding(target: Target, types: TypeSet, geometry: JemallocGeometry, nea
 
 
 def measure_padding(target: Target, types: TypeSet, geometry: JemallocGeometry, near: Sequence[int]) -> Optional[int]:
-    """The same; None if there are too few to tell."""
+    """Measure sz_large_pad by large allocations near these addresses; None if there are too few."""
     aligned = 0
     for extent in _iterate_extents(target, geometry, near):
         try:
@@ -843,7 +845,7 @@ def _iterate_extents(target: Target, geometry: JemallocGeometry, near: Sequence[
 
 
 class OptionLeaf(NamedTuple):
-    """One option."""
+    """An option of mallctl's tree."""
 
     name: str
     """Without `opt.`."""
@@ -954,7 +956,7 @@ class StructureSymbols(JemallocSymbols):
 
 
 class StructureMatch(NamedTuple):
-    """One that was found so."""
+    """A jemalloc that was found by its structure."""
 
     symbols: StructureSymbols
     types: TypeSet
@@ -966,7 +968,7 @@ class StructureMatch(NamedTuple):
 
 
 class NotLocated(NamedTuple):
-    """What was seen of one that cannot be read."""
+    """The evidence of a jemalloc that cannot be read."""
 
     arenas: Optional[ArenaTable]
     evidence: str
@@ -1000,7 +1002,7 @@ def _choose_tables(
     memory: Sequence[Tuple[int, bytes]],
     thread: Optional[ThreadImage],
 ) -> List[StructTable]:
-    """One of each kind of arena and bins: the one whose tsd_s the threads have."""
+    """Choose a table for each kind of arena and bins: the one whose tsd_s the threads have."""
     kinds: Dict[Tuple[int, int], List[StructTable]] = {}
     for table in fitting:
         kinds.setdefault((table.arena_bytes, table.nbins), []).append(table)
@@ -1019,7 +1021,7 @@ def _drop_tsd(types: TypeSet) -> TypeSet:
 def _match_table(
     target: Target, module: Module, table: StructTable, arenas: ArenaTable, memory: Sequence[Tuple[int, bytes]], seen: JemallocTraces
 ) -> "StructureMatch | str":
-    """What this layout makes of it, proven; else why it does not hold."""
+    """Prove this layout; else return why it does not hold."""
     sizes = compute_size_classes(table.quantum_bytes)
     version, types = split_first_release(table.version, table.types, target.thread_local_image(module))
     bins = _find_bin_infos(target, table, sizes, seen.bins)
@@ -1056,7 +1058,7 @@ def _match_table(
 def _match_unlisted(
     target: Target, module: Module, arenas: ArenaTable, memory: Sequence[Tuple[int, bytes]], seen: JemallocTraces
 ) -> "StructureMatch | str":
-    """What it says of itself where no layout fits: its extents alone."""
+    """Read extents alone if no layout fits."""
     made = read_unlisted(target, module, arenas, seen.bins)
     if isinstance(made, str):
         return made
@@ -1085,8 +1087,8 @@ def _add_arena_kinds(target: Target, symbols: JemallocSymbols, geometry: Jemallo
 
 
 def _find_bin_infos(target: Target, table: StructTable, sizes: Sequence[int], seen: Optional[BinTable]) -> List[BinInfo]:
-    """As memory has them, where opt.slab_sizes and opt.bin_shards may have changed them; as the releases before 5.2 make them, which keep
-    them among constants."""
+    """Read the bins from memory, where opt.slab_sizes and opt.bin_shards may have changed them; compute those of releases before 5.2,
+    which keep them among constants."""
     classes = sizes[: table.nbins]
     computed = [BinInfo(size, slab, slab // size, 1) for size in classes for slab in [compute_slab_bytes(size, table.page_bytes)]]
     if seen is None or not changes_bins(table.version):

@@ -67,7 +67,7 @@ class JemallocSymbols:
         self._tsds: Optional[TsdFinder] = None
 
     def tell(self, tsds: "Callable[[], TsdFinder]") -> None:
-        """How thread-local storage is found where names do not lead to it."""
+        """Set the factory of the search for thread-local storage without names."""
         self._make_tsds, self._tsds = tsds, None
 
     def _tsds_by_structure(self, name: str) -> Optional[ThreadLocal]:
@@ -78,7 +78,7 @@ class JemallocSymbols:
 
     @property
     def by_structure(self) -> bool:
-        """Only what memory itself shows is known: no name of a variable or of a function that is not exported."""
+        """Return whether only memory shows the places: no name of a variable or of a function that is not exported."""
         return False
 
     option_names: Sequence[str] = ()
@@ -159,8 +159,8 @@ class JemallocSymbols:
         return [name[len(self.prefix) :] for name in self._target.names_starting(self.module, self.prefix + start)]
 
     def thread_local(self, name: str) -> Optional[ThreadLocal]:
-        """Where each thread has its copy of the thread-local `name`: by its place in the object's block, else by what storage holds, as a
-        core without the object's file has none of the relocations that lead to the block."""
+        """Find each thread's copy of the thread-local `name` by its place in the object's block, else by what storage holds: a core
+        without the object's file has none of the relocations that lead to the block."""
         return self._named_local(name) or self._tsds_by_structure(name)
 
     def _named_local(self, name: str) -> Optional[ThreadLocal]:
@@ -184,7 +184,7 @@ class JemallocSymbols:
 
     @property
     def texts(self) -> ObjectTexts:
-        """What the object's constant data says."""
+        """Return the texts in the object's constant data."""
         if self._texts is None:
             self._texts = read_object_texts(self._target, self.module)
         return self._texts
@@ -289,7 +289,7 @@ def read_arena_pointers(target: Target, symbols: JemallocSymbols, narenas: int) 
 
 
 class LayoutProof(NamedTuple):
-    """What became of the proof."""
+    """The result of the proof."""
 
     wrong: Optional[str]
     """What does not hold, in words; None if what was tried does, but for what looks like damage in a heap of this layout."""
@@ -300,7 +300,7 @@ class LayoutProof(NamedTuple):
 
 
 class _SlabProof:
-    """What the current slabs of some arenas say."""
+    """Counts of the current slabs of some arenas."""
 
     def __init__(self) -> None:
         self.held = self.failed = self.unled = 0
@@ -320,7 +320,7 @@ class _SlabProof:
 def prove_layout(
     target: Target, symbols: JemallocSymbols, types: TypeSet, geometry: JemallocGeometry, is_own: bool = True, most: int = SLABS_TRIED
 ) -> LayoutProof:
-    """Whether arenas name their index, current slabs read as slabs of their bin and arena, and the radix tree leads to them.
+    """Prove that arenas name their index, current slabs read as slabs of their bin and arena, and the radix tree leads to them.
 
     With a layout that is not this build's nearly all of them fail. A few that do are damage, or were taken while they were being
     made: most must hold, and of the arenas that have slabs not more than half may be without any that holds. `is_own`: the types are
@@ -352,7 +352,7 @@ def prove_layout(
 
 
 def _prove_names(target: Target, types: TypeSet, arenas: Sequence[int]) -> _SlabProof:
-    """Which arenas name the index under which they stand in arenas[]."""
+    """Count the arenas that name their own index in arenas[]."""
     proof = _SlabProof()
     for index, address in enumerate(arenas):
         if address and proof.tried < ARENAS_TRIED:
@@ -379,7 +379,7 @@ def read_own_index(target: Target, types: TypeSet, address: int) -> Optional[int
 
 
 def _is_bin_info(info: BinInfo, size_bytes: int, page_bytes: int) -> bool:
-    """What holds for every bin_info_t, also where opt.slab_sizes and opt.bin_shards changed it."""
+    """Check what holds for every bin_info_t, also if opt.slab_sizes or opt.bin_shards changed it."""
     if info.reg_size_bytes != size_bytes or not 0 < info.slab_size_bytes <= MAX_SLAB_BYTES or info.slab_size_bytes % page_bytes:
         return False
     return info.nregs == info.slab_size_bytes // size_bytes and 0 < info.n_shards <= MAX_SHARDS
@@ -456,7 +456,7 @@ def read_slab_begin(target: Target, types: TypeSet, geometry: JemallocGeometry, 
 def _find_slab_fault(
     target: Target, types: TypeSet, geometry: JemallocGeometry, arena: int, szind: int, slab: int
 ) -> Tuple[Optional[str], int]:
-    """What is wrong with the slab's own fields, and its e_addr."""
+    """Return the first fault in the slab's own fields, and its e_addr."""
     extent = read_view(target, types, geometry.extent_struct, slab)
     bits, fields = extent["e_bits"], geometry.fields
     seen = {name: fields[name].of(bits) for name in ("slab", "state", "szind", "arena", "nfree")}

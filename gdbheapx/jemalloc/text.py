@@ -103,7 +103,7 @@ def list_findings(
 
 
 def _report_profiling(state: JemallocConditions) -> Finding:
-    """What a profile can show: only what was allocated while sampling was on."""
+    """Report what a profile can show: only allocations made while sampling was on."""
     if state.prof_active is False:
         hint = "%s with true starts it; earlier allocations stay out of the profile" % state.names.call('"prof.active"')
         return Finding("heap profiling is on, but sampling is off", "opt.prof is true, prof.active is false", hint, codes.PROFILING)
@@ -130,7 +130,7 @@ def _report_unheeded(state: JemallocConditions) -> List[Finding]:
 
 
 def _report_uncounted(state: JemallocConditions) -> Finding:
-    """Why its metadata is not known: said only as far as it is known."""
+    """Report why its metadata is unknown, as far as that is known."""
     if state.has_stats is False:
         hint = "the figures come only from the extents; jemalloc's metadata is not counted"
         why = "configured with --disable-stats (Rust: switch on the feature `stats`)"
@@ -151,7 +151,6 @@ def _say_hold(arenas: Sequence[TickerArena], which: str = "") -> Said:
 
 
 def _name_arenas(arenas: Sequence[TickerArena]) -> str:
-    """Those that hold most first."""
     return named("arena", [arena.index for arena in sorted(arenas, key=lambda arena: -arena.unused_bytes)])
 
 
@@ -179,7 +178,7 @@ def _report_blind(version: Optional[str], tickers: TickerReport, state: Jemalloc
 
 
 def _say_held_by_blind(where: Sequence[TickerArena]) -> str:
-    """What their arenas hold, and where nobody else purges them, the sign of that."""
+    """Say how much the arenas of blind threads hold, and the sign that no other thread purges them."""
     if not where:
         return "bound to no arena"
     kept = [arena for arena in where if _is_unpurged(arena)]
@@ -200,7 +199,6 @@ def _report_unpurged(tickers: TickerReport) -> List[Finding]:
 
 
 def _explain_largest(arenas: Sequence[TickerArena]) -> str:
-    """Of the one that holds most."""
     largest = max(arenas, key=lambda arena: arena.unused_bytes)
     return largest.why if len(arenas) == 1 else "arena %d: %s" % (largest.index, largest.why)
 
@@ -226,7 +224,7 @@ def _report_never_purged(found: Figures, tickers: TickerReport, state: JemallocC
 
 
 def _is_overridden(state: JemallocConditions) -> bool:
-    """Where purging is off: the options did not ask for that, the program did."""
+    """Return whether the program switched purging off, against the options."""
     return state.dirty_decay_asked_ms is not None and state.dirty_decay_asked_ms >= 0
 
 
@@ -255,7 +253,7 @@ def _report_without_threads(tickers: TickerReport) -> List[Finding]:
 
 
 def _report_background(found: Figures, state: JemallocConditions, tickers: TickerReport) -> List[Finding]:
-    """Who gives pages back, where there are pages to give."""
+    """Report which threads return pages, if there are pages to return."""
     if state.background_running:
         return []
     if state.background_enabled:
@@ -326,8 +324,8 @@ def list_next_steps(
 
 
 def _list_preventions(tickers: TickerReport, state: JemallocConditions) -> List[str]:
-    """What keeps unused pages from staying again: nothing that is asked for already, that the program overrides, or that does not act on
-    these pages."""
+    """List settings that keep unused pages from staying again; none that is in force, that the program overrides, or that does not act
+    on these pages."""
     kept = [arena for arena in tickers.arenas if arena.unused_bytes]
     is_timed = not kept or any(arena.dirty_bytes or (arena.muzzy_decay_ms or 0) >= 0 for arena in kept)
     is_off, steps, settings = is_timed and not state.background_running, [], []
@@ -347,7 +345,7 @@ def _list_preventions(tickers: TickerReport, state: JemallocConditions) -> List[
 
 
 def judge_jemallocs(facts: Sequence[JemallocFacts], around: Surroundings) -> List[Judged]:
-    """Each by itself: they are different builds with different tasks. A variable that one of them does not read may be another's."""
+    """Judge each instance by itself. A variable that one of them does not read may be another's."""
     read = {one.conditions.names.conf_variable for one in facts}
     return [_judge_one(_drop_variables(one, read), around) for one in facts]
 
@@ -393,7 +391,7 @@ def sum_arena_rows(rows: Sequence[JemallocArena]) -> Dict[str, Optional[int]]:
 
 
 def show_arenas(rows: Sequence[JemallocArena], totals: Mapping[str, Optional[int]]) -> Page:
-    """One line per arena, a line of sums, jemalloc's six totals."""
+    """Show a line for each arena, a line of sums, and jemalloc's six totals."""
     yield Table(columns_of(JemallocArena), rows, {**totals, "index": "total", "kind": ""})
     six = ["%s: %s" % (word.capitalize() if word == "allocated" else word, "%s") for word in TOTAL_WORDS]
     yield cells(", ".join(six), *(Size(totals[word + "_bytes"]) for word in TOTAL_WORDS))
@@ -436,7 +434,7 @@ def list_checks(build: JemallocBuild, threads: int, owns_malloc: Optional[bool])
 
 
 def _check_structure(build: JemallocBuild) -> List[Check]:
-    """That no name was there, and what that costs."""
+    """Report that no name was found, and what that costs."""
     if not build.by_structure:
         return [Check("", None, "the layout of %s fits its arenas" % build.fitting, None)] if build.fitting else []
     without = "no names: global locks, the heap profile, background threads' counters and some options are unknown"
@@ -557,7 +555,7 @@ class TickersAnswer(NamedTuple):
 
     @property
     def is_strict_finding(self) -> bool:
-        """The same, or a thread is blind, whether or not its arena suffers."""
+        """Return whether there is a finding or a blind thread, harmless or not."""
         return self.is_finding or any(row.verdict == BLIND for _, report in self.found for row in report.threads)
 
     @property
@@ -612,7 +610,7 @@ class DecayAnswer(NamedTuple):
 
     @property
     def page(self) -> Page:
-        """One line for each arena and state."""
+        """Show a line for each arena and state."""
         several = len({row.allocator for row in self.rows}) > 1
         shown = [{**row._asdict(), "arena": "%s %d" % (row.allocator, row.arena)} for row in self.rows]
         yield Table(columns_of(DecayRow), shown if several else self.rows)
@@ -650,7 +648,7 @@ def _show_thread(row: TickerThread) -> Dict[str, Any]:
 
 
 def _show_ticker_arenas(rows: Sequence[TickerArena]) -> Page:
-    """Who purges each arena; then what it means, for those where that is not plain."""
+    """Show who purges each arena, then the meaning, for those where that is not plain."""
     background = any(row.background_thread is not None for row in rows)
     shown = [{**row._asdict(), "background_thread": (row.background_thread or "off") if background else None} for row in rows]
     yield Table(columns_of(TickerArena), shown)
@@ -662,7 +660,7 @@ def _show_ticker_arenas(rows: Sequence[TickerArena]) -> Page:
 
 
 def show_cured(threads: Sequence[Any], stopped_ms: Optional[float]) -> Page:
-    """What became of each blind thread."""
+    """Show the result for each blind thread."""
     for row in threads:
         yield "%s thread %s%s: %s" % ("cured    " if row.cured else "NOT cured", row.lwp, " (%s)" % row.name if row.name else "", row.why)
     if not threads:

@@ -24,7 +24,7 @@ NEEDS_REINIT = 1
 
 
 class RingElements(NamedTuple):
-    """What one list holds."""
+    """The elements of one list."""
 
     elements: List[int]
     """Addresses, the first first; those before the damage if there is some."""
@@ -63,7 +63,7 @@ class ListedCache(NamedTuple):
 
 
 class ListedCaches(NamedTuple):
-    """All of them."""
+    """The caches on the arenas' lists."""
 
     caches: List[ListedCache]
     complete: bool
@@ -160,7 +160,7 @@ def read_explicit_caches(context: JemallocContext) -> Dict[int, int]:
 
 
 def _search_explicit_caches(context: JemallocContext, array: int) -> Dict[int, int]:
-    """The same where nobody says how many entries are in use: those that lead to a cache."""
+    """Find explicit caches without the number of entries: those entries that lead to a cache."""
 
     def read(address: int, size_bytes: int) -> int:
         return int.from_bytes(context.target.read_prefix(address, size_bytes).ljust(size_bytes, b"\xff"), "little")
@@ -185,7 +185,7 @@ class Ticker(NamedTuple):
 
 
 class Tsd(NamedTuple):
-    """One thread's tsd_t. A member is None if this release has none, or it cannot be read."""
+    """A thread's tsd_t. A member is None if this release lacks it, or it cannot be read."""
 
     thread: Optional[Thread]
     """None if it is known from jemalloc's own lists alone and no thread could be matched."""
@@ -220,12 +220,12 @@ class Tsd(NamedTuple):
 
     @property
     def is_nominal(self) -> bool:
-        """It uses jemalloc as threads do."""
+        """Return whether the thread is in a nominal state."""
         return self.state in NOMINAL_STATES
 
 
 class Tsds(NamedTuple):
-    """All threads."""
+    """The tsds of all threads."""
 
     records: Sequence[Tsd]
     complete: bool
@@ -287,7 +287,6 @@ class _TsdReader:
         self.picker = Picker(context.types, "tsd_s", TSD_MEMBERS, context.geometry.little_endian)
 
     def read(self, thread: Optional[Thread], address: int) -> Tsd:
-        """One thread's."""
         context = self.context
         who = "thread %d" % thread.lwp if thread is not None else "a thread"
         try:
@@ -386,7 +385,7 @@ def _compare_lists(context: JemallocContext, records: Sequence[Tsd]) -> None:
 
 
 def _read_listed_tsds(context: JemallocContext, reader: _TsdReader, threads: Sequence[Thread], listed: Sequence[ArenaHandle]) -> Tsds:
-    """Without thread-local storage: initialised threads from tsd_nominal_tsds, or from the tcaches on the arenas' lists."""
+    """Read initialised threads without thread-local storage: from tsd_nominal_tsds, or from the tcaches on the arenas' lists."""
     ring = read_nominal_list(context)
     hint = "see " + ask("doctor")
     if ring is not None:
@@ -463,7 +462,7 @@ class CacheStack(NamedTuple):
 
 
 class CacheBins(NamedTuple):
-    """All bins of one cache."""
+    """The bins of a cache."""
 
     stacks: Sequence[CacheStack]
     """What the cache holds, stashed blocks too: they were freed, and jemalloc keeps them to find writes after that."""
@@ -474,7 +473,7 @@ class CacheBins(NamedTuple):
     complete: bool
 
     def by_class(self) -> List[CacheStack]:
-        """One for each size class."""
+        """Sum the stacks of each size class."""
         sums: Dict[int, int] = {}
         for stack in self.stacks:
             sums[stack.szind] = sums.get(stack.szind, 0) + stack.count
@@ -485,7 +484,7 @@ NO_BINS = CacheBins((), (), 0, False)
 
 
 class CacheLimits(NamedTuple):
-    """What is the same for all caches."""
+    """Constants of all caches."""
 
     nhbins: Optional[int]
     """None where this build has no such variable: each cache has its own."""
@@ -529,8 +528,6 @@ def read_cache_bins(context: JemallocContext, address: int, limits: CacheLimits)
 
 
 class _BinReader:
-    """What both layouts have in common."""
-
     def __init__(self, context: JemallocContext, view: View, limits: CacheLimits) -> None:
         self.context = context
         self.view = view
@@ -541,7 +538,7 @@ class _BinReader:
         self.limits, self.nhbins = limits, limits.nhbins
 
     def integers(self, data: bytes, element: Member, place: Optional[Member]) -> List[int]:
-        """One member of every bin in `data`, an array of structs of element.size_bytes."""
+        """Unpack a member of every bin in `data`, an array of structs of element.size_bytes."""
         if place is None:
             return [0] * (len(data) // element.size_bytes)
         return unpack_strided(data, place.offset, element.size_bytes, place.size_bytes, self.context.geometry.little_endian, place.signed)
@@ -571,7 +568,6 @@ class _Ascending(_BinReader):
     """5.0 to 5.2: avail points just above the stack, avail[-ncached .. -1] are its members."""
 
     def read(self) -> CacheBins:
-        """All bins."""
         nbins = self.context.geometry.nbins
         nhbins = self.nhbins if self.nhbins is not None else len(self.context.geometry.size_classes)
         limits = self.most(nhbins)
@@ -594,13 +590,13 @@ class _Ascending(_BinReader):
 
 
 class _Descending(_BinReader):
-    """From 5.3.0: stack_head[0 .. ncached-1], up to the address whose low bits are low_bits_empty; stashed blocks at the low end.
+    """Reader of 5.3.0 and later: stack_head[0 .. ncached-1], up to the address whose low bits are low_bits_empty; stashed blocks at the low
+    end.
 
     From 5.3.1 on each bin knows its own ncached_max, and one that is turned off points to a common stand-in.
     """
 
     def read(self) -> CacheBins:
-        """All bins."""
         element, picker, word = self.context.types.place("tcache_s", "bins"), self.limits.picker, self.word
         assert element is not None and picker is not None
         own_limits, disabled = picker.addresses[-1] is not None, self.limits.disabled
@@ -637,7 +633,7 @@ class _Descending(_BinReader):
 
 
 class JemallocCache(NamedTuple):
-    """One tcache_t and what it holds."""
+    """A tcache_t with its blocks."""
 
     address: int
     arena_index: Optional[int]
@@ -652,7 +648,7 @@ class JemallocCache(NamedTuple):
 
 
 class JemallocCaches(NamedTuple):
-    """All thread caches of one jemalloc."""
+    """The thread caches of one jemalloc."""
 
     caches: Sequence[JemallocCache]
     pointers: "array[int]"
@@ -728,7 +724,7 @@ def read_jemalloc_caches(
 
 
 def _find_cache_offsets(context: JemallocContext, record: Tsd) -> Iterator[int]:
-    """Where the tsd has its cache, if it is in use."""
+    """Find the offset of the tsd's cache, if it is in use."""
     place = context.types.place("tsd_s", "tcache")
     if place is not None and record.is_nominal and record.tcache_enabled and record.tcache_arena:
         yield place.offset
@@ -773,7 +769,7 @@ def _group_stacks(stacks: Sequence[CacheStack], word: int) -> Iterator[List[Cach
 
 
 def make_cache_rows(context: JemallocContext, caches: JemallocCaches, tsds: Tsds) -> List[ThreadCache]:
-    """One row per thread, then one per explicit cache, then caches that no thread could be matched to."""
+    """Make a row for each thread, then for each explicit cache, then for caches without a known thread."""
     by_tsd = {cache.tsd.address: cache for cache in caches.caches if cache.tsd is not None}
     answer = []
     for record in tsds.records:
@@ -811,7 +807,7 @@ def _make_cache_row(context: JemallocContext, cache: JemallocCache) -> ThreadCac
 
 
 class CountedCaches(NamedTuple):
-    """What the caches on one arena's list hold, as jemalloc itself adds it up (arena_stats_merge)."""
+    """Bytes in the caches on one arena's list, as jemalloc adds them up (arena_stats_merge)."""
 
     tcache_bytes: Optional[int]
     stashed_bytes: Optional[int]

@@ -63,7 +63,7 @@ MOST_SEARCHED_BYTES = 16 << 20
 
 
 class TsdImage(NamedTuple):
-    """How one release's tsd_s lies around rtree_ctx."""
+    """The layout of a release's tsd_s around rtree_ctx."""
 
     release: str
     state: int
@@ -100,7 +100,7 @@ class ObjectTexts(NamedTuple):
 
     @property
     def is_jemalloc(self) -> bool:
-        """They are those of a jemalloc, of whatever release."""
+        """Return whether the texts are those of a jemalloc of any release."""
         return self.texts >= LEAST_TEXTS
 
 
@@ -124,7 +124,7 @@ class BinTable(NamedTuple):
 
 
 class JemallocTraces(NamedTuple):
-    """What shows that an object holds a jemalloc."""
+    """The traces of a jemalloc in an object."""
 
     constants: ObjectTexts
     thread: Optional[ThreadImage]
@@ -157,7 +157,7 @@ class JemallocSuspect(NamedTuple):
 
 
 def find_suspects(target: Target) -> List[JemallocSuspect]:
-    """Those that names or a pack tell, then those that export mallctl or have its traces; each in the dynamic linker's order."""
+    """List the objects that names or a pack prove, then those that export mallctl or have traces; each in the dynamic linker's order."""
     prefixes: Dict[int, str] = {}
     for name, module in target.names_ending(PREFIX_MARK):
         prefixes.setdefault(module.base, name[: -len(PREFIX_MARK)])
@@ -273,12 +273,12 @@ def find_arena_word(target: Target, module: Module) -> Optional[int]:
 
 
 def list_writable_ranges(target: Target) -> List[Tuple[int, int]]:
-    """Where a heap may lie; everywhere if no mapping is known."""
+    """List the ranges where a heap may lie; everything if no mapping is known."""
     return union([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable]) or [(BLOCK_BYTES, ADDRESS_MASK)]
 
 
 def _list_bases(target: Target, block: int) -> Tuple[int, ...]:
-    """Where base_t may lie, if a block of metadata begins here: base_block_s {size, next, ...}."""
+    """List the places where base_t may lie if a block of metadata begins here: base_block_s {size, next, ...}."""
     head = target.read_prefix(block, 16)
     size, following = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
     if len(head) < 16 or not 0 < size <= MOST_BLOCK_BYTES or size % BLOCK_BYTES or following % BLOCK_BYTES:
