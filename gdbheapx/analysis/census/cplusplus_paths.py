@@ -8,13 +8,13 @@ bytes from the first element on: `[+0x88]`.
 import functools
 import struct
 from array import array
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.containers import Containers
 from gdbheapx.analysis.census.cplusplus_elements import TREE_AT, Elements
 from gdbheapx.analysis.census.cplusplus_keys import HASHED_AT, ORDERED_AT, STRING_BYTES, Keys
 from gdbheapx.analysis.census.world import World
-from gdbheapx.analysis.naming.namer import FIELD, INDEX, KEY, PathStep, Start
+from gdbheapx.analysis.naming.namer import FIELD, INDEX, KEY, Hop, Namer, PathMove, PathStep, Start
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.symbols import module_at
@@ -30,7 +30,7 @@ WAYS = {UNORDERED: (0, 2), ORDERED: (1, 2, 3), LIST: (0, 1), DEQUE: (0, 2, 3, 5,
 MOST_NAMES = 32
 """Steps of a path: more are a list of the program's own that was followed, and no name."""
 MOST_KNOWN = 1 << 14
-PAGE_BYTES, MOST_PAGES, MOST_STATES = 1024, 1 << 13, 1 << 16
+PAGE_BYTES, MOST_PAGES = 1024, 1 << 13
 MOST_BYTES, SLACK_BYTES = 1 << 62, 24
 """Of a variable; and at the end of a block what a program may not have asked for."""
 MEMBER, POINTED, ELEMENT, UNKNOWN = ".+0x%x", " -> +0x%x", "[+0x%x]", "[...]"
@@ -38,13 +38,13 @@ NODES = {UNORDERED: (HASHED_AT, (0,)), ORDERED: (ORDERED_AT, (8, 16, 24)), LIST:
 """Where the element begins in a node, and pointers to other nodes."""
 
 
-class Here(NamedTuple):
-    """What the way has come to."""
+class MemberPosition(NamedTuple):
+    """Variable, container, element or object that a path has come to."""
 
     base: int
-    """Offsets count from here."""
+    """Offsets count from position."""
     low: int
-    """Containers begin here or behind."""
+    """Containers begin position or behind."""
     form: str = MEMBER
     """Of an offset."""
     container: Optional[Container] = None
@@ -57,6 +57,10 @@ class Here(NamedTuple):
     """Other nodes of the same container."""
     layout: Optional[Layout] = None
     """Of what begins at `base`, by debug information."""
+    step_count: int = 1
+    """Of the path so far."""
+    is_named: bool = False
+    """The path led through a container."""
 
     def member(self, away: int) -> Tuple[str, Optional[Layout]]:
         """What the place so far behind `base` is called, empty if it is what begins there itself, and its type."""
@@ -67,20 +71,11 @@ class Here(NamedTuple):
         return name if self.form == MEMBER else "->" + name[1:], layout
 
 
-class State(NamedTuple):
-    """A block on a way."""
-
-    here: Here
-    path: Tuple[PathStep, ...]
-    is_named: bool
-    """There was a container."""
-
-
-Moved = Optional[Tuple[Here, Sequence[PathStep]]]
+Moved = Optional[Tuple[MemberPosition, Sequence[PathStep]]]
 
 
 class Paged(World):
-    """A world that is asked for a few words here and there, most of them near each other."""
+    """A world that is asked for a few words position and there, most of them near each other."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -102,7 +97,7 @@ class Paged(World):
         return tuple(self.target.bare(struct.unpack("<%dQ" % count, data))) if len(data) == 8 * count else None
 
 
-class ContainerNamer:
+class ContainerNamer(Namer):
     """Of blocks that are no runtime's, in a target of 64 bits that is little-endian."""
 
     def __init__(self, session: Session, reach: Reach) -> None:
@@ -110,63 +105,48 @@ class ContainerNamer:
         containers = Containers(world, reach)
         self._world, self._graph, self._containers, self._keys = world, reach.graph, containers, Keys(world, containers)
         self._holders: Optional[array[int]] = None
-        self._states: Dict[int, Optional[State]] = {}
-        """By block: all ways to it begin alike."""
         self._elements = Elements(world, containers, self._keys)
         self._around = functools.lru_cache(MOST_KNOWN)(containers.around)
         self._layout = functools.lru_cache(MOST_KNOWN)(self._layout_of)
 
-    def begin(self, place: int, start: int) -> Optional[int]:
+    def find_begin(self, place: int, start: int) -> Optional[int]:
         """Of the container that has the word at `place`, and begins at `start` or behind it."""
         found = self._head(place, start)
         return None if found is None else _begin(found)
 
-    def forget(self) -> None:
-        """See Structures."""
-        self._states.clear()
+    def begin_path(self, start: Start) -> PathMove:
+        """See Namer."""
+        return PathMove(MemberPosition(start.address, start.address, layout=self._layout(start.address)), start.steps)
 
-    def steps(self, start: Start, place: int, blocks: Sequence[int], offset: Callable[[int], Optional[int]]) -> List[PathStep]:
-        """See Structures. None where no container is on the way: that is a chain of offsets."""
-        known = next((number for number in range(len(blocks) - 1, -1, -1) if blocks[number] in self._states), None)
-        begun = State(Here(start.address, start.address, layout=self._layout(start.address)), tuple(start.steps), False)
-        state = begun if known is None else self._states[blocks[known]]
-        for number in range(0 if known is None else known + 1, len(blocks)):
-            state = self._next(state, number, place, blocks, offset) if state is not None else None
-            if len(self._states) >= MOST_STATES:
-                self._states.clear()
-            self._states[blocks[number]] = state
-        if state is not None and len(state.path) == 1 and state.here.form == POINTED and state.here.layout is not None:
-            return [state.path[0]._replace(name="*" + state.path[0].name, address=Address(blocks[-1]))]
-        if state is None or not state.is_named:
+    def follow_pointer(self, position: MemberPosition, hop: Hop, below: Hop) -> Optional[PathMove]:
+        """See Namer. None also where nothing proves that the pointer is no rest of what had the memory before."""
+        if position.is_table and position.container is not None and _kind(position.container) == UNORDERED:
+            return PathMove(position._replace(is_table=False))
+        offset = hop.find_offset()
+        moved = self._move(position, hop.address, hop.address + offset, below.address) if offset is not None else None
+        if moved is None:
+            return None
+        reached, steps = moved
+        step_count = position.step_count + len(steps)
+        if step_count > MOST_NAMES:
+            return None
+        is_named = position.is_named or reached.container is not None
+        end_address = below.address if reached.form == POINTED else None
+        return PathMove(reached._replace(step_count=step_count, is_named=is_named), steps, end_address=end_address)
+
+    def finish_path(self, position: MemberPosition, steps: List[PathStep], block: int) -> List[PathStep]:
+        """See Namer. Empty where no container is on the way: that is a chain of offsets."""
+        if len(steps) == 1 and position.form == POINTED and position.layout is not None:
+            return [steps[0]._replace(name="*" + steps[0].name, address=Address(block))]
+        if not position.is_named:
             return []
-        container = state.here.container
-        is_node = container is not None and _kind(container) in NODES and not state.here.is_table
-        return [*state.path, *([self._entry(container, blocks[-1])[0]] if container is not None and is_node else [])]
+        container = position.container
+        is_node = container is not None and _kind(container) in NODES and not position.is_table
+        return [*steps, *([self._entry(container, block)[0]] if container is not None and is_node else [])]
 
     def _layout_of(self, variable: int) -> Optional[Layout]:
         module = module_at(self._world.target, variable)
         return self._world.target.layout(module, variable) if module is not None else None
-
-    def _next(
-        self, state: State, number: int, place: int, blocks: Sequence[int], offset: Callable[[int], Optional[int]]
-    ) -> Optional[State]:
-        """One pointer further."""
-        here, moved = state.here, None
-        if here.is_table and here.container is not None and _kind(here.container) == UNORDERED:
-            return state._replace(here=here._replace(is_table=False))
-        if not number:
-            moved = self._move(here, 0, place, blocks[0])
-        else:
-            away = offset(number - 1)
-            moved = self._move(here, blocks[number - 1], blocks[number - 1] + away, blocks[number]) if away is not None else None
-        if moved is None:
-            return None
-        path = (*state.path, *moved[1]) if moved[1] else state.path
-        if len(path) > MOST_NAMES:
-            return None
-        if moved[0].form == POINTED:  # what an element that is a pointer leads to is called as it is
-            path = (*path[:-1], path[-1]._replace(address=Address(blocks[number])))
-        return State(moved[0], path, state.is_named or moved[0].container is not None)
 
     def _head(self, place: int, low: int) -> Optional[Container]:
         found = self._around(place, low)
@@ -179,49 +159,49 @@ class ContainerNamer:
         inside = self._containers.inside(address)
         return MOST_BYTES if inside is None else inside[0] + inside[1] - address
 
-    def _move(self, here: Here, block: int, place: int, below: int) -> Moved:
-        if here.container is None:
-            return self._leave(here, place, below)
-        inner = self._inner(here, here.container, block, place)
+    def _move(self, position: MemberPosition, block: int, place: int, below: int) -> Moved:
+        if position.container is None:
+            return self._leave(position, place, below)
+        inner = self._inner(position, position.container, block, place)
         if inner is None or inner[0].container is not None:
             return inner
         left = self._leave(inner[0], place, below)
         return None if left is None else (left[0], [*inner[1], *left[1]])
 
-    def _leave(self, here: Here, place: int, below: int) -> Moved:
+    def _leave(self, position: MemberPosition, place: int, below: int) -> Moved:
         """By a pointer of a variable, an object or an element: a container's, or one by itself."""
-        found = self._head(place, here.low)
+        found = self._head(place, position.low)
         if found is None:
-            away = place - here.base
-            if not self._is_proven(here, place, below):
+            away = place - position.base
+            if not self._is_proven(position, place, below):
                 return None
-            name, layout = here.member(away)
-            name = name or ("" if here.form == MEMBER else here.form % away)
+            name, layout = position.member(away)
+            name = name or ("" if position.form == MEMBER else position.form % away)
             steps = [PathStep(FIELD, name, Address(below))] if name else []
             target = layout.target() if layout is not None else None
-            return (Here(below, below, POINTED, block=below, layout=target), steps) if away >= 0 else None
+            return (MemberPosition(below, below, POINTED, block=below, layout=target), steps) if away >= 0 else None
         begin = _begin(found)
-        name, layout = here.member(begin - here.base)
+        name, layout = position.member(begin - position.base)
         steps = [PathStep(FIELD, name, Address(begin))] if name else []
         word, kind = (place - found.address) // 8, _kind(found)
         is_table = (kind == UNORDERED and word == 0) or (kind == DEQUE and word in (0, 5, 9))
-        return (Here(begin, begin, MEMBER, found, is_table, layout=layout), steps) if word in WAYS[kind] else None
+        return (MemberPosition(begin, begin, MEMBER, found, is_table, layout=layout), steps) if word in WAYS[kind] else None
 
-    def _is_proven(self, here: Here, place: int, below: int) -> bool:
+    def _is_proven(self, position: MemberPosition, place: int, below: int) -> bool:
         """The word is no rest: a class's object has it, or a string, nobody else leads there, or other nodes have pointers there."""
         left = self._left(place)
-        if self._is_end(place, below) or (here.block and self._elements.is_comparison(place)):
+        if self._is_end(place, below) or (position.block and self._elements.is_comparison(place)):
             return False
-        if not here.block or (left >= STRING_BYTES and self._keys.string(place) is not None):
+        if not position.block or (left >= STRING_BYTES and self._keys.string(place) is not None):
             return True
-        if left > SLACK_BYTES and here.form == POINTED and self._elements.vtable(here.block):
+        if left > SLACK_BYTES and position.form == POINTED and self._elements.vtable(position.block):
             return True
         if self._holders is None:
             self._holders = self._graph.only_holders()
-        block, held = self._graph.find(here.block), self._graph.find(below)
+        block, held = self._graph.find(position.block), self._graph.find(below)
         if block is not None and held is not None and self._holders[held[0]] == block[0]:
             return True
-        words = [self._world.words(node + place - here.block, 1) or (1,) for node in here.beside]
+        words = [self._world.words(node + place - position.block, 1) or (1,) for node in position.beside]
         pointers = [word for (word,) in words if word and self._containers.size(word) is not None]
         return 2 * len(pointers) > len(words) and all(not word or word in pointers for (word,) in words)
 
@@ -232,31 +212,31 @@ class ContainerNamer:
         usable = self._containers.size(begin) if begin else None
         return usable is not None and begin + usable == below
 
-    def _inner(self, here: Here, container: Container, block: int, place: int) -> Moved:
+    def _inner(self, position: MemberPosition, container: Container, block: int, place: int) -> Moved:
         kind = _kind(container)
-        if here.is_table:
-            return (here._replace(is_table=False), []) if self._is_used(container, place) else None
+        if position.is_table:
+            return (position._replace(is_table=False), []) if self._is_used(container, place) else None
         if kind in (VECTOR, DEQUE):
-            return self._with_element(here, (self._of_vector if kind == VECTOR else self._of_deque)(container, block, place))
+            return self._with_element(position, (self._of_vector if kind == VECTOR else self._of_deque)(container, block, place))
         element_at, links = NODES[kind]
         if place - block in links:
-            return here, []
+            return position, []
         step, end = self._entry(container, block)
         if place - block < element_at:
             return None
         if end is not None and place < end:  # the key's own characters
-            return Here(place, place), [step._replace(name=".<key %s>" % step.name[1:-1])]
+            return MemberPosition(place, place), [step._replace(name=".<key %s>" % step.name[1:-1])]
         at = end if end is not None else block + element_at
-        layout = here.layout.element() if here.layout is not None and (end is not None or kind == LIST) else None
+        layout = position.layout.element() if position.layout is not None and (end is not None or kind == LIST) else None
         if kind == LIST and place == at:
-            return Here(at, at, layout=layout), [step]
-        return Here(at, at, block=block, beside=self._beside(container), layout=layout), [step]
+            return MemberPosition(at, at, layout=layout), [step]
+        return MemberPosition(at, at, block=block, beside=self._beside(container), layout=layout), [step]
 
     @staticmethod
-    def _with_element(here: Here, moved: Moved) -> Moved:
-        if moved is None or here.layout is None or not moved[1]:
+    def _with_element(position: MemberPosition, moved: Moved) -> Moved:
+        if moved is None or position.layout is None or not moved[1]:
             return moved
-        return moved[0]._replace(layout=here.layout.element()), moved[1]
+        return moved[0]._replace(layout=position.layout.element()), moved[1]
 
     def _is_used(self, container: Container, place: int) -> bool:
         """Of the table of a deque, whose rest has what was there before."""
@@ -295,9 +275,9 @@ class ContainerNamer:
 
     def _element(self, first: int, away: int, place: int, stride: Optional[int]) -> Moved:
         if stride is None:
-            return Here(place - away, first, ELEMENT), []
+            return MemberPosition(place - away, first, ELEMENT), []
         begin = place - away % stride
-        return Here(begin, begin), [PathStep(INDEX, "[%d]" % (away // stride), Address(begin))]
+        return MemberPosition(begin, begin), [PathStep(INDEX, "[%d]" % (away // stride), Address(begin))]
 
 
 def _kind(container: Container) -> str:

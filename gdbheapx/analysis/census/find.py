@@ -274,8 +274,8 @@ def paths(
     """What the blocks of a graph are called; `names`: by label, from 1 on; `owning`: which words own, where a label tells that. None where
     nothing says."""
     world = World(session)
-    structures = ContainerNamer(session, reach) if world.word_bytes == 8 and world.little_endian and cplusplus.is_used(world) else None
-    if not speakers_ and structures is None:
+    containers = ContainerNamer(session, reach) if world.word_bytes == 8 and world.little_endian and cplusplus.is_used(world) else None
+    if not speakers_ and containers is None:
         return None
     kinds = [Kind("", None)]
     for label, name in enumerate(names, 1):
@@ -291,7 +291,7 @@ def paths(
             can_read=session.target.can_read_on,
             has_names=not session.without_names,
             has_keys=not session.without_keys,
-            structures=structures,
+            containers=containers,
         ),
     )
 

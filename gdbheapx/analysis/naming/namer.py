@@ -1,8 +1,7 @@
 """What a runtime must tell so that its objects get paths, such as `shop._cache["u:1234"].items[3]`."""
 
-import functools
 from codecs import utf_8_decode
-from typing import Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.reachability.garbage import Collector
 from gdbheapx.analysis.reachability.names import MODULE, PathStep
@@ -28,8 +27,6 @@ VARIABLE, ATTRIBUTE, KEY, INDEX, FRAME, LOCAL, CLOSURE, TYPE, FIELD = (
 
 MOST_KEY = 60
 """Characters of a key in a path."""
-MOST_KNOWN = 1 << 14
-"""Moves that are kept: ways to neighbours begin alike, and each is gone twice."""
 TEXT_BYTES, TEXT_WORDS = 240, 64
 """Of a text, and of a block, that are looked at for Namer.texts."""
 
@@ -44,15 +41,58 @@ class Start(NamedTuple):
 
 
 class Hop(NamedTuple):
-    """A block on the way, and the pointer in it that leads on."""
+    """A block on a path, and the pointer in it that leads on."""
 
     address: int
     """Of the block, with whatever the runtime writes before its object."""
     size_bytes: int
     signature: Optional[str]
     """What the block is, as a row of the runtime's recogniser calls it; None: no row knows it."""
-    offset: Optional[int]
-    """Of the pointer to the next block; None in the last hop."""
+    find_offset: Callable[[], Optional[int]]
+    """Searches the block for the pointer to the next one: in a large table that takes a while."""
+
+
+class PathMove(NamedTuple):
+    """Result of following one pointer on a path."""
+
+    position: Any
+    """State of the namer's own, from which the next pointer is followed."""
+    steps: Sequence[PathStep] = ()
+    """Added to the path; none where the language has no word for the pointer."""
+    is_open: bool = False
+    """The last of these steps counts only if the path ends here: what follows says the same better."""
+    opening: str = ""
+    """Text that the path begins with instead of all steps before: a coroutine is known by its function, not by the list it waits in."""
+    end_address: Optional[int] = None
+    """New address of the last step that the path has: an element that is a pointer is called like what it leads to."""
+
+
+class PathState(NamedTuple):
+    """A path as far as one block."""
+
+    move: PathMove
+    above: "Optional[PathState]"
+    """The block before; None at the start."""
+
+    def steps(self) -> List[PathStep]:
+        """Return all steps from the start on."""
+        moves, state = [], self  # type: List[PathMove], Optional[PathState]
+        while state is not None:
+            moves.append(state.move)
+            state = state.above
+        path: List[PathStep] = []
+        pending: Optional[PathStep] = None
+        for move in reversed(moves):
+            if move.opening:
+                path = [PathStep(FRAME, move.opening, None)]
+            if pending is not None and move.steps and (move.steps[0].kind == FIELD or move.steps[0].name == pending.name):
+                path.append(pending)  # of a dict itself, not what it has
+            if move.steps:
+                path += move.steps
+                pending = path.pop() if move.is_open else None
+            if move.end_address is not None:
+                path[-1] = path[-1]._replace(address=Address(move.end_address))
+        return path if pending is None else [*path, pending]
 
 
 class Namer:
@@ -106,15 +146,24 @@ class Namer:
         it says None where all hold. None: such blocks have no end of their own."""
         return None
 
-    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
-        """The path from the start's object, which lies in the first hop, to the last one: its own steps, and one for each pointer that the
-        language has a word for. A dict's pointer to its keys has none. Empty: one of the pointers means nothing, such as one behind the
-        end of an array, and so does the path."""
-        return list(start.steps)
+    def begin_path(self, start: Start) -> PathMove:
+        """Return where a path begins, with the start's own steps."""
+        return PathMove(None, start.steps)
 
-    def first_stale(self, start: Start, hops: Sequence[Hop]) -> Optional[int]:
-        """Which hop leads on by a word that holds nothing any more, such as one behind a list's length: the way is none. None: all hold."""
+    def follow_pointer(self, position: Any, hop: Hop, below: Hop) -> Optional[PathMove]:
+        """Follow the pointer of `hop` that leads into the block `below`.
+
+        None: the word holds nothing any more, such as one behind a list's length, and the way over it is none.
+        """
+        raise NotImplementedError
+
+    def find_begin(self, place: int, start: int) -> Optional[int]:
+        """Return the begin of the container that has the word at `place` and begins at `start` or behind it; None if there is none."""
         return None
+
+    def finish_path(self, position: Any, steps: List[PathStep], block: int) -> List[PathStep]:
+        """Return the path to the block that begins at `block`, with these steps; empty if it gives no name."""
+        return steps
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         """`dict of 230,000 entries`: what a block holds, and how many; None where it is no container."""
@@ -130,54 +179,41 @@ class Namer:
         return ()
 
 
-class Here(NamedTuple):
-    """What a way has come to."""
+class ValuePosition(NamedTuple):
+    """Object that a path has come to, or what it has beside itself: the entries of a table, the table of an object's properties."""
 
     kind: int
     """Of the object, as its runtime numbers them."""
     address: int
     is_beside: bool = False
-    """What an object has beside itself: the entries of the table of that address, the table of an object's properties."""
 
 
-Step = Optional[Tuple[str, str]]
-"""Kind and name of one; None: the pointer has none."""
-Moved = Optional[Tuple[Here, Step]]
-"""What a pointer leads to; None: it means nothing."""
+class ValueNamer(Namer):
+    """Names objects by the pointers between them, where what an object has beside itself adds no step."""
 
-
-class WalkingNamer(Namer):
-    """One that goes from object to object by the pointer that leads on."""
-
-    def __init__(self) -> None:
-        self._moved = functools.lru_cache(MOST_KNOWN)(self._move)
-
-    def _kind(self, address: int) -> int:
-        """Of the object there, from which a way begins."""
+    def read_kind(self, address: int) -> int:
+        """Return the kind of the object there, from which a path begins."""
         raise NotImplementedError
 
-    def _move(self, here: Here, place: int, below: int) -> Moved:
-        """By the pointer at `place`, which leads into the block `below`."""
+    def follow_word(self, position: ValuePosition, place: int, below: int) -> "Optional[Tuple[ValuePosition, Optional[Tuple[str, str]]]]":
+        """Follow the pointer at `place`, which leads into the block `below`.
+
+        Return the new position, and kind and name of a step or None; None if the pointer means nothing.
+        """
         raise NotImplementedError
 
-    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
-        """From object to object; what an object has beside itself has no step."""
-        path, stale = self._walk(start, hops)
-        return path if stale is None else []
+    def begin_path(self, start: Start) -> PathMove:
+        """See Namer."""
+        return PathMove(ValuePosition(self.read_kind(start.address), start.address), start.steps)
 
-    def first_stale(self, start: Start, hops: Sequence[Hop]) -> Optional[int]:
-        """Behind the end of an array, a key, or a place that is not in use."""
-        return self._walk(start, hops)[1]
-
-    def _walk(self, start: Start, hops: Sequence[Hop]) -> Tuple[List[PathStep], Optional[int]]:
-        path, here = list(start.steps), Here(self._kind(start.address), start.address)
-        for number, (hop, below) in enumerate(zip(hops, hops[1:])):
-            moved = self._moved(here, hop.address + hop.offset, below.address) if hop.offset is not None else None
-            if moved is None:
-                return path, number
-            here, step = moved
-            path += [PathStep(*step, Address(here.address))] if step is not None else []
-        return path, None
+    def follow_pointer(self, position: ValuePosition, hop: Hop, below: Hop) -> Optional[PathMove]:
+        """See Namer."""
+        offset = hop.find_offset()
+        moved = self.follow_word(position, hop.address + offset, below.address) if offset is not None else None
+        if moved is None:
+            return None
+        reached, step = moved
+        return PathMove(reached, [PathStep(*step, Address(reached.address))] if step is not None else ())
 
 
 def quoted(text: str, escapes: Mapping[str, str]) -> str:

@@ -2,9 +2,9 @@
 
 import functools
 from array import array
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.naming.namer import ALL_WORDS, FIELD, FRAME, KEY, VARIABLE, Hop, Namer, PathStep, Start, text_of
+from gdbheapx.analysis.naming.namer import ALL_WORDS, FIELD, FRAME, KEY, VARIABLE, Hop, Namer, PathMove, PathState, PathStep, Start, text_of
 from gdbheapx.analysis.reachability import names as graph_names
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.heap_graph import Reach
@@ -17,8 +17,7 @@ MOST_HOPS = 1000
 """Of a path; a longer one is a list that was followed, and no name."""
 
 
-MOST_KNOWN = 1 << 14
-"""Steps that are kept: ways to neighbours begin alike."""
+MOST_STATES = 1 << 16
 NO_KEY = "[...]"
 MOST_STALE = 64
 """Words that turn out to be left over, such as one behind a list's length: with each of them all ways are looked for once more."""
@@ -57,22 +56,8 @@ class Told(NamedTuple):
     """Paths are wanted; if not, runtimes tell only what owns what."""
     has_keys: bool = True
     """Keys, which are data, are told in them."""
-    structures: "Optional[Structures]" = None
+    containers: Optional[Namer] = None
     """Of blocks that are no runtime's; None: each pointer is an offset."""
-
-
-class Structures(Protocol):
-    """Tells the steps through containers of blocks that are no runtime's."""
-
-    def begin(self, place: int, start: int) -> Optional[int]:
-        """Of the container that has the word at `place`, and begins at `start` or behind it; None where there is none."""
-
-    def forget(self) -> None:
-        """Ways are others from now on."""
-
-    def steps(self, start: Start, place: int, blocks: Sequence[int], offset: Callable[[int], Optional[int]]) -> List[PathStep]:
-        """From the start to the last of these blocks, the first of which the word at `place` leads to. `offset`: in a block of which number
-        the pointer to the next one stands: looked for when it is asked for, in a large table."""
 
 
 class Speaker(NamedTuple):
@@ -101,9 +86,8 @@ class Paths(graph_names.Paths):
         self._known: Dict[int, Optional[graph_names.Path]] = {}
         self._contents: Dict[int, Optional[str]] = {}
         self.has_garbage = any(speaker.namer.is_collected for speaker in told.speakers.values())
-        self._hop = functools.lru_cache(MOST_KNOWN)(self._make_hop)
-        self._offset = functools.lru_cache(MOST_KNOWN)(self._make_offset)
-        self._start = functools.lru_cache(MOST_KNOWN)(self._make_start)
+        self._states: Dict[Tuple[Namer, int], Optional[PathState]] = {}
+        """By namer and block; None: what leads there gives no name. Ways to neighbours begin alike."""
         self._most_stale = max(MOST_STALE, MOST_PASSED // max(1, reach.graph.nodes))
         self.garbage: List[Any] = []
         """What was found of it, once it was looked for: one answer for all who ask."""
@@ -182,10 +166,7 @@ class Paths(graph_names.Paths):
         return self._reach.roots_from, self._reach.roots_from + strong
 
     def _forget(self) -> None:
-        self._hop.cache_clear()
-        self._offset.cache_clear()
-        if self._told.structures is not None:
-            self._told.structures.forget()
+        self._states.clear()
 
     def of(self, node: int) -> Optional[graph_names.Path]:
         """The path to a block; None where nothing gives it a name."""
@@ -214,35 +195,65 @@ class Paths(graph_names.Paths):
 
     def _find(self, node: int) -> Optional[graph_names.Path]:
         while True:
-            way = self._way(node)
-            if way is not None and self._told.structures is not None and self._is_plain(way):
-                path = self._through(self._told.structures, way)
+            way, containers = self._way(node), self._told.containers
+            if way is None:
+                return None
+            if containers is not None and self._is_plain(way):
+                begun = self._begin_at_variable(containers, way)
+                path = self._path(begun, self._steps(containers, begun, way)) if begun is not None else None
                 if path is not None or not self._told.speakers:
                     return path
-            known = self._begin(way) if way is not None else None
+            known = self._begin(way)
             if known is None:
                 return None
             namer, start, way = known
             if len(way) == 1:
                 return self._path(start, start.steps)
-            hops = self._hops(way) if self._told.can_read else []
-            stale = namer.first_stale(start, hops)
-            if stale is None:
-                return self._path(start, namer.steps(start, hops)) if hops else None
-            if self._stale >= self._most_stale:
+            if not self._told.can_read:
                 return None
-            self._pass_by(known, hops, stale)
+            reached, state = self._walk(namer, start, way)
+            if reached == len(way) - 1:
+                return self._path(start, state.steps() if state is not None else ())
+            if self._stale >= self._most_stale or state is None:
+                return None
+            self._pass_by(namer, state, way, reached)
+
+    def _walk(self, namer: Namer, start: Start, way: Sequence[int]) -> Tuple[int, Optional[PathState]]:
+        """Follow the pointers of a way.
+
+        Return how many of them hold, and the state behind the last of these; None as state: what is known of a block before gives no name.
+        """
+        first = next((number for number in range(len(way) - 1, 0, -1) if (namer, way[number]) in self._states), 0)
+        state = self._states[namer, way[first]] if first else PathState(namer.begin_path(start), None)
+        for number in range(first, len(way) - 1):
+            move = None
+            if state is not None:
+                move = namer.follow_pointer(state.move.position, self._hop(way[number], way[number + 1]), self._hop(way[number + 1], None))
+            if state is None or move is None:
+                return number, state
+            state = PathState(move, state)
+            if len(self._states) >= MOST_STATES:
+                self._states.clear()
+            self._states[namer, way[number + 1]] = state
+        return len(way) - 1, state
+
+    def _steps(self, namer: Namer, start: Start, way: Sequence[int]) -> Sequence[PathStep]:
+        """Return the path that a namer gives a block; nothing where a pointer on the way means nothing to it."""
+        reached, state = self._walk(namer, start, way)
+        if reached < len(way) - 1:
+            self._states.update(((namer, node), None) for node in way[reached + 1 :])
+            return ()
+        return namer.finish_path(state.move.position, state.steps(), self._place(way[-1])[0]) if state is not None else ()
 
     def _path(self, start: Start, steps: Sequence[PathStep]) -> Optional[graph_names.Path]:
         if not self._told.has_keys:
             steps = [step._replace(name=NO_KEY) if step.kind == KEY else step for step in steps]
         return graph_names.Path(text_of(steps), steps, start.steps[0].kind == FRAME) if steps else None
 
-    def _pass_by(self, known: "Tuple[Namer, Start, List[int]]", hops: Sequence[Hop], stale: int) -> None:
+    def _pass_by(self, namer: Namer, state: PathState, way: Sequence[int], stale: int) -> None:
         """No way leads over this word any more, nor over those behind it that hold nothing either: an array's rest has many."""
-        namer, start, way = known
-        node, hop, word = way[stale], hops[stale], self._reach.word_bytes
-        first, parents = (hop.offset or 0) // word, self._ways.parents_to(node) if self._ways is not None else None
+        node, hop, word = way[stale], self._hop(way[stale], way[stale + 1]), self._reach.word_bytes
+        first, parents = (hop.find_offset() or 0) // word, self._ways.parents_to(node) if self._ways is not None else None
         self._stale += 1
         self._reach.graph.loosen(node, first)
         self._forget()
@@ -250,8 +261,8 @@ class Paths(graph_names.Paths):
         for edge in edges:
             is_way = parents is not None and edge.node < self._reach.numbers.blocks and parents[edge.node] == node
             if is_way and first < edge.slot < NO_SLOT:
-                below = Hop(*self._reach.graph.blocks([edge.node])[0], self._kind(edge.node).name, None)
-                if namer.first_stale(start, [*hops[:stale], hop._replace(offset=edge.slot * word), below]) == stale:
+                other = hop._replace(find_offset=functools.partial(int, edge.slot * word))
+                if namer.follow_pointer(state.move.position, other, self._hop(edge.node, None)) is None:
                     self._reach.graph.loosen(node, edge.slot)
         self._ways = None
 
@@ -262,23 +273,19 @@ class Paths(graph_names.Paths):
     def _speaker(self, node: int) -> Optional[Speaker]:
         return self._told.speakers.get(self._kind(node).runtime) if node < self._reach.numbers.blocks else None
 
-    def _through(self, structures: Structures, way: Sequence[int]) -> Optional[graph_names.Path]:
-        """The path along containers; where there are symbols, from the variable's begin on."""
+    def _begin_at_variable(self, containers: Namer, way: Sequence[int]) -> Optional[Start]:
+        """Return the variable that a way begins at; where there are no symbols, the begin of its container."""
         root = self._roots[way[0] - self._reach.roots_from]
         offset = self._offset(way[0], way[1]) if self._told.can_read and root.kind == regions.DATA else None
         if root.module is None or offset is None:
             return None
         place = root.start + offset
         variable = self._names.variable(root.module, place)
-        if variable is None:
-            begin = structures.begin(place, root.start)
-            begin = place if begin is None else begin
-            start, name = begin, "%s+0x%x" % (root.module.shown_name, begin - root.module.base)
-        else:
-            start, name = variable.start, variable.name
-        begun, nodes = Start(start, [PathStep(VARIABLE, name, Address(start))]), way[1:]
-        blocks = [self._start(node) for node in nodes]
-        return self._path(begun, structures.steps(begun, place, blocks, lambda number: self._offset(nodes[number], nodes[number + 1])))
+        if variable is not None:
+            return Start(variable.start, [PathStep(VARIABLE, variable.name, Address(variable.start))])
+        begin = containers.find_begin(place, root.start)
+        begin = place if begin is None else begin
+        return Start(begin, [PathStep(VARIABLE, "%s+0x%x" % (root.module.shown_name, begin - root.module.base), Address(begin))])
 
     def _begin(self, way: List[int]) -> Optional[Tuple[Namer, Start, List[int]]]:
         """Who tells the path to a block, where that begins, and all blocks on the way."""
@@ -318,32 +325,26 @@ class Paths(graph_names.Paths):
         return Start(self._place(below)[0], [PathStep(VARIABLE, self._names.at(known.module, address), Address(address))])
 
     def _place(self, node: int) -> Tuple[int, int]:
-        """Address and size of a block or a mapping."""
+        """Address and size of a block, a mapping or a root."""
+        if node >= self._reach.roots_from:
+            root = self._roots[node - self._reach.roots_from]
+            return root.start, root.end - root.start
         mapping = self._reach.mapping(node)
         return self._reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
 
-    def _hops(self, way: Sequence[int]) -> List[Hop]:
-        return [self._hop(node, below) for node, below in zip(way, [*way[1:], None])]
-
-    def _make_hop(self, node: int, below: Optional[int]) -> Hop:
+    def _hop(self, node: int, below: Optional[int]) -> Hop:
         name = self._kind(node).name if node < self._reach.numbers.blocks else None
-        return Hop(*self._place(node), name, self._make_offset(node, below) if below is not None else None)
+        return Hop(*self._place(node), name, lambda: self._offset(node, below) if below is not None else None)
 
-    def _make_offset(self, node: int, below: int) -> Optional[int]:
+    def _offset(self, node: int, below: int) -> Optional[int]:
         edge = self._reach.graph.edge_to(node, below)
         return None if edge is None or edge.slot == NO_SLOT else edge.slot * self._reach.word_bytes
-
-    def _make_start(self, node: int) -> int:
-        return self._place(node)[0]
 
 
 class Plain(Namer):
     """Where no runtime knows the blocks: each pointer is an offset."""
 
-    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
+    def follow_pointer(self, position: None, hop: Hop, below: Hop) -> PathMove:
         """See Namer."""
-        offsets = [(hop.offset, below.address) for hop, below in zip(hops, hops[1:])]
-        return [
-            *start.steps,
-            *(PathStep(FIELD, " -> ?" if offset is None else " -> +0x%x" % offset, Address(address)) for offset, address in offsets),
-        ]
+        offset = hop.find_offset()
+        return PathMove(None, [PathStep(FIELD, " -> ?" if offset is None else " -> +0x%x" % offset, Address(below.address))])

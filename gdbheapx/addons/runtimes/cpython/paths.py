@@ -5,15 +5,14 @@ What has a name by itself: modules of sys.modules by that name (`__main__` too),
 `f.__closure__["rows"]` what the function f has kept of a variable `rows` around it.
 """
 
-import functools
 from itertools import islice
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
 
 from gdbheapx.addons.runtimes.cpython import arrays, interpreter
 from gdbheapx.addons.runtimes.cpython.bodies import SET_ENTRY, SET_MASK
 from gdbheapx.addons.runtimes.cpython.frames import Frames
 from gdbheapx.addons.runtimes.cpython.masks import Masks
-from gdbheapx.addons.runtimes.cpython.place import ATTRIBUTES, CLASS, ITEMS, OBJECT, RAW, SET, SPLIT, Move, Place, thing
+from gdbheapx.addons.runtimes.cpython.place import ATTRIBUTES, CLASS, ITEMS, OBJECT, RAW, SET, SPLIT, Place, thing
 from gdbheapx.addons.runtimes.cpython.steps import Steps
 from gdbheapx.addons.runtimes.cpython.types import DICT, HEAP_TYPE, IS_TYPE, LIST, STR, WORD, PyType, Segment
 from gdbheapx.addons.runtimes.cpython.values import BYTES, LENGTH, SIZE, TUPLE, Values
@@ -27,6 +26,7 @@ from gdbheapx.analysis.naming.namer import (
     TEXT_WORDS,
     Hop,
     Namer,
+    PathMove,
     PathStep,
     Start,
     decoded,
@@ -42,8 +42,6 @@ OF_STATE = ".<state>"
 OF_CLASS = ".__dict__"
 """Last step of what begins at a class's dict."""
 MOST_NAME = 256
-MOST_KNOWN = 1 << 14
-"""Pointers of which it is kept what they lead to: paths to neighbours begin alike, and each is gone twice."""
 
 
 class Paths(Namer):
@@ -57,7 +55,6 @@ class Paths(Namer):
         self._shared_keys: Dict[int, Sequence[Optional[str]]] = {}
         """What instances of a class call their values, by where its keys are."""
         self._steps, self._masks, self._frames = Steps(values), Masks(values, dicts), Frames(values)
-        self._follow = functools.lru_cache(MOST_KNOWN)(self._steps.follow)
 
     def starts(self) -> Iterator[Start]:
         """Modules, then variables of frames."""
@@ -158,45 +155,21 @@ class Paths(Namer):
         frame = self._masks.frame_offset(signature)
         return self._steps.end_in if frame is None else lambda block: self._frames.stack_end(block + frame)
 
-    def _moves(self, start: Start, hops: Sequence[Hop]) -> Iterator[Move]:
-        """One pointer after the other."""
+    def begin_path(self, start: Start) -> PathMove:
+        """See Namer. The dict of a class is named only where the path ends at it."""
         if start.steps[-1].name == OF_STATE and start.steps[0].address is not None:
-            place = self._steps.state(start.steps[0].address)
-            yield from self._from(place, hops)
-            return
+            return PathMove(self._steps.state(start.steps[0].address), start.steps)
         is_class = len(start.steps) > 1 and start.steps[-1].name == OF_CLASS
         place = Place(OBJECT if self._values.is_object(start.address) else RAW, start.address, view=CLASS if is_class else "")
-        yield from self._from(place, hops)
+        return PathMove(place, start.steps, is_open=is_class)
 
-    def _from(self, place: Place, hops: Sequence[Hop]) -> Iterator[Move]:
-        for hop in hops[:-1]:
-            if hop.offset is None:
-                return
-            if not hop.address <= place.address < hop.address + hop.size_bytes:
-                place = Place(RAW, hop.address)
-            move = self._follow(place, hop.address + hop.offset)
-            yield move
-            place = move.place
-
-    def first_stale(self, start: Start, hops: Sequence[Hop]) -> Optional[int]:
-        """See Namer."""
-        return next((number for number, move in enumerate(self._moves(start, hops)) if move.is_stale), None)
-
-    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
-        """See Namer."""
-        path: List[PathStep] = list(start.steps)
-        pending = path.pop() if len(path) > 1 and path[-1].name == OF_CLASS else None
-        for move in self._moves(start, hops):
-            if move.opening:
-                path = [PathStep(FRAME, move.opening, None)]
-            if pending is not None and (move.kind == FIELD or move.text == pending.name):  # of a dict itself, not what it has
-                path.append(pending)
-            if move.text:
-                step = PathStep(move.kind, move.text, Address(move.place.address))
-                pending = step if move.is_open else None
-                if pending is None:
-                    path.append(step)
-        return path + ([pending] if pending is not None else [])
+    def follow_pointer(self, position: Optional[Place], hop: Hop, below: Hop) -> Optional[PathMove]:
+        """See Namer. The path ends at a block whose pointer is not known."""
+        offset = hop.find_offset() if position is not None else None
+        if position is None or offset is None:
+            return PathMove(None)
+        is_inside = hop.address <= position.address < hop.address + hop.size_bytes
+        return self._steps.follow(position if is_inside else Place(RAW, hop.address), hop.address + offset)
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         """Of dicts, lists, tuples, sets, deques; of a long str or bytes its length."""
@@ -236,7 +209,8 @@ class Paths(Namer):
             if text is not None:
                 yield text
             elif py_type is not None and pointer:
-                yield from self._beside(self._steps.follow(thing(at), address + place * WORD).place)
+                move = self._steps.follow(thing(at), address + place * WORD)
+                yield from self._beside(move.position) if move is not None else ()
 
     def _beside(self, place: Place) -> Iterator[str]:
         """Of what belongs to an object and is none itself."""
@@ -262,12 +236,14 @@ class Paths(Namer):
                 continue
             text = self._text(pointer) if py_type is not None else None
             move = self._steps.follow(thing(found[0]), at)
-            if text is not None and move.kind == ATTRIBUTE:
-                yield move.text[1:], text
-            elif move.place.kind == SPLIT:
-                yield from self._of_split(move.place)
-            elif move.place.view == ATTRIBUTES:
-                named = ((values.text(key), self._text(value)) for key, value in islice(values.entries(move.place.address), TEXT_WORDS))
+            step = move.steps[0] if move is not None and move.steps else None
+            if text is not None and step is not None and step.kind == ATTRIBUTE:
+                yield step.name[1:], text
+            elif move is not None and move.position.kind == SPLIT:
+                yield from self._of_split(move.position)
+            elif move is not None and move.position.view == ATTRIBUTES:
+                entries = islice(values.entries(move.position.address), TEXT_WORDS)
+                named = ((values.text(key), self._text(value)) for key, value in entries)
                 yield from ((key, value) for key, value in named if key is not None and value is not None)
 
     def _of_split(self, place: Place) -> Iterator[Tuple[str, str]]:

@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+from gdbheapx.analysis.naming.namer import PathMove, PathStep
+from gdbheapx.model import Address
+
 OBJECT, TABLE, SPLIT, ITEMS, SET, DEQUE_LEFT, DEQUE_RIGHT, LINK, ARRAY, BYTES, RAW = (
     *("object", "keys", "values", "items", "set", "deque", "deque end", "link", "array", "bytes", "raw"),
 )
@@ -29,19 +32,9 @@ class Place(NamedTuple):
     """Of a deque's block, from the end where the path began; of something of which no more is known its size."""
 
 
-class Move(NamedTuple):
-    """One pointer followed."""
-
-    kind: str
-    text: str
-    """Empty: the language has no word for it."""
-    place: Place
-    is_open: bool = False
-    """The text counts only where the path ends here: what follows says the same better."""
-    opening: str = ""
-    """What the path begins with instead of all before: a coroutine is known by its function, not by whose list it waits in."""
-    is_stale: bool = False
-    """The word is left over: behind a list's length, in a free entry of a dict."""
+def move_to(kind: str, text: str, place: Place, is_open: bool = False, opening: str = "") -> PathMove:
+    """Return the move to a place, with one step, or with none where the text is empty."""
+    return PathMove(place, [PathStep(kind, text, Address(place.address))] if text else (), is_open, opening)
 
 
 def thing(address: int, view: str = "", text: str = "") -> Place:

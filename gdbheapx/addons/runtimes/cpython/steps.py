@@ -25,13 +25,13 @@ from gdbheapx.addons.runtimes.cpython.place import (
     SET,
     SPLIT,
     TABLE,
-    Move,
     Place,
+    move_to,
     thing,
 )
 from gdbheapx.addons.runtimes.cpython.types import DICT, GC_HEAD, INLINE_VALUES, IS_TYPE, ITEM, LIST, TYPE, WORD, PyType
 from gdbheapx.addons.runtimes.cpython.values import INT, KEYS, SIZE, TUPLE, VALUES, Values, quoted
-from gdbheapx.analysis.naming.namer import ATTRIBUTE, CLOSURE, FIELD, INDEX
+from gdbheapx.analysis.naming.namer import ATTRIBUTE, CLOSURE, FIELD, INDEX, PathMove
 
 DICT_OFFSET, CLASS_DICT = 288, 264
 """tp_dictoffset and tp_dict, in a type."""
@@ -59,7 +59,7 @@ class Steps:
         self._values, self._fields = values, Fields(values)
         self._bodies, self._frames = Bodies(values), FrameSteps(values)
 
-    def follow(self, place: Place, word_at: int) -> Move:
+    def follow(self, place: Place, word_at: int) -> Optional[PathMove]:
         """The pointer at that address, which lies in the block of `place`."""
         pointer = self._values.word(word_at)
         known = self._of_object if place.kind == OBJECT else self._bodies.follow
@@ -91,16 +91,16 @@ class Steps:
             end += WORD * (1 + values.number(place.address + py_type.basic_bytes, 1))
         return offset >= end or -GC_HEAD <= offset < 0 or offset < -py_type.head_bytes
 
-    def _field(self, place: Place, word_at: int, pointer: int, is_stale: bool) -> Move:
+    def _field(self, place: Place, word_at: int, pointer: int, is_stale: bool) -> Optional[PathMove]:
         """A word that nothing has a name for. What is not aligned is no pointer: a text, or a number."""
         offset = word_at - place.address
         if place.kind == OBJECT and self._values.layout.release >= FRAMES_HAVE_TAGS:
             pointer &= ~TAGS
         text = ".<%s0x%x>" % ("-" if offset < 0 else "+", abs(offset))
         next_place = thing(pointer) if self._values.is_object(pointer) else Place(RAW, pointer)
-        return Move(FIELD, text, next_place, is_stale=is_stale or bool(pointer % WORD))
+        return None if is_stale or pointer % WORD else move_to(FIELD, text, next_place)
 
-    def _of_object(self, place: Place, word_at: int, pointer: int) -> Optional[Move]:
+    def _of_object(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
         values, offset = self._values, word_at - place.address
         py_type = values.type_of(place.address)
         if py_type is None:
@@ -111,9 +111,9 @@ class Steps:
         if not values.is_object(pointer & ~TAGS if self._is_generator(place) else pointer):
             return None
         if place.view == CELL and offset == 16:
-            return Move(CLOSURE, place.text, thing(pointer), opening=place.opening)
+            return move_to(CLOSURE, place.text, thing(pointer), opening=place.opening)
         if offset == TYPE:
-            return Move(ATTRIBUTE, ".__class__", thing(pointer))
+            return move_to(ATTRIBUTE, ".__class__", thing(pointer))
         if py_type.flags & TUPLE and offset >= values.layout.items:
             return self._of_tuple(place, (offset - values.layout.items) // WORD, pointer)
         own = self._own(place, py_type, offset, pointer)
@@ -121,10 +121,10 @@ class Steps:
             return own
         name = self._fields.name(py_type, offset)
         if name == ".__annotations__" and not values.has(pointer, DICT):  # made when asked for
-            return Move(FIELD, ".<annotations>", thing(pointer))
-        return Move(ATTRIBUTE, name, thing(pointer)) if name is not None else None
+            return move_to(FIELD, ".<annotations>", thing(pointer))
+        return move_to(ATTRIBUTE, name, thing(pointer)) if name is not None else None
 
-    def _body(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[Move]:
+    def _body(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
         """Dicts of attributes, tables, values: what has no name by itself."""
         values, flags = self._values, py_type.flags
         if offset < 0:
@@ -134,16 +134,16 @@ class Steps:
         if offset == self._dict_offset(place, py_type):
             return self._attributes(pointer, ATTRIBUTES)
         if flags & DICT and offset == KEYS:
-            return Move("", "", Place(TABLE, pointer, place.address, place.view))
+            return move_to("", "", Place(TABLE, pointer, place.address, place.view))
         if flags & DICT and offset == VALUES:
-            return Move("", "", Place(SPLIT, pointer, values.word(place.address + KEYS), place.view))
+            return move_to("", "", Place(SPLIT, pointer, values.word(place.address + KEYS), place.view))
         if flags & LIST and offset == 24:
-            return Move("", "", Place(ITEMS, pointer, place.address))
+            return move_to("", "", Place(ITEMS, pointer, place.address))
         table = self._table_of(py_type, offset)
         if table:
-            return Move("", "", Place(table, pointer, place.address))
+            return move_to("", "", Place(table, pointer, place.address))
         if flags & IS_TYPE and offset == self._fields.cached_keys_at:
-            return Move("", "", Place(TABLE, pointer))
+            return move_to("", "", Place(TABLE, pointer))
         if flags & INLINE_VALUES and offset >= py_type.basic_bytes + WORD:
             return self._bodies.attribute(
                 self._fields.shared_keys(py_type), (offset - py_type.basic_bytes) // WORD - 1, ATTRIBUTES, pointer
@@ -170,20 +170,20 @@ class Steps:
             return ARRAY
         return {DEQUE_FIRST: DEQUE_LEFT, DEQUE_LAST: DEQUE_RIGHT}.get(offset, "") if "collections.deque" in names else ""
 
-    def _attributes(self, pointer: int, view: str) -> Optional[Move]:
+    def _attributes(self, pointer: int, view: str) -> Optional[PathMove]:
         if not self._values.has(pointer, DICT):
             return None
-        return Move(ATTRIBUTE, ".__dict__", thing(pointer, view), is_open=True)
+        return move_to(ATTRIBUTE, ".__dict__", thing(pointer, view), is_open=True)
 
-    def _before(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[Move]:
+    def _before(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
         """A managed dict, or values without one, before the object: in 3.11 a word for each, later one (pycore_object.h)."""
         if py_type.head_bytes <= GC_HEAD:
             return None
         keys, is_11 = self._fields.shared_keys(py_type), not self._values.types.has_tagged_dicts
         if is_11 and offset == -4 * WORD:
-            return Move("", "", Place(SPLIT, pointer, keys, ATTRIBUTES))
+            return move_to("", "", Place(SPLIT, pointer, keys, ATTRIBUTES))
         if not is_11 and offset == -3 * WORD and pointer & 1:
-            return Move("", "", Place(SPLIT, pointer + 1, keys, ATTRIBUTES))
+            return move_to("", "", Place(SPLIT, pointer + 1, keys, ATTRIBUTES))
         return self._attributes(pointer, ATTRIBUTES) if offset == -3 * WORD else None
 
     def _dict_offset(self, place: Place, py_type: PyType) -> int:
@@ -196,7 +196,7 @@ class Steps:
         size = py_type.basic_bytes + item * count
         return -(-size // WORD) * WORD - ((1 << 64) - offset) if offset < (1 << 64) - 1 and count < 1 << 32 else 0
 
-    def _of_tuple(self, place: Place, index: int, pointer: int) -> Optional[Move]:
+    def _of_tuple(self, place: Place, index: int, pointer: int) -> Optional[PathMove]:
         values = self._values
         if index >= values.word(place.address + SIZE):
             return None
@@ -204,37 +204,37 @@ class Steps:
             names = self._frames.frames.free_names(place.owner)
             if index < len(names) and names[index]:
                 content = ".__closure__[%s]" % quoted(names[index] or "")
-                return Move(CLOSURE, ".__closure__[%d]" % index, thing(pointer, CELL, content), is_open=True)
+                return move_to(CLOSURE, ".__closure__[%d]" % index, thing(pointer, CELL, content), is_open=True)
         is_open = place.view == CELLS
-        return Move(INDEX, "%s[%d]" % (".__closure__" * is_open, index), thing(pointer))
+        return move_to(INDEX, "%s[%d]" % (".__closure__" * is_open, index), thing(pointer))
 
     def _is_generator(self, place: Place) -> bool:
         return self._values.is_named(place.address, *GENERATORS)
 
-    def _own(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[Move]:
+    def _own(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
         """Of builtin types that are no containers of one kind."""
         values = self._values
         names = {kin.name for kin in values.types.family(py_type)}
         if "function" in names and offset == values.layout.closure and values.has(pointer, TUPLE):
             code = next(at for at, name in values.layout.function.items() if name == ".__code__")
             cells = Place(OBJECT, pointer, owner=values.word(place.address + code), view=CELLS)
-            return Move(CLOSURE, ".__closure__", cells, is_open=True)
+            return move_to(CLOSURE, ".__closure__", cells, is_open=True)
         if names & {"set", "frozenset"} and SET_SMALL <= offset < SET_SMALL + SET_SMALL_ENTRIES * SET_ENTRY:
             return self._bodies.element(place.address + SET_SMALL, place.address + offset, SET_SMALL_ENTRIES - 1, pointer)
         if "mappingproxy" in names and offset == MAPPING:
-            return Move(ATTRIBUTE, ".<mapping>", thing(pointer), is_open=True)
+            return move_to(ATTRIBUTE, ".<mapping>", thing(pointer), is_open=True)
         if (
             "module" in names
             and offset == values.layout.module_state + 2 * WORD
             and values.get(values.word(place.address + MODULE_DICT), "__name__") == pointer
         ):
-            return Move(ATTRIBUTE, ".__name__", thing(pointer))
+            return move_to(ATTRIBUTE, ".__name__", thing(pointer))
         if "functools._lru_cache_wrapper" in names and offset == LRU_CACHE:
-            return Move(FIELD, ".<cache>", thing(pointer, CACHE))
+            return move_to(FIELD, ".<cache>", thing(pointer, CACHE))
         if "functools._lru_list_elem" in names and offset == LRU_RESULT:
-            return Move("", "", thing(pointer))
+            return move_to("", "", thing(pointer))
         if "_asyncio.Task" in names and self._values.is_named(pointer, *GENERATORS):
-            return Move(ATTRIBUTE, ".get_coro()", thing(pointer))
+            return move_to(ATTRIBUTE, ".get_coro()", thing(pointer))
         if names & set(GENERATORS):
             return self._frames.of_generator(place, offset, pointer & ~TAGS)
         return self._frames.of_frame(place, py_type, offset, pointer) if "frame" in names else None

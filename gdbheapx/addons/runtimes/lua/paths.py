@@ -32,12 +32,10 @@ from gdbheapx.analysis.naming.namer import (
     KEY,
     LOCAL,
     VARIABLE,
-    Here,
-    Moved,
     PathStep,
     Start,
-    Step,
-    WalkingNamer,
+    ValueNamer,
+    ValuePosition,
     quoted,
 )
 from gdbheapx.model import Address
@@ -45,7 +43,7 @@ from gdbheapx.model import Address
 TABLE_NAME, STRING_NAME, LUA_NAME, C_NAME, PROTO_NAME = "table", "string", "function", "C function", "code of a function"
 UPVALUE_NAME, USERDATA_NAME, COROUTINE_NAME, STATE_NAME = "upvalue", "userdata", "coroutine", "Lua state"
 UPVALUE, CODE, PART = -1, -2, -3
-"""Of Here.kind, beside the types of values; PART: what a userdata leads to, where nothing has a name of its own."""
+"""Of ValuePosition.kind, beside the types of values; PART: what a userdata leads to, wposition nothing has a name of its own."""
 RESERVED = frozenset(
     [
         "and",
@@ -75,8 +73,10 @@ RESERVED = frozenset(
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
+_Moved = Optional[Tuple[ValuePosition, Optional[Tuple[str, str]]]]
 
-class LuaNamer(WalkingNamer):
+
+class LuaNamer(ValueNamer):
     """Globals first, then the registry, then variables of functions that have not returned."""
 
     is_collected = True
@@ -94,9 +94,9 @@ class LuaNamer(WalkingNamer):
             for address, name in [*tables, *([(loaded.data, "package.loaded")] if loaded.is_object else [])]:
                 yield Start(address, [*which, PathStep(VARIABLE, name, Address(address))])
             for thread in (state.state, *state.coroutines[:MOST_COROUTINES]):
-                where = "frame %s: " if thread == state.state else "coroutine 0x%x frame %%s: " % thread
+                wposition = "frame %s: " if thread == state.state else "coroutine 0x%x frame %%s: " % thread
                 for local in self._values.locals(thread):
-                    frame, end = PathStep(FRAME, where % local.frame, None), Address(local.value.data)
+                    frame, end = PathStep(FRAME, wposition % local.frame, None), Address(local.value.data)
                     yield Start(local.value.data, [frame, *which, PathStep(LOCAL, local.name, end)])
 
     def owning_words(self, signature: Optional[str]) -> int:
@@ -118,41 +118,41 @@ class LuaNamer(WalkingNamer):
         """The state, with its table of strings, and its stack."""
         return [address for state in self._states for address in (state.block, state.stack)]
 
-    def _kind(self, address: int) -> int:
-        """See WalkingNamer."""
+    def read_kind(self, address: int) -> int:
+        """See ValueNamer."""
         return self._values.kind(address)
 
-    def _move(self, here: Here, place: int, below: int) -> Moved:
-        """See WalkingNamer."""
-        offset = place - here.address
-        if here.kind == TABLE:
-            return self._entry(here, place) if here.is_beside else self._of_table(here, offset)
-        if here.kind in (LUA_FUNCTION, C_FUNCTION):
-            return self._captured(here, offset)
-        if here.kind == UPVALUE:
-            layout, words = self._values.layout, self._values.words(here.address, 3)
-            is_closed = words and words[layout.captured_pointer // 8] == here.address + layout.captured
+    def follow_word(self, position: ValuePosition, place: int, below: int) -> _Moved:
+        """See ValueNamer."""
+        offset = place - position.address
+        if position.kind == TABLE:
+            return self._entry(position, place) if position.is_beside else self._of_table(position, offset)
+        if position.kind in (LUA_FUNCTION, C_FUNCTION):
+            return self._captured(position, offset)
+        if position.kind == UPVALUE:
+            layout, words = self._values.layout, self._values.words(position.address, 3)
+            is_closed = words and words[layout.captured_pointer // 8] == position.address + layout.captured
             return self._to(place, None) if is_closed and offset == layout.captured else None
-        if here.kind == USERDATA:
-            return self._of_userdata(here, offset)
-        if here.kind == CODE:
-            return self._of_code(here, place)
+        if position.kind == USERDATA:
+            return self._of_userdata(position, offset)
+        if position.kind == CODE:
+            return self._of_code(position, place)
         words = self._values.words(place, 1)
-        return (Here(PART, words[0]), None) if here.kind == PART and words else None
+        return (ValuePosition(PART, words[0]), None) if position.kind == PART and words else None
 
-    def _to(self, place: int, step: Step) -> Moved:
+    def _to(self, place: int, step: Optional[Tuple[str, str]]) -> _Moved:
         value = self._values.value(place)
-        return (Here(value.kind, value.data), step) if value.is_object else None
+        return (ValuePosition(value.kind, value.data), step) if value.is_object else None
 
-    def _of_table(self, here: Here, offset: int) -> Moved:
+    def _of_table(self, position: ValuePosition, offset: int) -> _Moved:
         if offset == METATABLE_AT:
-            words = self._values.words(here.address + offset, 1)
-            return (Here(TABLE, words[0]), (ATTRIBUTE, ".<metatable>")) if words else None
-        is_held = offset in (ARRAY_AT, NODE_AT) and not self._values.has_weak_values(here.address)
-        return (here._replace(is_beside=True), None) if is_held else None
+            words = self._values.words(position.address + offset, 1)
+            return (ValuePosition(TABLE, words[0]), (ATTRIBUTE, ".<metatable>")) if words else None
+        is_held = offset in (ARRAY_AT, NODE_AT) and not self._values.has_weak_values(position.address)
+        return (position._replace(is_beside=True), None) if is_held else None
 
-    def _entry(self, here: Here, place: int) -> Moved:
-        table, layout = self._values.table(here.address), self._values.layout
+    def _entry(self, position: ValuePosition, place: int) -> _Moved:
+        table, layout = self._values.table(position.address), self._values.layout
         if table is None:
             return None
         number, rest = divmod(place - table.array, VALUE_BYTES)
@@ -174,40 +174,40 @@ class LuaNamer(WalkingNamer):
             return FIELD, "[?]"
         return (ATTRIBUTE, "." + name) if WORD.match(name) and name not in RESERVED else (KEY, "[%s]" % quoted(name, ESCAPES))
 
-    def _captured(self, here: Here, offset: int) -> Moved:
-        head, place = self._values.words(here.address, 2), here.address + offset
-        number, rest = divmod(offset - CAPTURED_AT, VALUE_BYTES if here.kind == C_FUNCTION else 8)
+    def _captured(self, position: ValuePosition, offset: int) -> _Moved:
+        head, place = self._values.words(position.address, 2), position.address + offset
+        number, rest = divmod(offset - CAPTURED_AT, VALUE_BYTES if position.kind == C_FUNCTION else 8)
         is_captured = bool(head) and 0 <= number < head[1] >> 16 & 0xFF and not rest
-        if here.kind == C_FUNCTION:
+        if position.kind == C_FUNCTION:
             return self._to(place, (CLOSURE, ".<upvalue %d>" % (number + 1))) if is_captured else None
         words = self._values.words(place, 1)
         if not words or not (is_captured or offset == PROTO_AT):
             return None
         if offset == PROTO_AT:
-            return Here(CODE, words[0]), (FIELD, ".<code>")
-        name = self._values.captured_name(here.address, number)
-        return Here(UPVALUE, words[0]), (CLOSURE, ".<upvalue %s>" % (name.decode("utf-8", "replace") if name is not None else "?"))
+            return ValuePosition(CODE, words[0]), (FIELD, ".<code>")
+        name = self._values.captured_name(position.address, number)
+        return ValuePosition(UPVALUE, words[0]), (CLOSURE, ".<upvalue %s>" % (name.decode("utf-8", "replace") if name is not None else "?"))
 
-    def _of_code(self, here: Here, place: int) -> Moved:
+    def _of_code(self, position: ValuePosition, place: int) -> _Moved:
         """Constants, and functions that are made in it."""
         layout = self._values.layout
-        proto = self._values.words(here.address, layout.proto_bytes // 8)
+        proto = self._values.words(position.address, layout.proto_bytes // 8)
         if not proto:
             return None
         constants, inner = (proto[word] for word in layout.owning[:2])
-        if not here.is_beside:
-            is_known = (place - here.address) // 8 in layout.owning
-            return (here._replace(is_beside=True), None) if is_known else None
+        if not position.is_beside:
+            is_known = (place - position.address) // 8 in layout.owning
+            return (position._replace(is_beside=True), None) if is_known else None
         if 0 <= place - constants < VALUE_BYTES * (proto[2] >> 32):
             return self._to(place, None) if not (place - constants) % VALUE_BYTES else None
         words = self._values.words(place, 1) if 0 <= place - inner < 8 * (proto[4] & 0xFFFFFFFF) else ()
-        return (Here(CODE, words[0]), None) if words else None
+        return (ValuePosition(CODE, words[0]), None) if words else None
 
-    def _of_userdata(self, here: Here, offset: int) -> Moved:
-        layout, words = self._values.layout, self._values.words(here.address + offset, 1)
+    def _of_userdata(self, position: ValuePosition, offset: int) -> _Moved:
+        layout, words = self._values.layout, self._values.words(position.address + offset, 1)
         if offset == layout.user_metatable and words:
-            return Here(TABLE, words[0]), (ATTRIBUTE, ".<metatable>")
-        return (Here(PART, words[0]), (FIELD, ".<userdata>")) if words else None
+            return ValuePosition(TABLE, words[0]), (ATTRIBUTE, ".<metatable>")
+        return (ValuePosition(PART, words[0]), (FIELD, ".<userdata>")) if words else None
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         """Of a table or a string."""

@@ -33,11 +33,10 @@ from gdbheapx.analysis.naming.namer import (
     TEXT_WORDS,
     TYPE,
     VARIABLE,
-    Here,
-    Moved,
     PathStep,
     Start,
-    WalkingNamer,
+    ValueNamer,
+    ValuePosition,
     quoted,
 )
 from gdbheapx.model import Address
@@ -51,13 +50,15 @@ ESCAPES = {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\t": "\\t", "\r":
 
 
 def owning_of_class(values: Values, class_: int) -> Optional[int]:
-    """Of its instances: nothing that is left over behind their last property. None where the class is written in C."""
+    """Of its instances: nothing that is left over behind their last property. None wposition the class is written in C."""
     count = values.count(class_)
     end = PROPERTY_TABLE // 8 + VALUE_BYTES // 8 * count if count is not None else 0
     return OBJECT_WORDS & ((1 << end) - 1 if end <= LAST_BIT else ALL_WORDS) if end else None
 
+_Moved = Optional[Tuple[ValuePosition, Optional[Tuple[str, str]]]]
 
-class PhpNamer(WalkingNamer):
+
+class PhpNamer(ValueNamer):
     """Global variables first, then what classes keep, then constants, then variables of functions."""
 
     def __init__(self, values: Values, found: Globals) -> None:
@@ -90,40 +91,40 @@ class PhpNamer(WalkingNamer):
             yield Start(inner.data, [*before, PathStep(kind, name, Address(inner.data))])
 
     def owning_words(self, signature: Optional[str]) -> int:
-        """A string leads nowhere, an array to its data. Other names are those of classes."""
+        """A string leads nowposition, an array to its data. Other names are those of classes."""
         return ALL_WORDS if signature is None else OWNING.get(signature, OBJECT_WORDS)
 
     def owns_nothing(self) -> Iterable[int]:
         """The list of all objects and its like."""
         return self._globals.weak
 
-    def _kind(self, address: int) -> int:
-        """See WalkingNamer."""
+    def read_kind(self, address: int) -> int:
+        """See ValueNamer."""
         words = self._values.words(address, 1)
         return words[0] >> 32 & 0xF if words else 0
 
-    def _move(self, here: Here, place: int, below: int) -> Moved:
-        """See WalkingNamer."""
-        if here.kind == REFERENCE and place == here.address + 8:
+    def follow_word(self, position: ValuePosition, place: int, below: int) -> _Moved:
+        """See ValueNamer."""
+        if position.kind == REFERENCE and place == position.address + 8:
             value = self._values.value(place)
-            return (Here(value.type, value.data), None) if value.type in COUNTED else None
-        if here.kind == OBJECT and place == here.address + PROPERTIES:
-            return Here(ARRAY, below, True), None
-        if here.kind == OBJECT and place >= here.address + PROPERTY_TABLE:
-            return self._property(here, place, below)
-        table = self._values.table(here.address) if here.kind == ARRAY else None
-        if table is None or place == here.address + 16:
-            return None if table is None else (here, None)
-        return self._entry(table, place, here.is_beside)
+            return (ValuePosition(value.type, value.data), None) if value.type in COUNTED else None
+        if position.kind == OBJECT and place == position.address + PROPERTIES:
+            return ValuePosition(ARRAY, below, True), None
+        if position.kind == OBJECT and place >= position.address + PROPERTY_TABLE:
+            return self._property(position, place, below)
+        table = self._values.table(position.address) if position.kind == ARRAY else None
+        if table is None or place == position.address + 16:
+            return None if table is None else (position, None)
+        return self._entry(table, place, position.is_beside)
 
-    def _property(self, here: Here, place: int, below: int) -> Moved:
-        class_, value = self._values.words(here.address + 16, 1), self._values.value(place)
-        name = self._values.property_names(class_[0]).get(place - here.address) if class_ else None
+    def _property(self, position: ValuePosition, place: int, below: int) -> _Moved:
+        class_, value = self._values.words(position.address + 16, 1), self._values.value(place)
+        name = self._values.property_names(class_[0]).get(place - position.address) if class_ else None
         if name is not None:
-            return (Here(value.type, value.data), (ATTRIBUTE, "->" + name)) if value.type in COUNTED else None
-        return Here(self._kind(below), below), (FIELD, "->?")  # of a class that is written in C
+            return (ValuePosition(value.type, value.data), (ATTRIBUTE, "->" + name)) if value.type in COUNTED else None
+        return ValuePosition(self.read_kind(below), below), (FIELD, "->?")  # of a class that is written in C
 
-    def _entry(self, table: Table, place: int, is_properties: bool) -> Moved:
+    def _entry(self, table: Table, place: int, is_properties: bool) -> _Moved:
         number, rest = divmod(place - table.data, table.step)
         if not 0 <= number < table.used or rest:  # a key
             return None
@@ -136,8 +137,8 @@ class PhpNamer(WalkingNamer):
             return None
         key = "%d" % (entry.number - (entry.number >> 63 << 64)) if text is None else quoted(text, ESCAPES)
         if is_properties and text is not None:
-            return Here(value.type, value.data), (ATTRIBUTE, "->" + _word(text.rpartition("\0")[2]))
-        return Here(value.type, value.data), (INDEX if text is None else KEY, "[%s]" % key)
+            return ValuePosition(value.type, value.data), (ATTRIBUTE, "->" + _word(text.rpartition("\0")[2]))
+        return ValuePosition(value.type, value.data), (INDEX if text is None else KEY, "[%s]" % key)
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         """Of an array or a string."""

@@ -4,7 +4,6 @@ Of the releases in layouts.py. `.@items` is an instance variable and `.@@all` a 
 outside.
 """
 
-import functools
 from itertools import chain, islice
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -42,6 +41,7 @@ from gdbheapx.analysis.naming.namer import (
     VARIABLE,
     Hop,
     Namer,
+    PathMove,
     PathStep,
     Start,
     decoded,
@@ -63,8 +63,6 @@ TABLE_POINTERS = (24, 48)
 SHAREABLE = 1 << 8
 """RUBY_FL_SHAREABLE: of Data, such as an Encoding, it never changes."""
 MOST_CLASSES = 1 << 17
-MOST_KNOWN = 1 << 14
-"""Steps that are kept: ways to neighbours begin alike, and each is gone twice."""
 ESCAPES = {"\\": "\\\\", '"': '\\"', "#": "\\#", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 VM_WORDS = 512
 """Of rb_vm_t: among them are top_self and frozen_strings."""
@@ -75,8 +73,8 @@ THREAD_WORDS, THREAD_SELF, THREAD_VM = 5, 2, 4
 """Of rb_thread_t {node of a list (2 words), self, ractor, vm, ...}."""
 
 
-class Place(NamedTuple):
-    """Where a pointer stands that leads from one object to the next."""
+class SlotWord(NamedTuple):
+    """Pointer in an object's memory that leads to the next object."""
 
     owner: int
     """The object whose memory it is."""
@@ -99,8 +97,6 @@ class RubyNamer(Namer):
         """What C code keeps of them."""
         self._known_threads: Optional[Sequence[int]] = None
         self._owning = owning_words(objects.layout)
-        self._told_step = functools.lru_cache(MOST_KNOWN)(self._step)
-        self._told_on = functools.lru_cache(MOST_KNOWN)(self._leads_on)
 
     def starts(self) -> Iterable[Start]:
         """Breadth first: the shortest name of a module counts."""
@@ -260,34 +256,22 @@ class RubyNamer(Namer):
                 return self._objects.words(words[THREAD_VM], VM_WORDS)
         return ()
 
-    def steps(self, start: Start, hops: Sequence[Hop]) -> List[PathStep]:
-        """An object's memory is its slot and the blocks behind it, up to the next object."""
-        path, owner = list(start.steps), start.address
-        for hop, following in zip(hops, hops[1:]):
-            owner = hop.address if self._objects.is_slot(hop.address) else owner
-            if hop.offset is not None and self._objects.is_slot(following.address):
-                step = self._told_step(Place(owner, hop.address + hop.offset), following.address)
-                if step is None:
-                    return []
-                path.append(step)
-        return path
+    def begin_path(self, start: Start) -> PathMove:
+        """See Namer. The position is the object: its memory is its slot and the blocks behind it, up to the next object."""
+        return PathMove(start.address, start.steps)
 
-    def first_stale(self, start: Start, hops: Sequence[Hop]) -> Optional[int]:
-        """Behind the end of an array, in the rest of a block of malloc's, or a place in a table that is not in use."""
-        owner = start.address
-        for number, (hop, following) in enumerate(zip(hops, hops[1:])):
-            owner = hop.address if self._objects.is_slot(hop.address) else owner
-            if hop.offset is None:
-                continue
-            place = Place(owner, hop.address + hop.offset)
-            if self._objects.is_slot(following.address):
-                if self._told_step(place, following.address) is None:
-                    return number
-            elif not self._told_on(place, hop.address):
-                return number
-        return None
+    def follow_pointer(self, position: int, hop: Hop, below: Hop) -> Optional[PathMove]:
+        """See Namer. None behind the end of an array, in the rest of a block of malloc's, and in a free place of a table."""
+        owner, offset = hop.address if self._objects.is_slot(hop.address) else position, hop.find_offset()
+        if offset is None:
+            return PathMove(owner)
+        place = SlotWord(owner, hop.address + offset)
+        if not self._objects.is_slot(below.address):
+            return PathMove(owner) if self._leads_on(place, hop.address) else None
+        step = self._step(place, below.address)
+        return PathMove(owner, [step]) if step is not None else None
 
-    def _leads_on(self, place: Place, block: int) -> bool:
+    def _leads_on(self, place: SlotWord, block: int) -> bool:
         """The pointer leads to memory that the object has beside its slot, not to another object."""
         slot, offset = self._objects.slot(place.owner), place.address - place.owner
         kind = slot[0] & TYPE_MASK if slot else 0
@@ -301,7 +285,7 @@ class RubyNamer(Namer):
             return offset == 8 * layout.variables
         return offset == BESIDE[kind] if kind in BESIDE else True
 
-    def _step(self, place: Place, value: int) -> Optional[PathStep]:
+    def _step(self, place: SlotWord, value: int) -> Optional[PathStep]:
         """None: the pointer was left behind the end of an array or of a table, and means nothing."""
         slot = self._objects.slot(place.owner)
         kind = slot[0] & TYPE_MASK if slot else DATA if place.owner in self._of_threads else 0
@@ -322,7 +306,7 @@ class RubyNamer(Namer):
             return None
         return PathStep(step[0], step[1], Address(value))
 
-    def _variable(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+    def _variable(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
         table = self._objects.variable_table(slot)
         if table is not None:
             entry = _entry_of(table, place.address)
@@ -334,20 +318,20 @@ class RubyNamer(Namer):
         name = self._objects.variable_names(place.owner, slot).get(number) if number is not None else None
         return (ATTRIBUTE, "." + name) if name is not None else None
 
-    def _captured(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+    def _captured(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
         """A local variable that a Proc or a Binding keeps."""
         path = self._objects.class_path(self._objects.real_class(slot))
         name = captured(self._objects, self._objects.data(place.owner, slot), place.address) if path in BINDINGS else None
         return (CLOSURE, "%s.local_variable_get(:%s)" % (BINDINGS[path or ""], name)) if name is not None else None
 
-    def _member(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+    def _member(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
         number = _place(place.address, *self._objects.members(place.owner, slot))
         if number is None:
             return None
         names = self._objects.member_names(slot)
         return (ATTRIBUTE, "." + names[number]) if number < len(names) and names[number] else (INDEX, "[%d]" % number)
 
-    def _entry(self, place: Place, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+    def _entry(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
         """By the key, where it can be written; else by its number."""
         if place.address == place.owner + 24:
             return (ATTRIBUTE, ".default_proc" if slot[0] & USER[2] else ".default")

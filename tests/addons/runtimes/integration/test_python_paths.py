@@ -10,6 +10,7 @@ addons/runtimes/cpython/frame_steps.py.
 import random
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict
 
@@ -24,6 +25,7 @@ from gdbheapx.session import Session
 from tests.support.gcores import gcore
 from tests.support.processes import Process, Stage
 from tests.support.python_service import Service
+from tests.support.walks import walk
 
 pytestmark = pytest.mark.image  # depends on this Python's release and on libc's malloc
 FRAMES = """
@@ -137,9 +139,10 @@ def test_damaged_memory_ends(stage: Stage, core: str, seed: int) -> None:
     blocks = [start.address for start in first]
     ends = [end for end in map(namer.live_end, ("generator", "coroutine", "frame")) if end is not None]
     for _ in range(500):
-        hops = [Hop(rng.choice(blocks) - rng.choice((0, 16, 32)), 1 << rng.randrange(4, 12), None, 8 * rng.randrange(70)) for _ in range(5)]
+        hops = [
+            Hop(rng.choice(blocks) - rng.choice((0, 16, 32)), 1 << rng.randrange(4, 12), None, partial(int, 8 * rng.randrange(70))) for _ in range(5)
+        ]
         start = rng.choice(first)
-        assert namer.steps(start, hops)[0] == start.steps[0]
-        namer.first_stale(start, hops)
+        assert walk(namer, start, hops)[0] == start.steps[0]
         namer.contents(hops[0].address, hops[0].size_bytes, None)
         assert all(isinstance(end(hops[0].address), (int, type(None))) for end in ends)

@@ -2,6 +2,7 @@
 
 import random
 import time
+from functools import partial
 from typing import Callable, List
 
 import pytest
@@ -17,6 +18,7 @@ from tests.support.gcores import gcore
 from tests.support.interpreters import releases, started
 from tests.support.php_ruby import PHP, RUBY
 from tests.support.processes import Process, Stage
+from tests.support.walks import walk
 
 pytestmark = pytest.mark.wild  # interpreters that may not be here
 
@@ -55,12 +57,11 @@ def ask(namer: Namer, starts: List[Start], random_: random.Random) -> None:
     for start in starts[:MOST_STARTS]:
         ends = [random_.choice(starts).address for _ in range(2)]
         hops = [
-            Hop(start.address, 56, random_.choice(SIGNATURES), 8 * random_.randrange(7)),
-            Hop(ends[0], 56, None, 8 * random_.randrange(16)),
+            Hop(start.address, 56, random_.choice(SIGNATURES), partial(int, 8 * random_.randrange(7))),
+            Hop(ends[0], 56, None, partial(int, 8 * random_.randrange(16))),
         ]
-        for further in ([], [Hop(ends[1], 56, None, None)]):
-            namer.first_stale(start, [*hops, *further])
-            namer.steps(start, [*hops, *further])
+        for further in ([], [Hop(ends[1], 56, None, lambda: None)]):
+            walk(namer, start, [*hops, *further])
         namer.contents(start.address, 56, random_.choice(SIGNATURES))
 
 
