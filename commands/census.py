@@ -71,14 +71,14 @@ def ready(session: Session, options: Options) -> None:
         "gdbheapx.analysis.census.by_owner",
         "gdbheapx.analysis.census.by_text",
         "gdbheapx.analysis.census.copies",
-        "gdbheapx.analysis.census.samples",
+        "gdbheapx.analysis.census.by_text",
         "gdbheapx.report.census_text",
     ),
 )
 def census(session: Session, options: Options) -> Answer:
     """The command `census`."""
     from gdbheapx.analysis import coverage
-    from gdbheapx.analysis.census import by_owner, by_text, copies, find, samples
+    from gdbheapx.analysis.census import by_owner, by_text, copies, find
     from gdbheapx.analysis.census.world import World
     from gdbheapx.kernel.blocks.graph import Sum
     from gdbheapx.report import census_text
@@ -89,9 +89,9 @@ def census(session: Session, options: Options) -> Answer:
     limit = options.limit
     shown = census_text.MOST_ROWS if limit is None else limit
 
-    def texts(examples: Sequence[samples.Example]) -> Optional[Sequence[samples.Sample]]:
+    def texts(examples: Sequence[by_text.Example]) -> Optional[Sequence[by_text.Sample]]:
         graph = looks[0].reach.graph if looks and looks[0].reach is not None else None
-        return samples.find(session, examples, world, graph) if options.show_data else None
+        return by_text.find_sample_texts(session, examples, world, graph) if options.show_data else None
 
     def look() -> find.Census:
         looks.append(find.take(session, world))
@@ -106,7 +106,7 @@ def census(session: Session, options: Options) -> Answer:
     if options.copies:
         found, looked = copies.find_copies(session, options.like, world)
         looks.append(looked)
-        told = texts([samples.Example(row.sample, row.signature, row.size_bytes) for row in found.rows[:shown]])
+        told = texts([by_text.Example(row.sample, row.signature, row.size_bytes) for row in found.rows[:shown]])
         show = census_text.copies_lines
         return Answer(lambda: census_text.copies_data(found, limit, told), lambda style: show(style, found, limit, told), read=True)
     if options.by == "owner":
@@ -115,7 +115,7 @@ def census(session: Session, options: Options) -> Answer:
     else:
         answer = session.kept("census", find.Census, look)
         answer = answer._replace(rows=find.chosen_rows(session, answer, options.by, options.like))
-    told = texts(samples.of_census(answer, shown, looks[0].told if looks and options.show_data else None))
+    told = texts(by_text.of_census(answer, shown, looks[0].told if looks and options.show_data else None))
     joined = None
     if options.sites and world is not None:
         told_of = looks[0].told if looks else session.shared(find.TOLD)

@@ -45,16 +45,16 @@ In gdb's batch mode `heapx --exit leaks --fail-on-leak 1M` ends gdb with the exi
         "gdbheapx.report.leaks_text",
         "gdbheapx.analysis.census.block",
         "gdbheapx.analysis.census.pieces",
-        "gdbheapx.analysis.census.named",
-        "gdbheapx.analysis.naming.cycles",
+        "gdbheapx.analysis.census.block",
+        "gdbheapx.analysis.naming.paths",
     ),
 )
 def leaks(session: Session, options: Options) -> Answer:
     """The command `leaks`."""
     from gdbheapx import problems
     from gdbheapx.analysis import coverage
-    from gdbheapx.analysis.census import block, named, pieces
-    from gdbheapx.analysis.naming import cycles
+    from gdbheapx.analysis.census import block, pieces
+    from gdbheapx.analysis.naming import paths
     from gdbheapx.analysis.reachability import heap_graph, memory_budget
     from gdbheapx.analysis.reachability import leaks as model
     from gdbheapx.report import leaks_text
@@ -65,11 +65,11 @@ def leaks(session: Session, options: Options) -> Answer:
         swept = model.sweep(session, options.interior_holds)
         if swept is not None:
             return model.judged(session, swept)
-        graph = named.make_of_counted(session)
+        graph = block.make_of_counted(session)
         further = pieces.further(session, garbage=False) if graph is None else heap_graph.NO_FURTHER
         slots = memory_budget.fits(session, memory_budget.OWNERS_BYTES) is None
         reach, sums = heap_graph.marked(session, options.weak, further, None if graph is None else graph.reach, slots)
-        found = cycles.find(reach, graph.paths) if graph is not None else None
+        found = paths.find(reach, graph.paths) if graph is not None else None
         if found is not None:
             sums = model.without(reach, sums, found.nodes)
         naming = functools.partial(block.labels, session) if block.can_tell(session) else None

@@ -38,8 +38,8 @@ is followed down to a container or the largest block. A block has its path as it
         "gdbheapx.analysis.reachability.owners",
         "gdbheapx.analysis.reachability.ownership",
         "gdbheapx.report.reach_text",
-        "gdbheapx.analysis.census.named",
-        "gdbheapx.analysis.naming.cycles",
+        "gdbheapx.analysis.census.block",
+        "gdbheapx.analysis.naming.paths",
         "gdbheapx.analysis.census.by_owner",
         "gdbheapx.analysis.census.block",
     ),
@@ -47,8 +47,8 @@ is followed down to a container or the largest block. A block has its path as it
 def owners(session: Session, options: Options) -> Answer:
     """The command `owners`."""
     from gdbheapx.analysis import coverage
-    from gdbheapx.analysis.census import block, by_owner, named
-    from gdbheapx.analysis.naming import cycles
+    from gdbheapx.analysis.census import block, by_owner
+    from gdbheapx.analysis.naming import paths
     from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget, ownership
     from gdbheapx.analysis.reachability import owners as model
     from gdbheapx.report import reach_text
@@ -58,12 +58,12 @@ def owners(session: Session, options: Options) -> Answer:
 
     def read() -> dominance.Tallied:
         memory_budget.check(session)
-        return dominance.tally(session, *named.make(session))
+        return dominance.tally(session, *block.make(session))
 
     def find() -> model.Owners:
         tallied = read()
         made = block.with_names(session, tallied, ownership.find(tallied, options.depth, limit))
-        garbage = cycles.find_garbage(session, tallied.reach, tallied.paths)
+        garbage = paths.find_garbage(session, tallied.reach, tallied.paths)
         heap_graph.check_time(session)
         has_garbage = tallied.paths is not None and tallied.paths.has_garbage
         made = made._replace(leaked_is_upper_bound=has_garbage or heap_graph.lacks_holders(session), garbage=garbage)

@@ -45,7 +45,7 @@ def reads(options: Options) -> Reads:
         "gdbheapx.analysis.reachability.refs",
         "gdbheapx.analysis.census.block",
         "gdbheapx.analysis.census.pieces",
-        "gdbheapx.analysis.census.named",
+        "gdbheapx.analysis.census.block",
     ),
     arguments=[
         argument("address", type=address_or_printed, metavar="ADDR|NAME", help=ADDR),
@@ -67,13 +67,13 @@ def reads(options: Options) -> Reads:
 )
 def whatis(session: Session, options: Options) -> Answer:
     """The command `whatis`."""
-    from gdbheapx.analysis.census import named
+    from gdbheapx.analysis.census import block
     from gdbheapx.analysis.reachability import memory_budget, refs
     from gdbheapx.report import location as shown
     from gdbheapx.report import reach_text
 
     session.without_names = options.no_names
-    place = named.find_address(session, options.address)
+    place = block.find_address(session, options.address)
     limit = options.limit if options.limit is not None else CHAINS if options.chains else FEW_CHAINS
     if options.chains:
         memory_budget.check(session)
@@ -111,11 +111,11 @@ def whatis(session: Session, options: Options) -> Answer:
 
 def find_chains(session: Session, at: int, limit: int) -> "Optional[Refs]":
     """Return the chains of pointers from roots to the block at an address, or None if there is no block in use."""
-    from gdbheapx.analysis.census import block, named
+    from gdbheapx.analysis.census import block
     from gdbheapx.analysis.reachability import heap_graph
     from gdbheapx.analysis.reachability import refs as model
 
-    graph, marks = named.with_containers(session)
+    graph, marks = block.with_containers(session)
     found = model.find(graph.reach, graph.names, at, marks, graph.paths)
     heap_graph.check_time(session)
     if found is not None and block.can_tell(session):

@@ -5,7 +5,7 @@ from typing import NamedTuple, Sequence
 from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.rules import BrokenRule, Suspect
-from gdbheapx.analysis.census import block, named
+from gdbheapx.analysis.census import block
 from gdbheapx.analysis.reachability import memory_budget
 from gdbheapx.problems import Note
 from gdbheapx.session import Session
@@ -50,7 +50,7 @@ def with_suspects(session: Session, look: Broken) -> Broken:
     if not some:
         return look
     names = block.signatures(session, [(address, suspects[address]) for address in some])
-    held = named.find_holders(session, some) if memory_budget.is_small(session) else {}
+    held = block.find_holders(session, some) if memory_budget.is_small(session) else {}
 
     def told(suspect: Suspect) -> Suspect:
         name, holder = names.get(suspect.address), held.get(suspect.address)

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from typing import Annotated, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census import by_owner, residency
+from gdbheapx.analysis.census import by_owner, owned
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks import cold as kernel
@@ -24,7 +24,7 @@ CLASS, OWNER, BOTH = "class", "owner", "both"
 LOCKED = "lo"
 """Of VmFlags."""
 BITS = bytes({KIND_RESIDENT: COLD_RESIDENT, KIND_SWAPPED: COLD_SWAPPED}.get(kind, 0) | COLD_SEEN for kind in range(256))
-"""By what residency.Pages tells of a page."""
+"""By what owned.Pages tells of a page."""
 
 
 class Ages(NamedTuple):
@@ -115,7 +115,7 @@ def aged(start: int, end: int, bits: bytes, ages: Ages) -> bytes:
 
 def spans(session: Session, ages: Optional[Ages], is_asked: Callable[[int, int], bool]) -> List[kernel.Span]:
     """Of the mappings that are asked for, as they are now."""
-    pages, use, page = residency.pages(session), session.target.memory_use(), session.target.page_bytes
+    pages, use, page = owned.pages(session), session.target.memory_use(), session.target.page_bytes
     made = []
     for one in () if use is None else use.mappings:
         start, end = one.mapping.start, one.mapping.end

@@ -6,7 +6,7 @@ from gdbheapx import findings, problems, verdict
 from gdbheapx.analysis import coverage, next_steps, page_parts, pins, runtime_tables
 from gdbheapx.analysis.census import block, find, owned, registry, slabs
 from gdbheapx.analysis.census.world import Recogniser, World
-from gdbheapx.analysis.naming import cycles
+from gdbheapx.analysis.naming import paths
 from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.reachability import dominance, leaks, memory_budget, owners, ownership
 from gdbheapx.analysis.reachability.garbage import Garbage
@@ -259,7 +259,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         lost = leaks.lost_by_name(looked.reach, max(1, whole * LOST_PERCENT // 100))
         if is_leak_unknown(session, told.leaked):
             told = told._replace(leaked=None)
-        garbage = cycles.find_garbage(session, looked.reach, tallied.paths)
+        garbage = paths.find_garbage(session, looked.reach, tallied.paths)
         suspect, leaked, together = told.suspects[0] if told.suspects else None, told.leaked, told.together
         if page is not None and looked.told is not None:
             page = page._replace(owners=told, flame=owned.paths_of(session, looked.told, tallied).flame())

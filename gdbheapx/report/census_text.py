@@ -5,9 +5,9 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.census import by_text
+from gdbheapx.analysis.census.by_text import Sample
 from gdbheapx.analysis.census.copies import CopyClass, CopyRow, Found
 from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Same
-from gdbheapx.analysis.census.samples import Sample
 from gdbheapx.analysis.census.slabs import Slabs
 from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
 from gdbheapx.analysis.sites.records import FEW, NODES, Joined

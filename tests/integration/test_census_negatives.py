@@ -13,7 +13,7 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.analysis.census import cplusplus, find, registry, rust
-from gdbheapx.analysis.census.places import BEYOND
+from gdbheapx.analysis.census.find import BEYOND
 from gdbheapx.analysis.census.world import EXACT, SHAPE
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks import signatures

@@ -2,7 +2,7 @@
 
 CAPABILITIES = {
     "books": "bind.books",
-    "collector": "cpython.collector",
+    "collector": "cpython.interpreter",
     "recognisers": "recognisers",
 }
 """Which module has what the core asks for (addon_loader.py)."""

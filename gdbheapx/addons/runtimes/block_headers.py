@@ -2,11 +2,302 @@
 
 import re
 import struct
-from typing import Dict, Iterable, List, Optional, Sequence
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from gdbheapx.analysis.census.containers import MOST_COUNT, Containers, ContainerWords, spare_bytes_beyond
+from gdbheapx.analysis.census.find import BUFFER
 from gdbheapx.analysis.census.vtables import Images
-from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Recogniser, RuntimeLabels, Signature, World
-from gdbheapx.kernel.blocks.signatures import ADDRESS, ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, USABLE, Condition, SignatureRow, Signed
+from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Length, Recogniser, RuntimeLabels, Signature, World
+from gdbheapx.analysis.memory import runtimes, shapes
+from gdbheapx.kernel.blocks.signatures import (
+    ADDRESS,
+    ALL,
+    AT_LEAST,
+    AT_MOST,
+    ELEMENT,
+    EQUAL,
+    FIELD,
+    IN_RANGES,
+    IN_SET,
+    NOT_EQUAL,
+    USABLE,
+    Condition,
+    NumberSet,
+    SignatureRow,
+    Signed,
+)
+
+ENTRY, DICT, RAW = "dict entry", "dict", "string object"
+EMBEDDED = "string object with its bytes"
+NUMBER = 0x10
+OBJECTS = {
+    NUMBER: "string object (number)",
+    0x91: "list object (quicklist)",
+    0xB1: "list object (listpack)",
+    0x22: "set object (dict)",
+    0x62: "set object (intset)",
+    0xB2: "set object (listpack)",
+    0x73: "sorted set object (skiplist)",
+    0x53: "sorted set object (ziplist)",
+    0xB3: "sorted set object (listpack)",
+    0x24: "hash object (dict)",
+    0x54: "hash object (ziplist)",
+    0xB4: "hash object (listpack)",
+    0xA6: "stream object",
+}
+"""By type and encoding (server.h: OBJ_LIST and so on, OBJ_ENCODING_INT and so on)."""
+MOST_ADDRESS = 1 << 47
+HEADS = NumberSet((1, 3, 5, 9))
+"""Of strings, in bytes: where pointers to them lead, modulo 16."""
+LEAST_OBJECTS = 64
+"""Of one sort: the dict of its commands alone has hundreds of entries; a few of another program's blocks fit as well."""
+LEAST_DICTS = 8
+"""Each database has two, and so has each of its tables of commands and scripts."""
+BODIES = ("quicklist", "listpack", "intset", "ziplist")
+HEAP, HEADS_SET, COUNTS_SET, LAST_SET = range(4)
+"""Sets of each row: what can be written to, HEADS, COUNTS, and one of its own."""
+COUNTS = NumberSet((1, 0x7FFFFFFF))
+"""References to an object: to all but shared ones there is one."""
+
+
+def pointer(at: int) -> Condition:
+    """To something that can be written to."""
+    return Condition(at, 8, IN_RANGES, HEAP)
+
+
+def string(at: int) -> List[Condition]:
+    """A pointer to one."""
+    return [pointer(at), Condition(at, 1, IN_SET, HEADS_SET, mask=0xF)]
+
+
+class Redis(Recogniser):
+    """Objects, dicts and their entries."""
+
+    module, objects = "redis", ("redis", "valkey", "keydb")
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """An embedded string begins 19 bytes into its object's block; the others are 16 bytes large."""
+        writable = [(mapping.start, mapping.end) for mapping in world.target.mappings() if mapping.writable]
+        sets = [NumberSet(ranges=writable), HEADS, COUNTS]
+        counted = Condition(4, 4, IN_SET, COUNTS_SET)
+        embedded = [Condition(0, 1, EQUAL, 0x80), counted, Condition(8, 8, EQUAL, 19, ADDRESS), Condition(18, 1, EQUAL, 1)]
+        yield self._ask(embedded, (20, 128), EMBEDDED, sets, 1, EXACT)
+        yield self._ask([Condition(0, 1, EQUAL, 0), counted, *string(8)], (16, 24), RAW, sets)
+        yield self._ask([Condition(0, 1, EQUAL, NUMBER), counted, Condition(0, 4, AT_LEAST, 1 << 8)], (16, 24), OBJECTS[NUMBER], sets)
+        for kind in sorted(OBJECTS):
+            if kind != NUMBER:
+                yield self._ask([Condition(0, 1, EQUAL, kind), counted, pointer(8)], (16, 24), OBJECTS[kind], sets, 1)
+        entry = [*string(0), Condition(16, 8, EQUAL, 0, mask=7), Condition(16, 8, AT_MOST, MOST_ADDRESS)]
+        yield self._ask(entry, (24, 32), ENTRY, sets)
+        data = [(start, start + len(content)) for module in world.modules()[:1] for start, content in world.data(module)]
+        types = [Condition(0, 8, IN_RANGES, LAST_SET), pointer(8), Condition(24, 8, AT_MOST, MOST_ADDRESS)]
+        yield self._ask(types, (56, 64), DICT, [*sets, NumberSet(ranges=sorted(data))], LEAST_DICTS)
+
+    def lengths(self, world: World) -> Iterable[Length]:
+        """Of strings in their object's block (sdshdr8: the length, behind the object)."""
+        return (Length(EMBEDDED, 16, 20, length_bytes=1),)
+
+    def read_container(self, containers: Containers, at: int, these: Sequence[int]) -> Optional[ContainerWords]:
+        """Read a dict: type, two tables, how many in each, where rehashing is, and the tables' sizes as powers of two; up to 6.2 type,
+        private data, and twice table, size, mask, how many."""
+        if len(these) < 7:
+            return None
+        if these[1] and 0 < these[3] < MOST_COUNT and these[2] == these[4] == 0 and these[5] == (1 << 64) - 1:
+            power = these[6] >> 16 & 0xFF
+            if power < 40 and containers.fits(these[1], 8 << power):
+                return ContainerWords("dict", 7, these[3], None, spare_bytes_beyond(8 << power, 8 * these[3]))
+        is_old = these[3] and these[4] == these[3] - 1 and not these[3] & these[4] and 0 < these[5] < MOST_COUNT
+        if not is_old or not containers.fits(these[2], 8 * these[3]):
+            return None
+        return ContainerWords("dict", 11, these[5], None, spare_bytes_beyond(8 * these[3], 8 * these[5]))
+
+    def _ask(
+        self,
+        conditions: Sequence[Condition],
+        usable: Tuple[int, int],
+        name: str,
+        sets: Sequence[NumberSet],
+        least: int = LEAST_OBJECTS,
+        sure: str = SHAPE,
+    ) -> Ask:
+        row = SignatureRow(conditions, least_usable=usable[0], most_usable=usable[1])
+        return Ask(row, lambda key: Signature(name, self.module, sure), sets, 35, least_blocks=least)
+
+    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+        """Strings of keys and values, tables of dicts, and what objects consist of."""
+        names = {
+            (ENTRY, 0): "key (sds)",
+            (ENTRY, 8): "value",
+            (RAW, 8): "value (sds)",
+            (DICT, 8): "table of a dict",
+            (DICT, 16): "table of a dict",
+        }
+        for name in OBJECTS.values():
+            kind = name.partition("(")[2].rstrip(")")
+            if kind in BODIES:
+                names[name, 8] = kind
+        return names
+
+
+PARENT, NAME, IDENT = 24, 56, 64
+"""Of MemoryContextData (src/include/nodes/memnodes.h)."""
+ASET, FREE_POINTER, END_POINTER, BLOCK_HEADER_BYTES = 0, 24, 32, 40
+"""Of AllocBlockData."""
+HEADER_BYTES = range(160, 296, 8)
+"""Of AllocSetContext: its free lists differ by release. The context's first block begins behind it."""
+BLOCK_BYTES = [1 << shift for shift in range(10, 24)]
+"""Blocks double from the initial size to the largest (ALLOCSET_DEFAULT_MAXSIZE)."""
+SLACK_BYTES, PAGE_BYTES = 24, 4096
+"""Usable above what was asked for; of a mapping of its own up to a page more."""
+LEAST_MAPPED_BYTES = 128 << 10
+LEAST_LARGE_BYTES = 8192
+MOST_NAME = 64
+
+
+class MemoryContexts(Recogniser):
+    """A header is proven by its first block, which points back to it; a block by its end, which is the malloc block's."""
+
+    module, objects = "postgres", ("postgres",)
+    table = RuntimeLabels(
+        "PostgreSQL",
+        "",
+        "",
+        "malloc: blocks of no memory context that has a name (libraries, the server's own)",
+        "malloc: blocks in use",
+    )
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """Headers, blocks of each size, and chunks that are too large for a block and have one of their own."""
+        for header in HEADER_BYTES:
+            first = [
+                Condition(header + ASET, 8, EQUAL, 0, ADDRESS),
+                Condition(header + FREE_POINTER, 8, AT_LEAST, header + BLOCK_HEADER_BYTES, ADDRESS),
+                Condition(header + FREE_POINTER, 8, AT_MOST, 0, FIELD, other=header + END_POINTER),
+            ]
+            row = SignatureRow(first, least_usable=header + BLOCK_HEADER_BYTES, key=(header + ASET, 8, ALL))
+            yield Ask(row, lambda key: self._of_context(world, key), order=20)
+        for size in BLOCK_BYTES:
+            conditions = [Condition(END_POINTER, 8, EQUAL, size, ADDRESS), *self._used()]
+            most = size + SLACK_BYTES + (PAGE_BYTES if size >= LEAST_MAPPED_BYTES else 0)
+            row = SignatureRow(conditions, size, most, key=(ASET, 8, ALL))
+            yield Ask(row, lambda key: self._of_context(world, key), order=21)
+        large = [Condition(FREE_POINTER, 8, EQUAL, 0, FIELD, other=END_POINTER), *self._used()]
+        large.append(Condition(END_POINTER, 8, AT_LEAST, LEAST_LARGE_BYTES, ADDRESS))
+        row = SignatureRow(large, least_usable=LEAST_LARGE_BYTES, key=(ASET, 8, ALL))
+        yield Ask(row, lambda key: self._of_context(world, key), order=22)
+
+    def _used(self) -> List[Condition]:
+        return [
+            Condition(ASET, 8, NOT_EQUAL, 0),
+            Condition(FREE_POINTER, 8, AT_LEAST, BLOCK_HEADER_BYTES, ADDRESS),
+            Condition(FREE_POINTER, 8, AT_MOST, 0, FIELD, other=END_POINTER),
+        ]
+
+    def _of_context(self, world: World, context: int) -> Optional[Signature]:
+        """By the context's own words; None where it is none."""
+        header = world.words(context, IDENT // 8 + 1)
+        if header is None or not header[2] or not header[NAME // 8]:
+            return None
+        name = self._text(world, header[NAME // 8])
+        if name == "dynahash":
+            name = self._text(world, header[IDENT // 8]) or name
+        if name is None and header[PARENT // 8] and world.words(header[PARENT // 8], 1) is None:
+            return None
+        return Signature("memory context %s" % name, self.module, EXACT) if name else Signature("memory context", self.module, SHAPE)
+
+    def _text(self, world: World, address: int) -> Optional[str]:
+        return world.text(address, MOST_NAME) if address else None
+
+
+STORE = "v8::BackingStore"
+STORE_BYTES = (48, 88)
+LOWEST, HIGHEST, MOST_LENGTH = 1 << 16, (1 << 47) - 1, 1 << 40
+
+
+class V8(Recogniser):
+    """A backing store begins {start, length, longest, capacity}: the last three are the same unless the buffer can grow."""
+
+    module, has_buffers = "v8", True
+    table = RuntimeLabels(
+        "V8",
+        "",
+        "",
+        "malloc: other blocks in use (node itself, addons, libraries)",
+        "malloc: blocks in use",
+    )
+
+    def is_here(self, world: World) -> bool:
+        """The objects that have V8's heap have it."""
+        return world.word_bytes == 8 and world.little_endian and runtimes.V8 in shapes.present(world.target)
+
+    def line_in_tables(self, signature: Signature) -> Optional[str]:
+        """Return the line also of blocks with the words of a string, which buffers have (BackingStore, src/objects/backing-store.h)."""
+        return "malloc: memory of Buffers and ArrayBuffers, strings of C++" if signature == BUFFER else super().line_in_tables(signature)
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """Three numbers that are the same, behind a pointer."""
+        same = [Condition(at, 8, EQUAL, 0, FIELD, other=8) for at in (16, 24)]
+        begin = [Condition(0, 8, AT_LEAST, LOWEST), Condition(0, 8, AT_MOST, HIGHEST), Condition(0, 8, EQUAL, 0, mask=7)]
+        length = [Condition(8, 8, AT_LEAST, 1), Condition(8, 8, AT_MOST, MOST_LENGTH)]
+        row = SignatureRow([*begin, *length, *same], *STORE_BYTES)
+        yield Ask(row, lambda key: Signature(STORE, self.module, SHAPE), order=40)
+
+
+COMPRESSOR, DECOMPRESSOR = "state of a stream that compresses", "state of a stream that decompresses"
+BEFORE = (0, 8, 16)
+"""Bytes that stand before a state."""
+WINDOWS = (80, 160)
+"""Of a compressor's state: where w_size is; Chromium's has checksums before it."""
+COMPRESSOR_BYTES, DECOMPRESSOR_BYTES = (5800, 6400), (7050, 9200)
+"""That a block with a state has; Chromium's has larger tables of codes."""
+BUFFERS = {
+    (COMPRESSOR, 8 * ELEMENT): "buffers of a stream that compresses",
+    (DECOMPRESSOR, 8 * ELEMENT): "window of a stream that decompresses",
+}
+"""A state is so large that the place of a pointer in it is not told."""
+
+
+class Zlib(Recogniser):
+    """The window's size, its power and its mask fit each other; the method is 8; states have numbers of their own."""
+
+    module, line_of_library = "zlib", "malloc: streams of zlib"
+
+    def is_here(self, world: World) -> bool:
+        """Any program may have it inside, and no name shows that: what a state must have proves it."""
+        return world.word_bytes == 8 and world.little_endian
+
+    def asks(self, world: World) -> Iterable[Ask]:
+        """Both sorts, with and without a word before."""
+        for before in BEFORE:
+            for window in WINDOWS:
+                row = SignatureRow(_compressor(before, before + window), *COMPRESSOR_BYTES)
+                yield Ask(row, lambda key: Signature(COMPRESSOR, self.module, EXACT), order=15)
+            row = SignatureRow(_decompressor(before), *DECOMPRESSOR_BYTES)
+            yield Ask(row, lambda key: Signature(DECOMPRESSOR, self.module, EXACT), order=15)
+
+    def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
+        """What a stream keeps beside its state: 256 KiB of a compressor with the usual level, 32 KiB or more of a decompressor."""
+        return BUFFERS
+
+
+def _compressor(at: int, window: int) -> List[Condition]:
+    """strm, status (42 to 666), pending_buf; method; w_size, w_bits, w_mask and window."""
+    return [
+        *(Condition(at, 8, NOT_EQUAL, 0), Condition(at + 8, 4, AT_LEAST, 42), Condition(at + 8, 4, AT_MOST, 666)),
+        *(Condition(at + 16, 8, NOT_EQUAL, 0), Condition(at + 72, 1, EQUAL, 8), Condition(window + 16, 8, NOT_EQUAL, 0)),
+        *(Condition(window + 4, 4, AT_LEAST, 8), Condition(window + 4, 4, AT_MOST, 15), Condition(window, 4, AT_LEAST, 256)),
+        Condition(window + 8, 4, EQUAL, -1, FIELD, other=window),
+    ]
+
+
+def _decompressor(at: int) -> List[Condition]:
+    """strm; mode, from HEAD to SYNC; last, wrap; dmax, at most 32 KiB; wbits."""
+    return [
+        *(Condition(at, 8, NOT_EQUAL, 0), Condition(at + 8, 4, AT_LEAST, 16180), Condition(at + 8, 4, AT_MOST, 16211)),
+        *(Condition(at + 12, 4, AT_MOST, 1), Condition(at + 16, 4, AT_MOST, 7)),
+        *(Condition(at + 28, 4, AT_MOST, 32768), Condition(at + 28, 4, NOT_EQUAL, 0), Condition(at + 56, 4, AT_MOST, 15)),
+    ]
+
 
 TAGS = [
     "Java Heap",
@@ -173,4 +464,8 @@ RECOGNISERS: List[Recogniser] = [
     OneRow("perl", "arena of 170 SV heads", PERL_ARENA, "Perl_newSV", PERL_LABELS),
     Sqlite(),
     OneRow("nginx", "ngx_pool_t", NGX_POOL, "ngx_create_pool"),
+    Zlib(),
+    V8(),
+    MemoryContexts(),
+    Redis(),
 ]

@@ -1,20 +1,7 @@
 """All runtimes and libraries: a new one is a file or a folder, and a line here."""
 
-from gdbheapx.addons.runtimes import (
-    bind,
-    block_headers,
-    cpython,
-    glib,
-    lua,
-    openssl,
-    php,
-    postgresql,
-    redis,
-    ruby,
-    v8,
-    zlib,
-)
+from gdbheapx.addons.runtimes import bind, block_headers, cpython, glib, lua, openssl, php, ruby
 
-MODULES = (block_headers, zlib, v8, bind, postgresql, redis, openssl, glib, cpython, php, ruby, lua)
+MODULES = (block_headers, bind, openssl, glib, cpython, php, ruby, lua)
 """Each has a list RECOGNISERS."""
 RECOGNISERS = [recogniser for module in MODULES for recogniser in module.RECOGNISERS]

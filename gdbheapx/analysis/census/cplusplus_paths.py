@@ -11,8 +11,7 @@ from array import array
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.containers import Containers
-from gdbheapx.analysis.census.cplusplus_elements import TREE_AT, Elements
-from gdbheapx.analysis.census.cplusplus_keys import HASHED_AT, ORDERED_AT, STRING_BYTES, Keys
+from gdbheapx.analysis.census.cplusplus_keys import HASHED_AT, ORDERED_AT, STRING_BYTES, TREE_AT, Elements, Keys
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.naming.namer import FIELD, INDEX, KEY, Hop, Namer, PathMove, PathStep, Start
 from gdbheapx.analysis.reachability.heap_graph import Reach

@@ -4,13 +4,13 @@ import functools
 from typing import Dict, FrozenSet, List, Optional, Sequence
 
 from gdbheapx import addon_loader, problems
-from gdbheapx.analysis.census import cplusplus, magic, rust, tables
+from gdbheapx.analysis.census import cplusplus, rust, tables
 from gdbheapx.analysis.census.books import Books
 from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.memory import shapes
 from gdbheapx.session import Session
 
-OF_CORE = (magic, cplusplus, rust, tables)
+OF_CORE = (cplusplus, rust, tables)
 """Modules with a list RECOGNISERS."""
 
 

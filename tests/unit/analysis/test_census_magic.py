@@ -1,13 +1,13 @@
 """Four letters at the begin of blocks: a magic number of structures, or a text.
 
-Files: analysis/census/magic.py.
+Files: analysis/census/tables.py.
 """
 
 from typing import Any, Optional, Tuple, cast
 
 import pytest
 
-from gdbheapx.analysis.census.magic import RECOGNISERS
+from gdbheapx.analysis.census.tables import RECOGNISERS
 from gdbheapx.analysis.census.vtables import Images
 from gdbheapx.kernel.blocks.signatures import Signed
 

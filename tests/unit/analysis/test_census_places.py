@@ -1,6 +1,6 @@
 """Names by who alone points to a block.
 
-Files: analysis/census/places.py.
+Files: analysis/census/find.py.
 """
 
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ from typing import Any, List
 import pytest
 
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.census.places import Places
+from gdbheapx.analysis.census.find import Places
 from gdbheapx.analysis.census.world import EXACT, PLACE, Signature
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.kernel.blocks.signatures import ELEMENT, MEMBER_SHAPE, MEMBER_SLOT, MEMBERS, OTHERS, REFERRED, ROOTED, ROOTED_MEMBERS, Signed

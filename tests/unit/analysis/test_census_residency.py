@@ -1,6 +1,6 @@
 """What of each block is in RAM and in swap, by pages.
 
-Files: analysis/census/residency.py.
+Files: analysis/census/owned.py.
 """
 
 import random
@@ -8,7 +8,7 @@ from typing import Dict, Optional, Tuple
 
 import pytest
 
-from gdbheapx.analysis.census.residency import Pages
+from gdbheapx.analysis.census.owned import Pages
 from gdbheapx.kernel.common.copy import KIND_EXCLUSIVE, KIND_RESIDENT, KIND_SWAPPED, KIND_UNSURE
 
 pytestmark = pytest.mark.once  # pure functions

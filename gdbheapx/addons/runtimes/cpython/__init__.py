@@ -8,10 +8,9 @@ from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 
 from gdbheapx.addons.runtimes.cpython import interpreter, type_names
 from gdbheapx.addons.runtimes.cpython import types as objects
-from gdbheapx.addons.runtimes.cpython.layout import HEADS, NEWEST, TP_ALLOC, layout_of
 from gdbheapx.addons.runtimes.cpython.paths import Paths
 from gdbheapx.addons.runtimes.cpython.types import DEBUG_HEAD, FLAGS_IN_COUNTS, HIGH_HALF, LIST, LOW_HALF, OVERFLOW, Body, PyType, Types
-from gdbheapx.addons.runtimes.cpython.values import Values
+from gdbheapx.addons.runtimes.cpython.values import HEADS, NEWEST, TP_ALLOC, Values, layout_of
 from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.kernel.blocks.pools import POOL_HEADER_BYTES, PoolShape

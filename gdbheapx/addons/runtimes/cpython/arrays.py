@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional, Sequence
 from gdbheapx.addons.runtimes.cpython.values import Values
 
 NDARRAY = "numpy.ndarray"
-DATA, DIMENSION_COUNT, DIMENSIONS, STRIDES, BASE, DESCRIPTION = 16, 24, 32, 40, 48, 56
+ARRAY_DATA, DIMENSION_COUNT, DIMENSIONS, STRIDES, ARRAY_BASE, DESCRIPTION = 16, 24, 32, 40, 48, 56
 KIND, TYPE_NUMBER = 24, 28
 MOST_DIMENSIONS = 8
 OBJECTS = ord("O")
@@ -43,7 +43,7 @@ def read(values: Values, address: int) -> Optional[Array]:
         return None
     number = values.number(description + TYPE_NUMBER, 4)
     name = TYPES[number] if number < len(TYPES) else ""
-    return Array(values.word(address + DATA), dimensions, strides, values.number(description + KIND, 1) == OBJECTS, name)
+    return Array(values.word(address + ARRAY_DATA), dimensions, strides, values.number(description + KIND, 1) == OBJECTS, name)
 
 
 def index(array: Array, address: int) -> Optional[str]:

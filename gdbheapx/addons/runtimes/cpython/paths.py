@@ -6,20 +6,33 @@ What has a name by itself: modules of sys.modules by that name (`__main__` too),
 """
 
 from itertools import islice
-from typing import Callable, Dict, Iterable, Iterator, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.addons.runtimes.cpython import arrays, interpreter
-from gdbheapx.addons.runtimes.cpython.bodies import SET_ENTRY, SET_MASK
-from gdbheapx.addons.runtimes.cpython.frames import Frames
-from gdbheapx.addons.runtimes.cpython.masks import Masks
-from gdbheapx.addons.runtimes.cpython.place import ATTRIBUTES, CLASS, ITEMS, OBJECT, RAW, SET, SPLIT, Place, thing
-from gdbheapx.addons.runtimes.cpython.steps import Steps
-from gdbheapx.addons.runtimes.cpython.types import DICT, HEAP_TYPE, IS_TYPE, LIST, STR, WORD, PyType, Segment
-from gdbheapx.addons.runtimes.cpython.values import BYTES, LENGTH, SIZE, TUPLE, Values
+from gdbheapx.addons.runtimes.cpython.interpreter import FRAMES_HAVE_TAGS, TAGS, Frames
+from gdbheapx.addons.runtimes.cpython.masks import FRAME_DATA, GENERATORS, Masks
+from gdbheapx.addons.runtimes.cpython.types import (
+    DICT,
+    GC_HEAD,
+    HEAP_TYPE,
+    INLINE_VALUES,
+    IS_TYPE,
+    ITEM,
+    LIST,
+    STR,
+    TYPE,
+    WORD,
+    PyType,
+    Segment,
+)
+from gdbheapx.addons.runtimes.cpython.values import BYTES, INT, KEYS, LENGTH, SIZE, TUPLE, VALUES, Keys, Values, quoted
 from gdbheapx.analysis.naming.namer import (
     ATTRIBUTE,
+    CLOSURE,
     FIELD,
     FRAME,
+    INDEX,
+    KEY,
     LOCAL,
     MODULE,
     TEXT_BYTES,
@@ -37,11 +50,27 @@ from gdbheapx.kernel.blocks.cycles import Counting
 from gdbheapx.model import Address
 
 MOST_STARTS = 1 << 17
-SET_USED, MODULE_DICT, CLASS_DICT = 24, 16, 264
+SET_USED = 24
 OF_STATE = ".<state>"
 OF_CLASS = ".__dict__"
 """Last step of what begins at a class's dict."""
 MOST_NAME = 256
+
+
+class Place(NamedTuple):
+    """Where a path has come to."""
+
+    kind: str
+    address: int
+    owner: int = 0
+    """Of a body: the object it belongs to, or the keys of values."""
+    view: str = ""
+    text: str = ""
+    """Of a cell: what its content is called."""
+    opening: str = ""
+    """Of a coroutine's frame, or a cell in one: `coroutine handler(): `, where a path to its variables begins anew."""
+    number: int = 0
+    """Of a deque's block, from the end where the path began; of something of which no more is known its size."""
 
 
 class Paths(Namer):
@@ -273,3 +302,500 @@ class Paths(Namer):
 
 def _module_step(name: str, module: int) -> PathStep:
     return PathStep(MODULE, name if name.isprintable() else ascii(name), Address(module))
+
+
+OBJECT, TABLE, SPLIT, ITEMS, SET, DEQUE_LEFT, DEQUE_RIGHT, LINK, ARRAY, PLAIN_BYTES, RAW = (
+    *("object", "keys", "values", "items", "set", "deque", "deque end", "link", "array", "bytes", "raw"),
+)
+"""What a pointer leads to: an object, or a body that one owns. RAW: nothing is known of it."""
+BODIES = (TABLE, SPLIT, ITEMS, SET, DEQUE_LEFT, DEQUE_RIGHT, LINK, ARRAY, PLAIN_BYTES)
+"""Of these it is known what each of their words is."""
+ATTRIBUTES, CLASS, CELLS, CELL, CACHE = "attributes", "class", "cells", "cell", "cache"
+"""How the last object was reached, where that changes what its parts are called: as `__dict__` of an instance or module, of a class, as a
+function's cells, as one of them, or as what an lru_cache looks its keys up in."""
+
+
+def move_to(kind: str, text: str, place: Place, is_open: bool = False, opening: str = "") -> PathMove:
+    """Return the move to a place, with one step, or with none where the text is empty."""
+    return PathMove(place, [PathStep(kind, text, Address(place.address))] if text else (), is_open, opening)
+
+
+def thing(address: int, view: str = "", text: str = "") -> Place:
+    """An object."""
+    return Place(OBJECT, address, view=view, text=text)
+
+
+MEMBERS = 240
+"""tp_members, in a type: {name, kind, offset, flags, doc} of 40 bytes each (PyMemberDef)."""
+MEMBER_BYTES = 40
+OBJECT_KINDS = (6, 16)
+"""T_OBJECT, T_OBJECT_EX."""
+MOST_MEMBERS = 1024
+BASE_EXCEPTION = 1 << 30
+EXCEPTION_3_8 = {24: ".args", 32: ".__traceback__", 40: ".__context__", 48: ".__cause__"}
+EXCEPTION_3_11 = {24: ".args", 32: ".__notes__", 40: ".__traceback__", 48: ".__context__", 56: ".__cause__"}
+BY_NAME: Dict[str, Dict[int, str]] = {
+    "cell": {16: ".cell_contents"},
+    "method": {16: ".__func__", 24: ".__self__"},
+    "builtin_function_or_method": {24: ".__self__", 32: ".__module__"},
+    "property": {16: ".fget", 24: ".fset", 32: ".fdel", 40: ".__doc__"},
+    "classmethod": {16: ".__func__"},
+    "staticmethod": {16: ".__func__"},
+    "collections.defaultdict": {48: ".default_factory"},
+    "functools._lru_cache_wrapper": {88: ".__wrapped__"},
+    arrays.NDARRAY: {arrays.ARRAY_BASE: ".base", arrays.DESCRIPTION: ".dtype"},
+    "traceback": {16: ".tb_next", 24: ".tb_frame"},
+    "frame": {24: ".f_back", 32: ".f_code", 40: ".f_builtins", 48: ".f_globals"},
+}
+"""(offset, name) for a type and all derived from it."""
+FRAME_3_11 = {16: ".f_back"}
+NAME, QUALIFIED_NAME, CACHED_KEYS = -24, -8, 0
+"""In a class, from where it has the keys that its instances share (PyHeapTypeObject.ht_cached_keys)."""
+CACHED_KEYS_AT = {9: 864, 10: 872, 12: 880, 15: 888}
+CACHED_KEYS_3_8 = 872
+
+
+class Fields:
+    """Of one process's types."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        self._made: Dict[int, Dict[int, str]] = {}
+        self.cached_keys_at = self._cached_keys()
+
+    def name(self, py_type: PyType, offset: int) -> Optional[str]:
+        """`.items`, of the word at this offset in an object; None where nothing tells."""
+        if py_type.address not in self._made:
+            self._made[py_type.address] = self._make(py_type)
+        return self._made[py_type.address].get(offset)
+
+    def _make(self, py_type: PyType) -> Dict[int, str]:
+        made: Dict[int, str] = {}
+        release = self._values.layout.release
+        for kin in reversed(list(self._values.types.family(py_type))):
+            if kin.flags & BASE_EXCEPTION and not made:
+                made.update(EXCEPTION_3_11 if release >= 11 else EXCEPTION_3_8)
+            made.update(self._members(kin))
+            if not kin.flags & HEAP_TYPE or kin.name.startswith(("functools.", "collections.")):
+                made.update(FRAME_3_11 if kin.name == "frame" and release >= 11 else BY_NAME.get(kin.name, {}))
+            if kin.name == "function" and not kin.flags & HEAP_TYPE:
+                made.update(self._values.layout.function)
+        if py_type.flags & IS_TYPE:
+            made.update({self.cached_keys_at + NAME: ".__name__", self.cached_keys_at + QUALIFIED_NAME: ".__qualname__"})
+        return made
+
+    def _members(self, py_type: PyType) -> Dict[int, str]:
+        """Of the type's own."""
+        values, made = self._values, {}
+        at = values.word(py_type.address + MEMBERS)
+        for _ in range(MOST_MEMBERS):
+            words = values.world.words(at, MEMBER_BYTES // WORD) if at else None
+            if words is None or not words[0]:
+                break
+            text = values.world.read(words[0], 256).split(b"\0")[0].decode("utf-8", "replace")
+            if words[1] & 0xFFFFFFFF in OBJECT_KINDS and text.isidentifier():
+                made[words[2]] = "." + text
+            at += MEMBER_BYTES
+        return made
+
+    def _cached_keys(self) -> int:
+        """Where a class has the keys that its instances share: they moved in 3.9, 3.10, 3.12 and 3.15."""
+        release = max(self._values.layout.release, 9)
+        return CACHED_KEYS_3_8 if self._is_3_8() else CACHED_KEYS_AT[max(key for key in CACHED_KEYS_AT if key <= release)]
+
+    def _is_3_8(self) -> bool:
+        """Not 3.9: what stands before the keys there is no class's qualified name."""
+        if self._values.layout.release > 8:
+            return False
+        classes = [py_type.address for py_type in self._values.types.all.values() if py_type.flags & HEAP_TYPE]
+        place = CACHED_KEYS_AT[9] + QUALIFIED_NAME
+        return not any(self._values.has(self._values.word(at + place), STR) for at in classes[:8])
+
+    def shared_keys(self, py_type: PyType) -> int:
+        """Address of the keys that instances share; 0 where a type has none."""
+        return self._values.word(py_type.address + self.cached_keys_at) if py_type.flags & HEAP_TYPE else 0
+
+
+class FrameSteps:
+    """Of one process."""
+
+    def __init__(self, values: Values) -> None:
+        self._values, self.frames = values, Frames(values)
+
+    def of_frame(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+        """A frame object's variables: since 3.11 where its function has ended and left it what it had."""
+        frame = self._own_frame(place.address, py_type)
+        return self.local(frame, place.address + offset, place.opening, pointer) if frame else None
+
+    def _own_frame(self, address: int, py_type: PyType) -> int:
+        """Where the frame is that a frame object has in itself; 0: it lies elsewhere."""
+        if self._values.layout.release < 11:
+            return address
+        own = address + py_type.basic_bytes - self._values.layout.frame.locals
+        return own if self._values.word(address + FRAME_DATA) == own else 0
+
+    def end(self, place: Place, py_type: PyType) -> Optional[int]:
+        """Where what a frame object or a generator has in itself ends; None of other objects."""
+        release = self._values.layout.release
+        if self._values.is_named(place.address, "frame"):
+            own = self._own_frame(place.address, py_type)
+            return self.frames.stack_end(own) if own else place.address + py_type.basic_bytes - self._values.layout.frame.locals
+        if release >= 11 and self._values.is_named(place.address, *GENERATORS):
+            return self.frames.stack_end(place.address + self._values.layout.generator_frame)
+        return None
+
+    def of_generator(self, place: Place, offset: int, pointer: int) -> Optional[PathMove]:
+        """Its frame up to 3.10, then what is in that: variables, and last what a coroutine waits for."""
+        values, frames = self._values, self.frames
+        kind = next((name for name in GENERATORS if values.is_named(place.address, name)), "generator")
+        at = place.address + values.layout.generator_frame
+        frame = values.word(at) if values.layout.release < 11 else at
+        opening = "" if kind == "generator" else "%s %s(): " % (kind.replace("_", " "), frames.function(frame))
+        if values.layout.release < 11:
+            text = {"generator": ".gi_frame", "coroutine": ".cr_frame"}.get(kind, ".ag_frame")
+            return move_to(ATTRIBUTE, text, Place(OBJECT, pointer, opening=opening)) if place.address + offset == at else None
+        local = self.local(frame, place.address + offset, opening, pointer, ".gi_frame")
+        is_last = place.address + offset == frames.stack_end(frame) - WORD
+        return move_to(ATTRIBUTE, ".cr_await", thing(pointer)) if local is None and is_last and kind == "coroutine" else local
+
+    def local(self, frame: int, word_at: int, opening: str, pointer: int, before: str = "") -> Optional[PathMove]:
+        """A variable; what a cell has is called as the variable, the cell `.<cell rows>`."""
+        local = next((local for local in self.frames.locals(frame) if local.place == word_at), None)
+        if local is None:
+            return None
+        text = local.name if opening else "%s.f_locals[%s]" % (before, quoted(local.name))
+        if self._values.is_named(pointer, "cell"):
+            return move_to(LOCAL, ".<cell %s>" % local.name, Place(OBJECT, pointer, view=CELL, text=text, opening=opening), is_open=True)
+        return move_to(LOCAL, text, thing(pointer), opening=opening)
+
+
+DESCRIPTOR = 272
+"""tp_descr_get, in a type."""
+SET_ENTRY, SET_MASK = 16, 32
+DEQUE_ITEMS, DEQUE_LEFT_INDEX, DEQUE_RIGHT_INDEX = 64, 40, 48
+"""BLOCKLEN; leftindex, rightindex in a deque. In a block: leftlink, items, rightlink."""
+LRU_RESULT = 48
+LAZY = "lazy_import"
+"""Type of what 3.15 imports when it is asked for."""
+
+
+class Bodies:
+    """Of one process."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+        self._by_kind: Dict[str, Callable[[Place, int, int], Optional[PathMove]]] = {
+            TABLE: self._of_table,
+            SPLIT: self._of_split,
+            ITEMS: self._of_items,
+            SET: self._of_set,
+            LINK: self._of_link,
+            ARRAY: self._of_array,
+            DEQUE_LEFT: self._of_deque,
+            DEQUE_RIGHT: self._of_deque,
+        }
+
+    def follow(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+        """One of their words; None where it is left over."""
+        known = self._by_kind.get(place.kind)
+        return known(place, word_at, pointer) if known is not None else None
+
+    def attribute(self, keys: int, index: int, view: str, pointer: int) -> Optional[PathMove]:
+        """The value with this number in what has its keys elsewhere."""
+        key = self._values.key_of(keys, index) if index >= 0 else 0
+        return self._value(key, view, pointer) if key else None
+
+    def _value(self, key: int, view: str, pointer: int) -> Optional[PathMove]:
+        """What a dict has for a key, or a class, an instance or a module as an attribute."""
+        values = self._values
+        if not values.is_object(pointer) and view != CACHE:
+            return None
+        text = values.text(key) if view in (ATTRIBUTES, CLASS) else None
+        place = thing(pointer) if values.is_object(pointer) else Place(LINK, pointer)
+        if text is not None and text.isidentifier() and not self._is_hidden(pointer, view):
+            return move_to(ATTRIBUTE, "." + text, place)
+        literal = values.literal(key)
+        key_type = values.type_of(key)
+        if literal is None:
+            literal = "<%s object>" % (key_type.short_name if key_type else "unknown")
+        return move_to(KEY, "%s[%s]" % (".__dict__" * (view in (ATTRIBUTES, CLASS)), literal), place)
+
+    def _is_hidden(self, address: int, view: str) -> bool:
+        """Asked by name a class gives something else, such as a static method's function; for a lazy import, so does a module."""
+        py_type = self._values.type_of(address)
+        if py_type is None or py_type.name == LAZY:
+            return py_type is not None
+        return view == CLASS and bool(self._values.word(py_type.address + DESCRIPTOR)) and py_type.name != "function"
+
+    def _of_link(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+        """An element of an lru_cache's list, whose type is none of the census's up to 3.9."""
+        known = word_at == place.address + LRU_RESULT and self._values.is_object(pointer)
+        return move_to("", "", thing(pointer)) if known else None
+
+    def _of_table(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+        keys = self._values.keys(place.address)
+        number, offset = self._entry(keys, word_at) if keys else (-1, 0)
+        if keys is None or number < 0 or (place.owner and self._values.word(place.owner + KEYS) != place.address):
+            return None
+        key = self._values.word(keys.entries + number * keys.entry_bytes + keys.key)
+        if offset == keys.value and key and place.owner and not self._values.word(place.owner + VALUES):
+            return self._value(key, place.view, pointer)
+        if offset == keys.key and self._values.is_object(pointer):
+            literal = self._values.literal(pointer)
+            name = self._values.type_of(pointer)
+            text = ".<key %s>" % (literal or "%s object" % (name.short_name if name else ""))
+            return move_to(KEY, ".__dict__" * (place.view in (ATTRIBUTES, CLASS)) + text, thing(pointer))
+        return None
+
+    def _entry(self, keys: Keys, word_at: int) -> Tuple[int, int]:
+        number, offset = divmod(word_at - keys.entries, keys.entry_bytes)
+        return (number, offset) if 0 <= number < keys.entry_count else (-1, 0)
+
+    def _of_split(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+        index = (word_at - self._values.split_value(place.address, 0)) // WORD
+        return self.attribute(place.owner, index, place.view or "", pointer) if index >= 0 else None
+
+    def _of_items(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+        index = (word_at - place.address) // WORD
+        if not 0 <= index < self._values.word(place.owner + SIZE) or not self._values.is_object(pointer):
+            return None
+        return move_to(INDEX, "[%d]" % index, thing(pointer))
+
+    def _of_set(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+        return self.element(place.address, word_at, self._values.word(place.owner + SET_MASK), pointer)
+
+    def element(self, table: int, word_at: int, mask: int, pointer: int) -> Optional[PathMove]:
+        """An element of a set."""
+        number, offset = divmod(word_at - table, SET_ENTRY)
+        py_type = self._values.type_of(pointer)
+        if offset or not 0 <= number <= mask or py_type is None:
+            return None
+        text = self._values.literal(pointer) or "<%s object>" % py_type.short_name
+        return move_to(KEY, "{%s}" % text, thing(pointer))
+
+    def _of_array(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+        array = arrays.read(self._values, place.owner)
+        text = arrays.index(array, word_at) if array is not None and self._values.is_object(pointer) else None
+        return move_to(INDEX, text, thing(pointer)) if text is not None else None
+
+    def _of_deque(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+        """A block: a link to the next one, or an item (Modules/_collectionsmodule.c)."""
+        word = (word_at - place.address) // WORD
+        is_left = place.kind == DEQUE_LEFT
+        if word == (DEQUE_ITEMS + 1 if is_left else 0):
+            return move_to("", "", place._replace(address=pointer, number=place.number + 1))
+        if not 1 <= word <= DEQUE_ITEMS or not self._values.is_object(pointer):
+            return None
+        size = self._values.word(place.owner + SIZE)
+        if is_left:
+            index = place.number * DEQUE_ITEMS + word - 1 - self._values.word(place.owner + DEQUE_LEFT_INDEX)
+        else:
+            index = size - 1 - (self._values.word(place.owner + DEQUE_RIGHT_INDEX) - (word - 1)) - place.number * DEQUE_ITEMS
+        return move_to(INDEX, "[%d]" % index, thing(pointer)) if 0 <= index < size else None
+
+
+DICT_OFFSET, CLASS_DICT = 288, 264
+"""tp_dictoffset and tp_dict, in a type."""
+LRU_CACHE = 72
+MAPPING, MODULE_DICT = 16, 16
+TYPE_DOC = 176
+OF_BYTES = {
+    "bytearray": (32, 40),
+    "array.array": (24,),
+    "_io.StringIO": (16,),
+    "StgDict": (168, 184),
+    **dict.fromkeys(("_io.BufferedReader", "_io.BufferedWriter", "_io.BufferedRandom"), (56,)),
+}
+"""Pointers to what has no pointers."""
+SET_TABLE, SET_SMALL, SET_SMALL_ENTRIES = 40, 64, 8
+DEQUE_FIRST, DEQUE_LAST = 24, 32
+"""leftblock, rightblock in a deque."""
+MODULE_DEFINITION, DEFINED_SIZE = 24, 56
+
+
+class Steps:
+    """Of one process."""
+
+    def __init__(self, values: Values) -> None:
+        self._values, self._fields = values, Fields(values)
+        self._bodies, self._frames = Bodies(values), FrameSteps(values)
+
+    def follow(self, place: Place, word_at: int) -> Optional[PathMove]:
+        """The pointer at that address, which lies in the block of `place`."""
+        pointer = self._values.word(word_at)
+        known = self._of_object if place.kind == OBJECT else self._bodies.follow
+        move = known(place, word_at, pointer)
+        if move is not None:
+            return move
+        return self._field(place, word_at, pointer, place.kind in BODIES or self._is_behind(place, word_at))
+
+    def end_in(self, block: int) -> Optional[int]:
+        """Where in that block the stack of the frame in its object ends; None where it has none."""
+        found = self._values.object_in(block)
+        return None if found is None else self._frames.end(thing(found[0]), found[1])
+
+    def _is_behind(self, place: Place, word_at: int) -> bool:
+        """Behind the end of the object, in a frame's unused stack, or before it."""
+        values, offset = self._values, word_at - place.address
+        py_type = values.type_of(place.address) if place.kind == OBJECT else None
+        if py_type is None:
+            return place.kind == RAW and 0 < place.number <= offset
+        end_of_frame = self._frames.end(place, py_type)
+        if end_of_frame is not None:
+            return word_at >= end_of_frame
+        item = values.word(py_type.address + ITEM)
+        count = values.word(place.address + SIZE) if item else 0
+        if py_type.flags & INT and values.layout.has_digit_tags:
+            count >>= 3
+        end = py_type.basic_bytes + (item * min(count, (1 << 64) - count) if not py_type.flags & (IS_TYPE | INLINE_VALUES) else 0)
+        if py_type.flags & INLINE_VALUES:
+            end += WORD * (1 + values.number(place.address + py_type.basic_bytes, 1))
+        return offset >= end or -GC_HEAD <= offset < 0 or offset < -py_type.head_bytes
+
+    def _field(self, place: Place, word_at: int, pointer: int, is_stale: bool) -> Optional[PathMove]:
+        """A word that nothing has a name for. What is not aligned is no pointer: a text, or a number."""
+        offset = word_at - place.address
+        if place.kind == OBJECT and self._values.layout.release >= FRAMES_HAVE_TAGS:
+            pointer &= ~TAGS
+        text = ".<%s0x%x>" % ("-" if offset < 0 else "+", abs(offset))
+        next_place = thing(pointer) if self._values.is_object(pointer) else Place(RAW, pointer)
+        return None if is_stale or pointer % WORD else move_to(FIELD, text, next_place)
+
+    def _of_object(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+        values, offset = self._values, word_at - place.address
+        py_type = values.type_of(place.address)
+        if py_type is None:
+            return None
+        body = self._body(place, py_type, offset, pointer)
+        if body is not None:
+            return body
+        if not values.is_object(pointer & ~TAGS if self._is_generator(place) else pointer):
+            return None
+        if place.view == CELL and offset == 16:
+            return move_to(CLOSURE, place.text, thing(pointer), opening=place.opening)
+        if offset == TYPE:
+            return move_to(ATTRIBUTE, ".__class__", thing(pointer))
+        if py_type.flags & TUPLE and offset >= values.layout.items:
+            return self._of_tuple(place, (offset - values.layout.items) // WORD, pointer)
+        own = self._own(place, py_type, offset, pointer)
+        if own is not None:
+            return own
+        name = self._fields.name(py_type, offset)
+        if name == ".__annotations__" and not values.has(pointer, DICT):  # made when asked for
+            return move_to(FIELD, ".<annotations>", thing(pointer))
+        return move_to(ATTRIBUTE, name, thing(pointer)) if name is not None else None
+
+    def _body(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+        """Dicts of attributes, tables, values: what has no name by itself."""
+        values, flags = self._values, py_type.flags
+        if offset < 0:
+            return self._before(place, py_type, offset, pointer)
+        if flags & IS_TYPE and offset == CLASS_DICT:
+            return self._attributes(pointer, CLASS)
+        if offset == self._dict_offset(place, py_type):
+            return self._attributes(pointer, ATTRIBUTES)
+        if flags & DICT and offset == KEYS:
+            return move_to("", "", Place(TABLE, pointer, place.address, place.view))
+        if flags & DICT and offset == VALUES:
+            return move_to("", "", Place(SPLIT, pointer, values.word(place.address + KEYS), place.view))
+        if flags & LIST and offset == 24:
+            return move_to("", "", Place(ITEMS, pointer, place.address))
+        table = self._table_of(py_type, offset)
+        if table:
+            return move_to("", "", Place(table, pointer, place.address))
+        if flags & IS_TYPE and offset == self._fields.cached_keys_at:
+            return move_to("", "", Place(TABLE, pointer))
+        if flags & INLINE_VALUES and offset >= py_type.basic_bytes + WORD:
+            return self._bodies.attribute(
+                self._fields.shared_keys(py_type), (offset - py_type.basic_bytes) // WORD - 1, ATTRIBUTES, pointer
+            )
+        return None
+
+    def state(self, module: int) -> Place:
+        """What a module of C has of its own: up to 3.14 it says how much that is (PyModuleDef.m_size)."""
+        at = self._values.word(module + self._values.layout.module_state)
+        if self._values.layout.release >= 15:
+            return Place(RAW, at)
+        definition = self._values.word(module + MODULE_DEFINITION)
+        size = self._values.word(definition + DEFINED_SIZE) if definition else 0
+        return Place(RAW, at, number=size or 1)
+
+    def _table_of(self, py_type: PyType, offset: int) -> str:
+        """The body of a set, a deque or an array that the word leads to."""
+        names = {kin.name for kin in self._values.types.family(py_type)}
+        if names & {"set", "frozenset"} and offset == SET_TABLE:
+            return SET
+        if (py_type.flags & IS_TYPE and offset == TYPE_DOC) or any(offset in OF_BYTES.get(name, ()) for name in names):
+            return PLAIN_BYTES
+        if arrays.NDARRAY in names and offset == arrays.ARRAY_DATA:
+            return ARRAY
+        return {DEQUE_FIRST: DEQUE_LEFT, DEQUE_LAST: DEQUE_RIGHT}.get(offset, "") if "collections.deque" in names else ""
+
+    def _attributes(self, pointer: int, view: str) -> Optional[PathMove]:
+        if not self._values.has(pointer, DICT):
+            return None
+        return move_to(ATTRIBUTE, ".__dict__", thing(pointer, view), is_open=True)
+
+    def _before(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+        """A managed dict, or values without one, before the object: in 3.11 a word for each, later one (pycore_object.h)."""
+        if py_type.head_bytes <= GC_HEAD:
+            return None
+        keys, is_11 = self._fields.shared_keys(py_type), not self._values.types.has_tagged_dicts
+        if is_11 and offset == -4 * WORD:
+            return move_to("", "", Place(SPLIT, pointer, keys, ATTRIBUTES))
+        if not is_11 and offset == -3 * WORD and pointer & 1:
+            return move_to("", "", Place(SPLIT, pointer + 1, keys, ATTRIBUTES))
+        return self._attributes(pointer, ATTRIBUTES) if offset == -3 * WORD else None
+
+    def _dict_offset(self, place: Place, py_type: PyType) -> int:
+        """Where the object has a pointer to its dict; 0: nowhere. A negative one counts from the end of what has items."""
+        offset = self._values.word(py_type.address + DICT_OFFSET)
+        if not offset >> 63:
+            return offset
+        item, count = self._values.word(py_type.address + 40), self._values.word(place.address + SIZE)
+        count = (1 << 64) - count if count >> 63 else count
+        size = py_type.basic_bytes + item * count
+        return -(-size // WORD) * WORD - ((1 << 64) - offset) if offset < (1 << 64) - 1 and count < 1 << 32 else 0
+
+    def _of_tuple(self, place: Place, index: int, pointer: int) -> Optional[PathMove]:
+        values = self._values
+        if index >= values.word(place.address + SIZE):
+            return None
+        if place.view == CELLS and values.is_named(pointer, "cell"):
+            names = self._frames.frames.free_names(place.owner)
+            if index < len(names) and names[index]:
+                content = ".__closure__[%s]" % quoted(names[index] or "")
+                return move_to(CLOSURE, ".__closure__[%d]" % index, thing(pointer, CELL, content), is_open=True)
+        is_open = place.view == CELLS
+        return move_to(INDEX, "%s[%d]" % (".__closure__" * is_open, index), thing(pointer))
+
+    def _is_generator(self, place: Place) -> bool:
+        return self._values.is_named(place.address, *GENERATORS)
+
+    def _own(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+        """Of builtin types that are no containers of one kind."""
+        values = self._values
+        names = {kin.name for kin in values.types.family(py_type)}
+        if "function" in names and offset == values.layout.closure and values.has(pointer, TUPLE):
+            code = next(at for at, name in values.layout.function.items() if name == ".__code__")
+            cells = Place(OBJECT, pointer, owner=values.word(place.address + code), view=CELLS)
+            return move_to(CLOSURE, ".__closure__", cells, is_open=True)
+        if names & {"set", "frozenset"} and SET_SMALL <= offset < SET_SMALL + SET_SMALL_ENTRIES * SET_ENTRY:
+            return self._bodies.element(place.address + SET_SMALL, place.address + offset, SET_SMALL_ENTRIES - 1, pointer)
+        if "mappingproxy" in names and offset == MAPPING:
+            return move_to(ATTRIBUTE, ".<mapping>", thing(pointer), is_open=True)
+        if (
+            "module" in names
+            and offset == values.layout.module_state + 2 * WORD
+            and values.get(values.word(place.address + MODULE_DICT), "__name__") == pointer
+        ):
+            return move_to(ATTRIBUTE, ".__name__", thing(pointer))
+        if "functools._lru_cache_wrapper" in names and offset == LRU_CACHE:
+            return move_to(FIELD, ".<cache>", thing(pointer, CACHE))
+        if "functools._lru_list_elem" in names and offset == LRU_RESULT:
+            return move_to("", "", thing(pointer))
+        if "_asyncio.Task" in names and self._values.is_named(pointer, *GENERATORS):
+            return move_to(ATTRIBUTE, ".get_coro()", thing(pointer))
+        if names & set(GENERATORS):
+            return self._frames.of_generator(place, offset, pointer & ~TAGS)
+        return self._frames.of_frame(place, py_type, offset, pointer) if "frame" in names else None

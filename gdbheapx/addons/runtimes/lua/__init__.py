@@ -54,7 +54,7 @@ IDENTITY = b"$LuaVersion: Lua 5."
 MOST_ADDRESS = (1 << 47) - 1
 LEAST_HASH, MOST_COUNT = 1 << 16, 1 << 20
 """Smaller numbers are a C structure's; one string of 65,000 is not told."""
-READABLE, WRITABLE, CODE = range(3)
+READABLE, WRITABLE, EXECUTABLE = range(3)
 """Sets of each row."""
 
 
@@ -93,7 +93,7 @@ class Lua(Recogniser):
             (STRING_NAME, SignatureRow([*_object(LONG), *long], 64)),
             (TABLE_NAME, SignatureRow([*_pointer(0), *table, *_pointer(ARRAY_AT), *_pointer(METATABLE_AT)], 56, 72)),
             (LUA_NAME, SignatureRow([*_object(LUA_FUNCTION), Condition(PROTO_AT, 8, IN_RANGES, WRITABLE)], 32, 2080)),
-            (C_NAME, SignatureRow([*_object(C_FUNCTION), Condition(PROTO_AT, 8, IN_RANGES, CODE)], 48, 4128)),
+            (C_NAME, SignatureRow([*_object(C_FUNCTION), Condition(PROTO_AT, 8, IN_RANGES, EXECUTABLE)], 48, 4128)),
             (PROTO_NAME, SignatureRow([*_object(layout.proto), *code], layout.proto_bytes, layout.proto_bytes + 16)),
             (UPVALUE_NAME, SignatureRow(upvalue, upvalue_bytes, upvalue_bytes + 16)),
             (USERDATA_NAME, SignatureRow([*_object(USERDATA), Condition(layout.user_metatable, 8, IN_RANGES, WRITABLE)], 40)),

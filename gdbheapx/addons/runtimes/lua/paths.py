@@ -43,7 +43,7 @@ from gdbheapx.model import Address
 TABLE_NAME, STRING_NAME, LUA_NAME, C_NAME, PROTO_NAME = "table", "string", "function", "C function", "code of a function"
 UPVALUE_NAME, USERDATA_NAME, COROUTINE_NAME, STATE_NAME = "upvalue", "userdata", "coroutine", "Lua state"
 UPVALUE, CODE, PART = -1, -2, -3
-"""Of ValuePosition.kind, beside the types of values; PART: what a userdata leads to, wposition nothing has a name of its own."""
+"""Of ValuePosition.kind, beside the types of values; PART: what a userdata leads to, where nothing has a name of its own."""
 RESERVED = frozenset(
     [
         "and",
@@ -94,9 +94,9 @@ class LuaNamer(ValueNamer):
             for address, name in [*tables, *([(loaded.data, "package.loaded")] if loaded.is_object else [])]:
                 yield Start(address, [*which, PathStep(VARIABLE, name, Address(address))])
             for thread in (state.state, *state.coroutines[:MOST_COROUTINES]):
-                wposition = "frame %s: " if thread == state.state else "coroutine 0x%x frame %%s: " % thread
+                where = "frame %s: " if thread == state.state else "coroutine 0x%x frame %%s: " % thread
                 for local in self._values.locals(thread):
-                    frame, end = PathStep(FRAME, wposition % local.frame, None), Address(local.value.data)
+                    frame, end = PathStep(FRAME, where % local.frame, None), Address(local.value.data)
                     yield Start(local.value.data, [frame, *which, PathStep(LOCAL, local.name, end)])
 
     def owning_words(self, signature: Optional[str]) -> int:

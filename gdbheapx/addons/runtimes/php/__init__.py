@@ -5,9 +5,21 @@ from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequ
 
 from gdbheapx import problems
 from gdbheapx.addons.runtimes.php import pieces as php_pieces
-from gdbheapx.addons.runtimes.php.layouts import RELEASES, layout, release
 from gdbheapx.addons.runtimes.php.paths import ARRAY_NAME, REFERENCE_NAME, STRING_NAME, PhpNamer, owning_of_class
-from gdbheapx.addons.runtimes.php.values import ARRAY, OBJECT, POINTER, REFERENCE, STRING, TEXT, TYPE_AND_MARKS, Globals, Values
+from gdbheapx.addons.runtimes.php.values import (
+    ARRAY,
+    OBJECT,
+    POINTER,
+    REFERENCE,
+    RELEASES,
+    STRING,
+    TEXT,
+    TYPE_AND_MARKS,
+    Globals,
+    Values,
+    layout,
+    release,
+)
 from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.hints import ask

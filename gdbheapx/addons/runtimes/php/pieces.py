@@ -9,13 +9,13 @@ from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.analysis.census.world import World
 from gdbheapx.kernel.blocks.records import Blocks
 
-CHUNK_BYTES, PAGE_BYTES, PAGES = 2 << 20, 4096, 512
+PAGE_BYTES, PAGES = 4096, 512
 HEAD_BYTES = 4096
 FIRST = 0x40000001
 """Of map[0], in each chunk: the head is one large page."""
 SMALL, LARGE = 1 << 31, 1 << 30
 """ZEND_MM_IS_SRUN, ZEND_MM_IS_LRUN; both: a further page of a small run (ZEND_MM_IS_NRUN)."""
-BINS = (
+SIZE_CLASSES = (
     *((8, 512, 1), (16, 256, 1), (24, 170, 1), (32, 128, 1), (40, 102, 1), (48, 85, 1), (56, 73, 1), (64, 64, 1), (80, 51, 1), (96, 42, 1)),
     *((112, 36, 1), (128, 32, 1), (160, 25, 1), (192, 21, 1), (224, 18, 1), (256, 16, 1), (320, 64, 5), (384, 32, 3), (448, 9, 1)),
     *((512, 8, 1), (640, 32, 5), (768, 16, 3), (896, 9, 2), (1024, 8, 2), (1280, 16, 5), (1536, 8, 3), (1792, 16, 7), (2048, 8, 4)),
@@ -81,8 +81,8 @@ def _runs(chunk: int, pages: Sequence[int]) -> Iterator[Tuple[int, int, int]]:
     while page < PAGES:
         info, start = pages[page], chunk + page * PAGE_BYTES
         length = 1
-        if info & SMALL and not info & LARGE and info & 31 < len(BINS):
-            size, count, length = BINS[info & 31]
+        if info & SMALL and not info & LARGE and info & 31 < len(SIZE_CLASSES):
+            size, count, length = SIZE_CLASSES[info & 31]
             yield start, size, count
         elif info & LARGE and not info & SMALL and info & 1023:
             length = info & 1023

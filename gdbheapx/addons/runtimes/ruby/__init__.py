@@ -6,11 +6,30 @@ from itertools import compress
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.addons.runtimes.ruby.layouts import RELEASES, USER, layout, release
-from gdbheapx.addons.runtimes.ruby.objects import CLASS, DATA, IMEMO, OBJECT, STRUCT, TYPE_MASK, Objects, Page, object_class
-from gdbheapx.addons.runtimes.ruby.owning import IMEMO_KINDS, SEQUENCE, by_flags, owning_of_class, owning_of_flags
+from gdbheapx.addons.runtimes.ruby.objects import (
+    BLOCK_BYTES,
+    CLASS,
+    DATA,
+    IMEMO,
+    IMEMO_KINDS,
+    OBJECT,
+    RELEASES,
+    SEQUENCE,
+    STRUCT,
+    TYPE_MASK,
+    USER,
+    Objects,
+    Page,
+    Transient,
+    by_flags,
+    layout,
+    object_class,
+    owning_of_class,
+    owning_of_flags,
+    release,
+    transient_heap,
+)
 from gdbheapx.addons.runtimes.ruby.paths import TEXT, TYPES, RubyNamer
-from gdbheapx.addons.runtimes.ruby.transient import BLOCK_BYTES, Transient, transient_heap
 from gdbheapx.analysis.census.world import (
     ALL,
     CONTENT,

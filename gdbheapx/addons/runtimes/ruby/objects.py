@@ -3,11 +3,12 @@
 What all releases of layouts.py share: st.h, id_table.c, symbol.h, variable.c; include/ruby/internal/core.
 """
 
+import re
 from struct import unpack
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.runtimes.ruby.layouts import USER, Layout
 from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.naming.namer import ALL_WORDS, LAST_BIT
 
 TYPE_MASK = 0x1F
 """Of a slot's flags: RUBY_T_MASK; 0: it is free (RUBY_T_NONE)."""
@@ -75,6 +76,45 @@ class Table(NamedTuple):
     length: int
     type: int
     """Of an st_table: its st_hash_type; 0: a table of up to eight entries (ar_table)."""
+
+
+class Layout(NamedTuple):
+    """One release. Offsets are words of a slot, unless it says otherwise."""
+
+    page_bytes: int
+    start_word: int
+    """Of struct heap_page: where its slots begin."""
+    undef: int
+    singleton: int
+    """The flag of classes that are made for one object."""
+    most_embedded: int
+    """A mask: values that an Array may have in its slot; of a Struct the same."""
+    text_length: Optional[int]
+    """Of a String that has its characters in its slot; None: in its flags."""
+    text: int
+    """Where these begin."""
+    pairs: Optional[int]
+    """Of a Hash of up to eight entries, in its slot; None: a block has them."""
+    table: Optional[int]
+    """Of a larger Hash: its st_table, in its slot; None: a block."""
+    variables: int
+    """Of an Object: the pointer to its variables."""
+    has_shapes: bool
+    """Shapes name variables; else a table of the class does, and an Object has their number."""
+    class_variables: Optional[int]
+    """Of a Class: the pointer to the values that its shape names; None: see Objects.extension()."""
+    constants: int
+    class_path: Optional[int]
+    most_variables: Optional[int]
+    """How many variables an object of the class had at most."""
+    embeds_data: bool
+    """What C code keeps may be in the slot, behind its head."""
+    has_transient_heap: bool
+    frame_words: int
+    """Of rb_control_frame_t {pc, sp, iseq, self, ep, ...}."""
+    local_table: int
+    """Bytes, of the body of an instruction sequence."""
+    local_table_size: int
 
 
 class Objects:
@@ -462,3 +502,210 @@ def _values(objects: Objects, variables: Sequence[_Variable]) -> List[Tuple[str,
         elif how == getter and objects.words(data, 1):
             values.append((name, objects.words(data, 1)[0]))
     return values
+
+
+USER = [1 << (12 + number) for number in range(20)]
+"""RUBY_FL_USER0 and the following: what they mean depends on the type."""
+VERSION_NUMBERS = 3
+LIBRARY = re.compile(r"^libruby[-.](?:so\.)?([0-9]{1,3})\.([0-9]{1,3})")
+"""`libruby-3.1.so.3.1.2`, and `libruby.so.3.1` of who has configured it otherwise."""
+RUBY_3_1 = Layout(
+    page_bytes=16 << 10,
+    start_word=4,
+    undef=0x34,
+    singleton=USER[0],
+    most_embedded=3,
+    text_length=None,
+    text=2,
+    pairs=None,
+    table=None,
+    variables=3,
+    has_shapes=False,
+    class_variables=None,
+    constants=3,
+    class_path=None,
+    most_variables=None,
+    embeds_data=False,
+    has_transient_heap=True,
+    frame_words=8,
+    local_table=152,
+    local_table_size=240,
+)
+RUBY_3_3 = Layout(
+    page_bytes=64 << 10,
+    start_word=4,
+    undef=0x24,
+    singleton=USER[0],
+    most_embedded=127,
+    text_length=2,
+    text=3,
+    pairs=4,
+    table=3,
+    variables=2,
+    has_shapes=True,
+    class_variables=4,
+    constants=5,
+    class_path=19,
+    most_variables=18,
+    embeds_data=True,
+    has_transient_heap=False,
+    frame_words=7,
+    local_table=144,
+    local_table_size=232,
+)
+RUBY_3_4 = RUBY_3_3._replace(start_word=5, singleton=USER[1])
+LAYOUTS = {(3, 1): RUBY_3_1, (3, 3): RUBY_3_3, (3, 4): RUBY_3_4}
+
+
+def release(world: World) -> Optional[Tuple[int, int]]:
+    """Of the interpreter, by ruby_api_version, which it exports for extensions, or, where no file has that any more, by its library's name;
+    None where neither says it."""
+    symbol = world.target.dynamic_symbol("ruby_api_version")
+    data = world.read(symbol.address, 4 * VERSION_NUMBERS) if symbol is not None else b""
+    if len(data) == 4 * VERSION_NUMBERS:
+        return unpack("<3i", data)[:2]
+    names = (LIBRARY.search(module.file_name) for module in world.modules())
+    return next(((int(name[1]), int(name[2])) for name in names if name), None)
+
+
+RELEASES = ", ".join("%d.%d" % release for release in sorted(LAYOUTS))
+
+
+def layout(world: World) -> Optional[Layout]:
+    """Of the target's interpreter; None: it is none of these releases, or there is no telling."""
+    known = release(world)
+    return LAYOUTS.get(known) if known is not None else None
+
+
+BLOCK_BYTES = 32 << 10
+HEAD_BYTES = 16
+"""Of a block {index, last_marked_index, objects, next_block}, and of a piece {magic, size, next, dummy, object}."""
+MAGIC = 0xFEAB
+MOST_BLOCKS = 1024
+HEAP_WORDS = 9
+"""struct transient_heap: using_blocks, marked_blocks, free_blocks, counts (2 words), promoted_objects, their counts, arena, arena_index."""
+
+
+class Transient(NamedTuple):
+    """What lies there."""
+
+    blocks: Sequence[int]
+    pieces: Sequence[Tuple[int, int]]
+    """(address, bytes), by address."""
+    free_bytes: int
+    promoted: int
+    """A list of objects that have left it, which keeps none of them."""
+
+
+def transient_heap(objects: Objects) -> Optional[Transient]:
+    """By its account in the interpreter's data: all lists lead into the arena, and have as many blocks as it says."""
+    for _, words in objects.data_words():
+        for at in range(len(words) - HEAP_WORDS + 1):
+            using, marked, free, _, total, promoted, _, arena, index = words[at : at + HEAP_WORDS]
+            if not arena or arena % BLOCK_BYTES or not 0 < index & 0xFFFFFFFF <= MOST_BLOCKS:
+                continue
+            lists = [_blocks(objects, first, arena) for first in (using, marked, free)]
+            lengths = [len(blocks) for blocks in lists if blocks is not None]
+            if len(lengths) == 3 and sum(lengths) == index & 0xFFFFFFFF and lengths[0] + lengths[1] == total & 0xFFFFFFFF:
+                return _pieces(objects, sorted([*(lists[0] or ()), *(lists[1] or ())]), sorted(lists[2] or ()), promoted)
+    return None
+
+
+def _blocks(objects: Objects, first: int, arena: int) -> Optional[List[int]]:
+    blocks: List[int] = []
+    while first:
+        words = objects.words(first, 2)
+        if not words or first % BLOCK_BYTES or not arena <= first < arena + MOST_BLOCKS * BLOCK_BYTES or len(blocks) == MOST_BLOCKS:
+            return None
+        blocks.append(first)
+        first = words[1]
+    return blocks
+
+
+def _pieces(objects: Objects, used: Sequence[int], unused: Sequence[int], promoted: int) -> Transient:
+    pieces: List[Tuple[int, int]] = []
+    free_bytes = len(unused) * (BLOCK_BYTES - HEAD_BYTES)
+    for block in used:
+        words = objects.words(block, BLOCK_BYTES // 8)
+        end, at = min((words[0] & 0xFFFF) if words else 0, BLOCK_BYTES - HEAD_BYTES), 0
+        while at < end:
+            head = words[(HEAD_BYTES + at) // 8]
+            size = head >> 16 & 0xFFFF
+            if head & 0xFFFF != MAGIC or size < HEAD_BYTES or size % 8 or at + size > end:
+                break
+            pieces.append((block + HEAD_BYTES + at + HEAD_BYTES, size - HEAD_BYTES))
+            at += size
+        free_bytes += BLOCK_BYTES - HEAD_BYTES - at
+    return Transient(sorted([*used, *unused]), pieces, free_bytes, promoted)
+
+
+HEAD = 0b11
+"""Words of a slot that lead to nothing of its own: flags and class."""
+OWNING = {
+    **dict.fromkeys(("Class", "Module", "Float", "internal class", "node of syntax", "text"), 0),
+    "String": 0b11000,
+    "Symbol": 0b1000,
+    "Array": 0b11000,
+    "Hash": 0b1100,
+    "Data": 0b10000,
+    "internal (imemo)": 0b1100,
+}
+"""By what a block is, where not each word behind the head counts. What a class has is a start of its own: see RubyNamer.starts. Behind
+a text lies what was there before."""
+TABLE_WORDS = (3, 6)
+"""Of an st_table: its bins and its entries."""
+EMBEDDED_LENGTH, BOUND = 15, 20
+"""Bits of flags: of an Array in its slot (RARRAY_EMBED_LEN_SHIFT), of a Hash (RHASH_AR_TABLE_BOUND_SHIFT)."""
+IMEMO_KINDS, SEQUENCE, CALL_CACHE = 15 << 12, 7, 12
+"""Of flags (internal/imemo.h: imemo_iseq, imemo_callcache): code, which is no place of data, and methods that classes have."""
+MOST_PAIRS = 15
+VALUES = 2
+"""Words before the values of an Array, Struct or Object in its slot."""
+
+
+def owning_words(layout: Layout) -> Mapping[str, int]:
+    """By what a slot is called; those of by_flags() are not asked for here."""
+    owning = dict(OWNING)
+    if layout.table is not None:
+        owning["Hash"] = 0b100 | sum(1 << layout.table + word for word in TABLE_WORDS)
+    if layout.embeds_data:
+        owning["Data"] = ALL_WORDS & ~0b1111
+    return owning
+
+
+def by_flags(layout: Layout) -> Iterator[Tuple[int, int, int]]:
+    """(flags, mask of these, mask of a number among them): what says how much of its slot an object has."""
+    yield ARRAY | USER[1], TYPE_MASK | USER[1], layout.most_embedded << EMBEDDED_LENGTH
+    yield STRING, TYPE_MASK | USER[1], 0
+    if layout.pairs is not None:
+        yield HASH, TYPE_MASK | USER[3], MOST_PAIRS << BOUND
+
+
+def owning_of_flags(layout: Layout, key: int) -> Optional[int]:
+    """Of objects that by_flags() tells of, and of the interpreter's own. The characters of a String in its slot are no pointers."""
+    kind = key & TYPE_MASK
+    if kind == IMEMO and (key & IMEMO_KINDS) >> 12 in (SEQUENCE, CALL_CACHE):
+        return 0
+    if kind == ARRAY:
+        return _run(VALUES, key >> EMBEDDED_LENGTH)
+    if kind == HASH and layout.pairs is not None:
+        return 0b100 | _run(layout.pairs, 2 * (key >> BOUND))
+    return 0 if kind == STRING else None
+
+
+def owning_of_class(objects: Objects, kind: int, class_: int) -> Optional[int]:
+    """Of an object of this type and class."""
+    real = objects.real_class((0, class_))
+    if kind == DATA:
+        return owning_words(objects.layout)["Data"]
+    if kind == OBJECT and objects.layout.most_variables is not None:
+        most = objects.most_variables(real)
+        return _run(VALUES, max(most, 1)) if most is not None else None
+    members = len(objects.members_of(real)) if kind == STRUCT else 0
+    return _run(VALUES, max(members, VALUES)) if members else None
+
+
+def _run(first: int, count: int) -> int:
+    """So many words from this one on."""
+    words = ((1 << min(count, LAST_BIT)) - 1) << first
+    return words & ALL_WORDS

@@ -1,6 +1,6 @@
 """Paths of names for objects of a Python service, held against what the service itself finds by them.
 
-Files: addons/runtimes/cpython/layout.py, addons/runtimes/cpython/values.py, addons/runtimes/cpython/interpreter.py,
+Files: addons/runtimes/cpython/values.py, addons/runtimes/cpython/values.py, addons/runtimes/cpython/interpreter.py,
 addons/runtimes/cpython/frames.py, addons/runtimes/cpython/masks.py, addons/runtimes/cpython/type_names.py,
 addons/runtimes/cpython/fields.py, addons/runtimes/cpython/steps.py,
 addons/runtimes/cpython/paths.py, addons/runtimes/cpython/place.py, addons/runtimes/cpython/bodies.py,
@@ -17,7 +17,7 @@ from typing import Any, Dict
 import pytest
 
 from gdbheapx.addons.runtimes.cpython import CPython
-from gdbheapx.analysis.census import named
+from gdbheapx.analysis.census import block
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.naming.namer import FRAME, MODULE, Hop, PathStep, Start, text_of
 from gdbheapx.inferior.target import open_elf_target
@@ -54,7 +54,7 @@ def opened(core: Path, **hide: Any) -> Session:
 def test_paths_lead_where_they_say(stage: Stage, malloc: str) -> None:
     """Of 1,000 random objects none is called what it is not, and 95 % have a name without an offset."""
     service = Service(stage, sys.executable, malloc)
-    found = service.truth(named.make(opened(gcore(service.process))))
+    found = service.truth(block.make(opened(gcore(service.process))))
     assert not found.wrong
     assert found.counts["named"] >= 0.95 * (len(service.objects) - found.counts["static"]) >= 800
     assert service.ask(service.objects[0][0], 'shop._cache["u:1"].items[3]') is False
@@ -64,7 +64,7 @@ def test_a_core_alone_has_names(stage: Stage, core: str) -> None:
     """Where the process's files are not here, modules tell what static types are called: none is called what it is not, and nine of ten have
     a name without an offset."""
     service = Service(stage, sys.executable)
-    found = service.truth(named.make(opened(gcore(service.process), sysroot=str(stage.folder()))))
+    found = service.truth(block.make(opened(gcore(service.process), sysroot=str(stage.folder()))))
     assert not found.wrong
     assert found.counts["named"] >= 0.9 * (len(service.objects) - found.counts["static"]) >= 800
 

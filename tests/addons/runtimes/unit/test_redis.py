@@ -1,13 +1,13 @@
 """Dicts of redis, by their words.
 
-Files: addons/runtimes/redis.py.
+Files: addons/runtimes/block_headers.py.
 """
 
 from typing import Any, Optional, Sequence
 
 import pytest
 
-from gdbheapx.addons.runtimes.redis import Redis
+from gdbheapx.addons.runtimes.block_headers import Redis
 
 pytestmark = pytest.mark.once  # pure functions
 

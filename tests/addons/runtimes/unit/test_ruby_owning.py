@@ -8,10 +8,21 @@ from typing import Any, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.addons.runtimes.ruby import layouts
-from gdbheapx.addons.runtimes.ruby.layouts import RUBY_3_1, RUBY_3_3, USER, Layout
-from gdbheapx.addons.runtimes.ruby.objects import ARRAY, HASH, IMEMO, OBJECT, STRING
-from gdbheapx.addons.runtimes.ruby.owning import by_flags, owning_of_flags, owning_words
+from gdbheapx.addons.runtimes.ruby import objects
+from gdbheapx.addons.runtimes.ruby.objects import (
+    ARRAY,
+    HASH,
+    IMEMO,
+    OBJECT,
+    RUBY_3_1,
+    RUBY_3_3,
+    STRING,
+    USER,
+    Layout,
+    by_flags,
+    owning_of_flags,
+    owning_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,5 +71,5 @@ class World:
 def test_a_library_s_name_says_the_release(name: str, release: "Optional[Tuple[int, int]]") -> None:
     """Where nothing else can; 3.2 is none that is known."""
     world: Any = World(name)
-    assert layouts.release(world) == release
-    assert (layouts.layout(world) is None) == (release not in layouts.LAYOUTS)
+    assert objects.release(world) == release
+    assert (objects.layout(world) is None) == (release not in objects.LAYOUTS)

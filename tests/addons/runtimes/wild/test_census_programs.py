@@ -1,6 +1,6 @@
 """`census` of large third-party programs: what the largest rows say is what the programs say of themselves.
 
-Files: addons/runtimes/redis.py.
+Files: addons/runtimes/block_headers.py.
 """
 
 import shutil

@@ -12,7 +12,7 @@ from typing import Iterator, NamedTuple
 import pytest
 
 from gdbheapx.addons.runtimes.lua.values import LUA_FUNCTION, STRINGS, Values, states
-from gdbheapx.analysis.census.named import make as made_graph
+from gdbheapx.analysis.census.block import make as made_graph
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.naming.namer import FIELD
 from gdbheapx.analysis.reachability.names import NamedGraph

@@ -1,6 +1,6 @@
 """Paths of a PHP program's values: the program itself evaluates them, and must get the same values.
 
-Files: addons/runtimes/php/paths.py, addons/runtimes/php/frames.py, addons/runtimes/php/values.py, addons/runtimes/php/layouts.py,
+Files: addons/runtimes/php/paths.py, addons/runtimes/php/paths.py, addons/runtimes/php/values.py, addons/runtimes/php/__init__.py,
 addons/runtimes/php/pieces.py.
 """
 
@@ -11,10 +11,11 @@ from typing import Iterator, List, NamedTuple, Tuple
 
 import pytest
 
-from gdbheapx.addons.runtimes.php import layouts, reader, tables
+from gdbheapx.addons.runtimes.php import reader, tables
+from gdbheapx.addons.runtimes.php import values as php_values
 from gdbheapx.addons.runtimes.php.values import OBJECT, STRING
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.census.named import make as made_graph
+from gdbheapx.analysis.census.block import make as made_graph
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.naming.namer import FIELD
 from gdbheapx.analysis.reachability.names import NamedGraph
@@ -247,7 +248,7 @@ def test_functions_find_theirs(stage: Stage, php: str, kind: str) -> None:
 def test_a_release_that_is_not_known_is_told_once_and_named_nowhere(stage: Stage, php: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it has taken is told all the same."""
     process = started(stage, php, PROGRAM)
-    monkeypatch.setattr(layouts, "LAYOUTS", {})
+    monkeypatch.setattr(php_values, "LAYOUTS", {})
     session = session_of(process, "core")
     graph = made_graph(session)
     assert graph.paths is None or not list(graph.paths.starts()), "containers of C++ alone may have paths"

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Set, Tuple
 
 import pytest
 
-from gdbheapx.analysis.census import named
+from gdbheapx.analysis.census import block
 from gdbheapx.analysis.reachability.names import NamedGraph
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.graph import UNOWNING
@@ -142,7 +142,7 @@ def test_the_collector_agrees(stage: Stage, python: str) -> None:
     process, said = told(stage, python)
     session = Session(open_elf_target(core=str(gcore(process))))
     session.prepare()
-    graph = named.make(session)
+    graph = block.make(session)
     holders = Holders(graph)
     tracked = {holders.node(address) for address in said.tracked}
     lacking, beyond, pairs, owning = [], Counter[Tuple[str, str]](), [], 0

@@ -1,7 +1,7 @@
 """Paths of a Ruby program's objects: the program itself evaluates them, and must get the same objects.
 
 Files: addons/runtimes/ruby/paths.py, addons/runtimes/ruby/objects.py, addons/runtimes/ruby/transient.py,
-addons/runtimes/ruby/frames.py, addons/runtimes/ruby/layouts.py.
+addons/runtimes/ruby/__init__.py.
 """
 
 from pathlib import Path
@@ -9,9 +9,9 @@ from typing import Dict, List, NamedTuple, Optional
 
 import pytest
 
-from gdbheapx.addons.runtimes.ruby import layouts
+from gdbheapx.addons.runtimes.ruby import objects
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.census.named import make as made_graph
+from gdbheapx.analysis.census.block import make as made_graph
 from gdbheapx.analysis.naming.namer import FIELD, FRAME
 from gdbheapx.analysis.reachability.names import NamedGraph
 from gdbheapx.problems import RUNTIME_UNREAD
@@ -216,7 +216,7 @@ def test_the_program_finds_its_objects_by_them(stage: Stage, ruby: str, kind: st
 @pytest.mark.parametrize("ruby", releases("ruby"))
 def test_a_release_that_is_not_known_is_told_once_and_named_nowhere(stage: Stage, ruby: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of its memory is told apart."""
-    monkeypatch.setattr(layouts, "LAYOUTS", {})
+    monkeypatch.setattr(objects, "LAYOUTS", {})
     session = session_of(started(stage, ruby, PROGRAM), "core")
     graph = made_graph(session)
     assert graph.paths is None or not list(graph.paths.starts()), "containers of C++ alone may have paths"

@@ -1,6 +1,6 @@
 """Streams of zlib and memory of Buffers, in programs that have as many as they say.
 
-Files: addons/runtimes/zlib.py, addons/runtimes/v8.py.
+Files: addons/runtimes/block_headers.py, addons/runtimes/block_headers.py.
 """
 
 import shutil

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.addons.views.query import table_rows, tables
-from gdbheapx.analysis.census import named
+from gdbheapx.analysis.census import block
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.report import csv_rows
 from gdbheapx.session import Session
@@ -105,7 +105,7 @@ def test_paths_are_those_of_refs(lasting: Lasting, core: str, way: str) -> None:
     least = (sorted(sizes.values(), reverse=True)[table_rows.MOST_PATHS :] or [0])[0]  # the largest blocks have paths
     session = Session(open_elf_target(core=target[-1]))
     session.prepare()
-    graph = named.make(session)
+    graph = block.make(session)
     chance = random.Random(7)
     with_path = [address for address in told if told[address]]
     chosen = chance.sample(sorted(told), 200) + chance.sample(with_path, min(200, len(with_path)))
