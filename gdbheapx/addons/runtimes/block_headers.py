@@ -61,7 +61,7 @@ COUNTS = NumberSet((1, 0x7FFFFFFF))
 
 
 def pointer(at: int) -> Condition:
-    """To something that can be written to."""
+    """Return the condition for a pointer to something writable."""
     return Condition(at, 8, IN_RANGES, HEAP)
 
 
@@ -94,7 +94,6 @@ class Redis(Recogniser):
         yield self._ask(types, (56, 64), DICT, [*sets, NumberSet(ranges=sorted(data))], LEAST_DICTS)
 
     def lengths(self, world: World) -> Iterable[Length]:
-        """Of strings in their object's block (sdshdr8: the length, behind the object)."""
         return (Length(EMBEDDED, 16, 20, length_bytes=1),)
 
     def read_container(self, containers: Containers, at: int, these: Sequence[int]) -> Optional[ContainerWords]:
@@ -194,7 +193,6 @@ class MemoryContexts(Recogniser):
         ]
 
     def _of_context(self, world: World, context: int) -> Optional[Signature]:
-        """By the context's own words; None where it is none."""
         header = world.words(context, IDENT // 8 + 1)
         if header is None or not header[2] or not header[NAME // 8]:
             return None
@@ -276,7 +274,6 @@ class Zlib(Recogniser):
             yield Ask(row, lambda key: Signature(DECOMPRESSOR, self.module, EXACT), order=15)
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
-        """What a stream keeps beside its state: 256 KiB of a compressor with the usual level, 32 KiB or more of a decompressor."""
         return BUFFERS
 
 
@@ -367,7 +364,7 @@ class NativeMemoryTracking(Recogniser):
         yield Ask(SignatureRow(conditions, least_usable=24, key=(12, 1, 0xFF)), self._name, order=10, settle=self._settle)
 
     def _settle(self, matches: Sequence[Signed]) -> None:
-        """Which table it is: Symbol, 10 or 11, has by far the most blocks of the two."""
+        # Symbol, 10 or 11, has by far the most blocks of the two
         blocks: Dict[int, int] = {match.key: match.blocks for match in matches}
         self._tags = NEWER_TAGS if blocks.get(11, 0) > blocks.get(10, 0) else TAGS
 
@@ -376,7 +373,7 @@ class NativeMemoryTracking(Recogniser):
 
 
 def has_sqlite(world: World) -> bool:
-    """Whether some object's data have the way to files that SQLite registers when it begins, by its form: it may be inside any program."""
+    """Return whether some object has SQLite inside: its data have the sqlite3_vfs for Unix, recognised by its form."""
     images = world.once(Images)
     for start, end in images.ranges:
         for match in re.finditer(re.escape(struct.pack("<Q", VFS_PATH_BYTES)), images.words(start, end).tobytes()):
@@ -400,7 +397,6 @@ class Sqlite(Recogniser):
         self._pages: Dict[int, int] = {}
 
     def is_here(self, world: World) -> bool:
-        """By a library's name, or by what it keeps in its data."""
         is_inside = world.word_bytes == 8 and world.little_endian and world.constant(has_sqlite)
         return is_inside or super().is_here(world)
 

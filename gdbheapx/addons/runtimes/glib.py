@@ -43,7 +43,7 @@ MOST_WORDS = 1 << 21
 
 
 class Type(NamedTuple):
-    """One with a class."""
+    """GType with a class."""
 
     address: int
     quark: int
@@ -84,7 +84,7 @@ def outside(world: World, name: str) -> Iterator[Tuple[int, int]]:
 
 
 def fundamentals(world: World) -> Fundamentals:
-    """All that have a node; none where the table is not found."""
+    """Return the nodes of fundamental types; none if the table is not found."""
     images = world.once(Images)
     for at, node in outside(world, "libgobject"):
         for supers in SUPERS:
@@ -140,8 +140,10 @@ def _class(world: World, own: int, node: Sequence[int]) -> Optional[Tuple[int, T
 
 
 def quarks(world: World) -> int:
-    """Where the names of quarks stand (glib/gquark.c: quarks); 0: they are not found. A core may lack those that are constants of a
-    library: all types have one, some can be read, and those that are known are not others."""
+    """Return the address of the names of quarks (glib/gquark.c: quarks), or 0.
+
+    A core may lack names that are constants of a library: all types have one, some can be read, and those that are known differ.
+    """
     supers, known = world.once(fundamentals)
     asked: Dict[int, Optional[str]] = {class_.quark: None for class_ in world.once(classes).values()}
     for number, name in NAMED.items():
@@ -172,7 +174,7 @@ def _quark(world: World, names: int, quark: int) -> Optional[str]:
 
 
 def page_bytes(chunk_bytes: int) -> int:
-    """Of GSlice, for pieces of a size."""
+    """Return the bytes of a GSlice page for pieces of a size."""
     return max(LEAST_PAGE, 1 << (8 * chunk_bytes + SLAB_INFO_BYTES - 1).bit_length())
 
 
@@ -197,7 +199,7 @@ def slabs(world: World) -> List[Slab]:
 
 
 def without_overlap(slabs_: Dict[int, Slab]) -> List[Slab]:
-    """By address; what damage leads to twice counts once."""
+    """Return slabs by address; what damage leads to twice counts once."""
     kept: List[Slab] = []
     for address in sorted(slabs_):
         if not kept or address >= kept[-1].end + SLAB_INFO_BYTES - PADDING_BYTES:
@@ -268,7 +270,7 @@ def padding(slab: Slab) -> int:
 
 
 def begin(world: World, slab: Slab) -> Optional[int]:
-    """Where the first piece of a page begins; None: nothing tells."""
+    """Return the begin of a page's first piece, or None."""
     if slab.free:
         return slab.address + (slab.free[0] - slab.address) % slab.chunk_bytes
     if padding(slab) <= UNIT_BYTES:
@@ -279,7 +281,7 @@ def begin(world: World, slab: Slab) -> Optional[int]:
 
 
 class Pieces(NamedTuple):
-    """What GSlice has cut."""
+    """Pieces that GSlice has cut."""
 
     used: Blocks
     taken: Sequence[Tuple[int, int]]
@@ -288,7 +290,7 @@ class Pieces(NamedTuple):
 
 
 def pieces(world: World) -> Optional[Pieces]:
-    """All that are in use, those too that a thread keeps for itself; of a page whose cut is not known the whole is one."""
+    """Return all pieces in use, those of threads' magazines too; a page whose cut is not known is one piece."""
     addresses, sizes, taken, free, overhead = array("Q"), array("Q"), [], 0, 0
     for slab in world.once(slabs):
         first, size = begin(world, slab), slab.chunk_bytes
@@ -315,7 +317,6 @@ class Glib(Recogniser):
     module, objects = "glib", ("libglib",)
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """One row for each size of private data; what lies further inside than a signature reads is left out."""
         by_offset: Dict[int, Dict[int, Type]] = {}
         for address, of_type in world.once(classes).items():
             by_offset.setdefault(of_type.private_bytes, {})[address] = of_type

@@ -1,10 +1,10 @@
-"""What OpenSSL keeps (tried with 3.0, 3.5 and 4.0): connections, sessions and contexts, BIOs, certificates and their extensions.
+"""OpenSSL's connections, sessions and contexts, BIOs, certificates and their extensions (tried with 3.0, 3.5 and 4.0).
 
 Each leads to a table among the constants of an object that has OpenSSL inside (libssl and libcrypto, a module of Python, node), which is
 known by the form of these tables and by no name. Nothing else has them: methods of a protocol (ssl_local.h: ssl_method_st), methods of a
 BIO (internal/bio.h: bio_method_st), and the objects of all identifiers, where the number of each is its place (crypto/objects/obj_dat.h:
-nid_objs). What a connection owns besides has no mark: who points to it is told.
-BoringSSL (tried as grpcio has it) has other methods (ssl/internal.h: ssl_method_st) and writes the size before each block (crypto/mem.cc).
+nid_objs). What a connection owns besides has no mark: only the pointers to it are known. BoringSSL (tried as grpcio has it) has other
+methods (ssl/internal.h: ssl_method_st) and writes the size before each block (crypto/mem.cc).
 """
 
 import re
@@ -92,7 +92,7 @@ class Tables(NamedTuple):
 
 
 class Constants:
-    """What one object does not write to, in one piece."""
+    """Constants of one object, in one piece."""
 
     def __init__(self, images: Images, start: int, data: bytes) -> None:
         self._images, self.start, self._data = images, start, data
@@ -121,7 +121,6 @@ class Constants:
         return int.from_bytes(self._data[at : at + 8], "little") if at >= 0 else 0
 
     def is_own(self, address: int) -> bool:
-        """Whether the object has it."""
         return self._first <= address < self._last
 
     def functions(self, address: int, count: int) -> int:
@@ -165,7 +164,7 @@ def _constants(world: World, images: Images) -> Iterator[Constants]:
 
 
 def is_method(constants: Constants, at: int) -> bool:
-    """Whether methods of a protocol lie there: a version, flags, a mask, functions."""
+    """Return whether methods of a protocol lie there: a version, flags, a mask, functions."""
     first = constants.word(at)
     if first & HALF not in VERSIONS or first >> 32 > MOST_PROTOCOL_FLAGS or constants.word(at + 8) >> 32:
         return False
@@ -173,7 +172,7 @@ def is_method(constants: Constants, at: int) -> bool:
 
 
 def is_boring(constants: Constants, protocol: int, x509: int) -> bool:
-    """Whether these are methods of a protocol and of X.509, as BoringSSL has them."""
+    """Return whether these are methods of a protocol and of X.509, as BoringSSL has them."""
     if not protocol or constants.word(protocol) > 1 or protocol % 8 or x509 % 8:
         return False
     return all(
@@ -182,7 +181,7 @@ def is_boring(constants: Constants, protocol: int, x509: int) -> bool:
 
 
 def is_bio(constants: Constants, at: int, kind: int) -> bool:
-    """Whether methods of a BIO lie there: a number, a name, functions of which some are lacking."""
+    """Return whether methods of a BIO lie there: a number, a name, functions of which some are lacking."""
     return kind & ~BIO_NUMBERS in BIO_KINDS and constants.functions(at + 16, BIO_FUNCTIONS) >= LEAST_BIO_FUNCTIONS
 
 
@@ -204,11 +203,9 @@ class OpenSsl(Recogniser):
     module = "openssl"
 
     def is_here(self, world: World) -> bool:
-        """Some object has such tables."""
         return world.word_bytes == 8 and world.little_endian and any(world.constant(tables))
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """Those whose tables are there."""
         constants = world.constant(tables)
         if constants.methods:
             yield from self._of_ssl(constants)
@@ -268,13 +265,11 @@ class OpenSsl(Recogniser):
         return lambda key: Signature(name, self.module, EXACT)
 
     def _bio(self, world: World, methods: int) -> str:
-        """By the name in its methods, which a core may not have."""
         words = world.words(methods, 2)
         name = world.text(words[1], MOST_NAME) if words is not None else None
         return "BIO (%s)" % name if name else "BIO"
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
-        """What a certificate consists of."""
         return FIELDS if world.word_bytes == 8 else {}
 
 

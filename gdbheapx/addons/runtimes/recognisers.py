@@ -1,4 +1,4 @@
-"""All runtimes and libraries: a new one is a file or a folder, and a line here."""
+"""Registry of runtimes and libraries: a new one is a file or a folder, and a line here."""
 
 from gdbheapx.addons.runtimes import bind, block_headers, cpython, glib, lua, openssl, php, ruby
 

@@ -1,1 +1,1 @@
-"""What the used part of the heap is: blocks by what stands in them."""
+"""Recognition of the blocks in use: each by its words, by a row that it meets, or by the pointers to it."""

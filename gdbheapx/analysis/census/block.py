@@ -1,4 +1,4 @@
-"""What a few blocks are."""
+"""Names of single blocks, and the graph of all blocks with their names."""
 
 from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -49,7 +49,7 @@ def make(session: Session) -> NamedGraph:
 
 
 def make_of_counted(session: Session) -> Optional[NamedGraph]:
-    """The same where objects count references and memory stays as it was, so that garbage in cycles is found; None elsewhere."""
+    """Return the named graph if objects count references and memory stays as it was, so that garbage in cycles can be found."""
     if session.target.has_memory and session.shared(find.TOLD) is None:
         world = World.of(session)
         counts = any(recogniser.counts_references for recogniser in registry.find_naming(world))
@@ -61,7 +61,7 @@ def make_of_counted(session: Session) -> Optional[NamedGraph]:
 
 
 def with_containers(session: Session) -> Tuple[NamedGraph, refs.Marks]:
-    """The same with what is linked: roots are variables."""
+    """Return the named graph with its containers, of which roots are variables."""
     from gdbheapx.analysis.reachability import dominance  # few ask for one block
 
     graph = make(session)
@@ -71,7 +71,7 @@ def with_containers(session: Session) -> Tuple[NamedGraph, refs.Marks]:
 
 
 def find_holders(session: Session, addresses: Sequence[int]) -> Dict[int, Holder]:
-    """By address, what holds the blocks in use there; empty where there is no graph: the answer it was for stands without it."""
+    """Return by address the holders of blocks; empty if there is no graph."""
     if not addresses or memory_budget.fits(session, memory_budget.OWNERS_BYTES) is not None:
         return {}
     try:
@@ -108,18 +108,17 @@ CONTAINERS = "containers"
 
 
 def can_tell(session: Session) -> bool:
-    """It can be told what blocks are when all of them were read: memory is as it was then, or a snapshot has that."""
+    """Return whether blocks can be named after all were read: memory is as it was then, or a snapshot has the names."""
     return not session.target.has_memory or session.target.can_read_on
 
 
 def signature(session: Session, address: int, usable_bytes: int) -> Optional[Signature]:
-    """By what stands in the block; None where nothing knows it."""
+    """Return the signature of one block by its words, or None."""
     return signatures(session, [(address, usable_bytes)]).get(address)
 
 
 def signatures(session: Session, blocks: Sequence[Tuple[int, int]]) -> Dict[int, Signature]:
-    """By address, of those that something knows; `blocks`: (address, usable bytes). Memory is read: the process must be held still. What
-    cannot be looked at is left out: the answer it was for stands without it."""
+    """Return signatures by address of those (address, usable bytes) that a row names; nothing if memory cannot be read."""
     rows = sorted(set(blocks))
     told = labels(session, array("Q", (address for address, _ in rows)), array("Q", (size for _, size in rows)))
     return {} if told is None else _by_address(rows, told)
@@ -145,7 +144,6 @@ def with_names(session: Session, tallied: dominance.Tallied, answer: owners.Owne
 
 
 def _containers(session: Session, tallied: dominance.Tallied, answer: owners.Owners) -> Dict[int, Sequence[Container]]:
-    """By the addresses in the answer. A snapshot has those of the answers that were made when it was taken."""
     try:
         kept: List[Held] = session.kept(CONTAINERS, Sequence[Held], list)
     except HeapxError:  # of an older release
@@ -161,7 +159,7 @@ def _containers(session: Session, tallied: dominance.Tallied, answer: owners.Own
 
 
 def pointers(session: Session, reach: heap_graph.Reach, places: Sequence[Tuple[int, Optional[int]]]) -> Dict[int, Container]:
-    """By address, of those of these words that belong to a container. `places`: where a word stands, and where its block begins."""
+    """Return the container that each word belongs to, by the word's address. `places`: (address of the word, begin of its block)."""
     if not session.target.has_memory or not session.target.can_read_on:
         return {}
     finder = Containers(World.of(session), reach)
@@ -170,7 +168,7 @@ def pointers(session: Session, reach: heap_graph.Reach, places: Sequence[Tuple[i
 
 
 class Labels(NamedTuple):
-    """What many blocks are."""
+    """Signatures of many blocks, each block with a place in a list of signatures."""
 
     of: "array[int]"
     """array('I'): for each block the place of what it is in `names`."""
@@ -179,8 +177,7 @@ class Labels(NamedTuple):
 
 
 def labels(session: Session, addresses: "array[int]", usable_bytes: "array[int]") -> Optional[Labels]:
-    """By what stands in the blocks. Memory is read, as above, but of a snapshot, which has what its census found; None where that was not
-    possible."""
+    """Return labels of blocks by their words, or from a snapshot's census; None if neither can be had."""
     if not session.target.has_memory:
         return _kept(session, addresses)
 
@@ -197,7 +194,6 @@ def labels(session: Session, addresses: "array[int]", usable_bytes: "array[int]"
 
 
 def _kept(session: Session, addresses: "array[int]", by_row: bool = True) -> Optional[Labels]:
-    """What a snapshot's census has found; `by_row`: by what stands in the blocks alone, as `labels` tells of a core."""
     told: Optional[find.LabelSet] = session.shared(find.TOLD)
     if told is None:
         return None
@@ -208,7 +204,6 @@ def _kept(session: Session, addresses: "array[int]", by_row: bool = True) -> Opt
 
 
 def _together(label_row: "array[int]", called: Sequence[Optional[Signature]]) -> Labels:
-    """With each name once."""
     places: Dict[Optional[Signature], int] = {None: 0}
     moved = [0, *(places.setdefault(name, len(places)) for name in called)]
     return Labels(array("I", map(moved.__getitem__, label_row)), list(places))

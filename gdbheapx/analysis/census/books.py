@@ -9,7 +9,7 @@ UNNAMED = "(no name)"
 
 
 class MemoryContext(NamedTuple):
-    """One isc_mem_t: what BIND itself counts of the memory that it asked for under this name."""
+    """BIND's isc_mem_t: the figures that the program itself keeps of the memory that it asked for under this name."""
 
     address: Address
     name: str
@@ -29,7 +29,7 @@ class MemoryContext(NamedTuple):
 
 
 class NamedContexts(NamedTuple):
-    """All contexts of one name, or the small ones together."""
+    """Sums of all contexts of one name, or of the small ones together."""
 
     name: str
     contexts: int
@@ -56,7 +56,7 @@ class QueueRow(NamedTuple):
 
 
 class Books(NamedTuple):
-    """All of it."""
+    """Memory contexts and queues of a program."""
 
     program: str
     contexts: Sequence[MemoryContext]
@@ -83,7 +83,7 @@ def by_name(contexts: Iterable[MemoryContext]) -> List[NamedContexts]:
 
 
 def together(name: str, members: Sequence[MemoryContext]) -> NamedContexts:
-    """One row of several."""
+    """Add contexts up to one row."""
     return NamedContexts(
         name,
         len(members),

@@ -1,4 +1,4 @@
-"""Which owner holds which class: every block in use by who owns it and by what it is."""
+"""Every block in use by its owner and its class."""
 
 from array import array
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -20,7 +20,7 @@ SMALL, SEVERAL = "[small owners]", "[held by several owners]"
 
 
 class Held(NamedTuple):
-    """All blocks, by who owns them."""
+    """Rows of a census for each owner."""
 
     owners: List[Owned]
     """Those that retain most first."""
@@ -51,8 +51,8 @@ def _read(
 
 
 def blocks(session: Session, is_cut: bool, then: Then = lambda graph: None) -> Blocks:
-    """Of one look. `is_cut`: the pieces of blocks that a library cut up, as `owners` counts them, and not these blocks. `then`: called
-    when the blocks are read and the process has not run on."""
+    """Return every block with its owner and class. `is_cut`: pieces that a library cut, not the blocks they are in; `then`: called before
+    the process runs on."""
     told, tallied, tops = _read(session, is_cut, then)
     count, above = told.reach.numbers.blocks, tallied.tree.owners
     known = {node for node, _ in tops}
@@ -69,13 +69,13 @@ def blocks(session: Session, is_cut: bool, then: Then = lambda graph: None) -> B
 
 
 def containers(session: Session) -> List[ContainerRow]:
-    """Those of one look that keep most."""
+    """Return the containers that keep most."""
     _, tallied, _ = _read(session, True)
     return tallied.contained.rows(MOST_CONTAINERS)
 
 
 def held(session: Session) -> Held:
-    """Of one look. HeapxError where there is no room for the graph."""
+    """Return a census for each owner; HeapxError if there is no room for the graph."""
     told, tallied, tops = _read(session, True)
     under = tallied.graph.under(tallied.tree, [node for node, _ in tops])
     classes = tallied.graph.classes(under, len(tops), told.labels, len(told.names) + 1)

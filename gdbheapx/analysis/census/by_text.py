@@ -46,7 +46,7 @@ class Example(NamedTuple):
 
 
 def texts(target: Target, address: int, size_bytes: int) -> List[str]:
-    """Of one block: its own, if it begins with one, or those that its first words lead to."""
+    """Return the texts of a block: its own, or those that its first words lead to."""
     word = target.word_bytes
     own = text(target.read_prefix(address, MOST_BYTES))  # it ends with a zero, wherever the block does
     data = target.read_prefix(address, min(size_bytes, MOST_SHOWN_WORDS * word))
@@ -86,7 +86,6 @@ def of_census(census: Census, limit: int, told: Optional[LabelSet] = None) -> Li
 
 
 def _typical(told: LabelSet) -> Dict[Optional[Signature], Tuple[Address, int]]:
-    """By class: (address, size) of a block of the size that has most of its bytes."""
     ids = [number for number in range(0, len(told.labels), 1 + len(told.labels) // MOST_LOOKED) if told.labels[number]]
     sums: Dict[Optional[Signature], Counter[int]] = {}
     blocks: Dict[Tuple[Optional[Signature], int], Address] = {}
@@ -99,8 +98,7 @@ def _typical(told: LabelSet) -> Dict[Optional[Signature], Tuple[Address, int]]:
 
 
 def find_sample_texts(session: Session, examples: Iterable[Example], world: Optional[World], graph: Optional[Graph]) -> List[Sample]:
-    """Those of them that have a text. `world`, `graph`: those that the census was made with; without the graph a block is as large as its
-    example says. HeapxError where memory cannot be read."""
+    """Return the texts of sample blocks. Without `graph` a block is as large as its example says; HeapxError if memory cannot be read."""
     target = session.target
     if world is None or not target.can_read_on:
         raise HeapxError("no text can be read: a snapshot has no memory, and a process that was not copied runs on", code=NO_ANSWER)
@@ -112,13 +110,11 @@ def find_sample_texts(session: Session, examples: Iterable[Example], world: Opti
 
 
 def _size(graph: Optional[Graph], address: int) -> int:
-    """Of the block there; 0 where that is not known."""
     place = graph.find(address) if graph is not None else None
     return graph.blocks([place[0]])[0][1] if graph is not None and place is not None else 0
 
 
 def _sample(target: Target, namers: Iterable[Namer], example: Example) -> Sample:
-    """As the first runtime tells it that knows its texts; else as C has them."""
     address, signature, size_bytes = example
     for namer in namers:
         contents = namer.contents(address, size_bytes, signature)
@@ -134,7 +130,7 @@ def _cut(told: Iterable[str]) -> List[str]:
 
 
 def text(data: bytes, least_bytes: int = LEAST_BYTES) -> str:
-    """What the bytes begin with, up to a zero, or so much of a longer one as is shown; empty if that is no text."""
+    """Return the text that bytes begin with, up to a zero and cut if it is long; empty if they are no text."""
     begin, end, _ = data[:MOST_BYTES].partition(b"\0")
     is_cut = not end and len(begin) == MOST_BYTES
     try:
@@ -203,7 +199,7 @@ class Found(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One object."""
+    """Object whose class was asked for."""
 
     address: int
     size_bytes: int
@@ -263,7 +259,6 @@ def _ids(labels: find.LabelSet, like: str) -> List[int]:
 
 
 def _some(ids: Sequence[int], most: int) -> Sequence[int]:
-    """All, or so many of them by chance, always the same ones: each tenth may be one that is special."""
     return ids if len(ids) <= most else sorted(random.Random(len(ids)).sample(ids, most))
 
 
@@ -274,7 +269,6 @@ def _blocks(labels: find.LabelSet, ids: Sequence[int]) -> Iterator[Block]:
 
 
 def _fields(sampled: Sequence[Texts]) -> List[FieldRow]:
-    """Those whose texts tell most groups first: texts that several objects have. One text in all tells nothing, such as a magic number."""
     counts: Dict[str, Counter[str]] = {}
     for texts in sampled:
         for field, text in texts.items():
@@ -308,12 +302,10 @@ class _Objects:
         self._namers: List[Namer] = [namer for namer in namers if namer is not None]
 
     def texts(self, block: Block) -> Texts:
-        """All of one block: as a runtime tells them, else by offset."""
         named = self._named(block)
         return named if named else dict(self._by_offset(block))
 
     def text(self, block: Block, field: str) -> Optional[str]:
-        """Of one field."""
         if not field.startswith("+"):
             return self._named(block).get(field)
         offset = int(field[1:], 16)

@@ -1,9 +1,8 @@
-"""Which containers lie in a variable or a block, and how many elements each has: told by their own words and the blocks these lead to.
+"""Containers in variables and blocks, with the number of their elements: recognised by their own words and the blocks these lead to.
 
-As the C++ libraries have them (libstdc++: hashtable.h, stl_tree.h, stl_list.h, stl_deque.h; libc++: __hash_table, __tree, list), Rust's
-(hashbrown's RawTable from 0.12 on, alloc's BTreeMap), and the tree of the C library's setenv(). The
-words of each prove each other: the nodes of a header lead back to it, a table has as many places as its length says. What only may be one
-is not told.
+Layouts: the C++ libraries (libstdc++: hashtable.h, stl_tree.h, stl_list.h, stl_deque.h; libc++: __hash_table, __tree, list), Rust
+(hashbrown's RawTable from 0.12 on, alloc's BTreeMap), and the tree of the C library's setenv(). The words of each prove each other: the
+nodes of a header lead back to it, a table has as many places as its length says. What only may be a container is none.
 """
 
 import functools
@@ -45,7 +44,7 @@ IS_SETTING = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*=")
 
 
 class ContainerWords(NamedTuple):
-    """What the words of a container say."""
+    """Container as its words describe it."""
 
     kind: str
     words: int
@@ -61,7 +60,7 @@ Way = Callable[[int, Sequence[int]], Found]
 
 
 class Containers:
-    """Of one graph. Memory is read: the process stands still, or it is a core or a copy."""
+    """Finder of containers in the blocks of one graph; memory is read, and must not change."""
 
     def __init__(self, world: World, reach: Reach) -> None:
         self._world, self._graph, self._blocks = world, reach.graph, reach.numbers.blocks
@@ -72,7 +71,7 @@ class Containers:
         """(begin, usable bytes) of the block that has an address; None where none has it."""
 
     def within(self, start: int, end: int) -> List[Container]:
-        """Those in a range of memory: what has most elements first."""
+        """Return the containers in a range of memory, those with most elements first."""
         return sorted(self._each(start, end), key=lambda one: (one.elements is None, -(one.elements or one.elements_bytes or 0)))
 
     def around(self, address: int, start: int) -> Optional[Container]:

@@ -34,7 +34,7 @@ class CopyRow(NamedTuple):
 
 
 class CopyClass(NamedTuple):
-    """The same of all contents whose first block is one thing."""
+    """Copies whose first block has one signature."""
 
     signature: Annotated[Optional[str], Column("type", TEXT)]
     module: Annotated[str, Column("module", TEXT, shown=IF_ANY, goes=2)]

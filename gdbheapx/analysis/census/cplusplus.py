@@ -46,7 +46,7 @@ ARRAY, SLAB = "[]", "slab of "
 
 
 class Class(NamedTuple):
-    """Whose vtable it is."""
+    """C++ class that a vtable belongs to."""
 
     name: str
     module: str
@@ -68,7 +68,6 @@ class Classes:
                 self._named.update({at: Class(vtable.name, module.shown_name, vtable.within) for at, vtable in of_build.items()})
 
     def _of_build(self, module: Module) -> Dict[int, Any]:
-        """Return the vtables of its file; empty without the file."""
         if module not in self._vtables:
             self._vtables[module] = self._world.target.vtables(module) or {}
         return self._vtables[module]
@@ -87,7 +86,6 @@ class Classes:
         return self._named.get(address)
 
     def _name(self, address: int, vtable: Vtable) -> Class:
-        """By what the type_info says, else by the file; a class is its vtable where neither is here."""
         span = self.images.span_at(vtable.type_info) or self.images.span_at(address)
         module = span[2] if span is not None else None
         text = self.images.word(vtable.type_info + self._world.word_bytes)
@@ -112,7 +110,7 @@ class Classes:
 
 
 def is_used(world: World) -> bool:
-    """Some of the process is C++: its library is loaded, or there are classes; or nothing tells, because all is linked into one file."""
+    """Return whether the process has C++: its library is loaded, classes were found, or a static program does not tell."""
     names = [module.file_name for module in world.modules()]
     if any(part in name for name in names for part in ("libstdc++", "libc++")):
         return True
@@ -144,10 +142,10 @@ class CPlusPlus(Recogniser):
 
 
 class Known(Protocol):
-    """Says what class an address point is of."""
+    """Classes by the addresses of their vtables."""
 
     def at(self, address: int) -> Optional[Class]:
-        """None: of none."""
+        """Return the class whose vtable is there, or None."""
 
 
 class Objects:
@@ -268,7 +266,6 @@ class Constants:
         """Of those that are vtables: a large block may be a slab of several objects."""
 
     def __contains__(self, address: object) -> bool:
-        """It is the address point of a class without type_info."""
         assert isinstance(address, int)
         place = bisect_right(self._starts, address) - 1
         if place < 0 or address >= self.ranges[place][1]:
@@ -302,14 +299,13 @@ class Constants:
         self._objects.settle([match for match in matches if self._vtables.get(sized(match.key)[0])])
 
     def _is_vtable(self, address: int) -> bool:
-        """Of a class without type_info: its distance to the top, no type_info, a function."""
         words = self._world.words(address - 16, 3) if not address % 8 else None
         if words is None or words[1] or not self._images.is_code(words[2] & ~1):
             return False
         return not words[0] or ((1 << 64) - words[0] < MOST_DISTANCE and not words[0] % 8)
 
     def name(self, key: int) -> Optional[Signature]:
-        """What was told of the constant, or of the objects in the block; no surer than the name of the class is."""
+        """Return the signature of objects by their class; no surer than the class's name is."""
         number = sized(key)[0]
         told, object_ = self._told.get(number), self._objects.name(key) if self._vtables.get(number) else None
         return told if told is None or object_ is None else object_._replace(sure=told.sure if object_.sure == EXACT else SHAPE)

@@ -29,7 +29,7 @@ TREE_AT = 8
 
 
 class Key(NamedTuple):
-    """One that is proven."""
+    """Key whose type and value are proven."""
 
     text: str
     """As C++ writes it."""
@@ -38,7 +38,7 @@ class Key(NamedTuple):
 
 
 class Hash(NamedTuple):
-    """Of an unordered map or set."""
+    """Hash of an unordered container that was found out."""
 
     table: int
     buckets: int
@@ -49,7 +49,7 @@ Reading = Callable[[int], Optional[int]]
 
 
 class Keys:
-    """Of one graph. Memory is read."""
+    """Reader of keys in the maps and sets of one graph."""
 
     def __init__(self, world: World, containers: Containers) -> None:
         self._world, self._containers = world, containers
@@ -76,7 +76,7 @@ class Keys:
         return None if words is None else words[0]
 
     def hashed(self, head: int, node: int) -> Optional[Key]:
-        """Of a node of the unordered map or set whose head is there."""
+        """Return the key of a node of the unordered map or set with this head, or None."""
         words = self._world.words(head, 2)
         if words is None or not words[1]:
             return None
@@ -109,7 +109,6 @@ class Keys:
         return hash_of_node
 
     def _fit_in(self, head: int, table: Hash, node: int, hash_: Reading) -> bool:
-        """This node is in the bucket of its hash, and so are others: as many as exclude chance, or all where keys are small numbers."""
         if not self._is_in_bucket(table, node, hash_):
             return False
         sample = self.sample(head, False)
@@ -118,7 +117,6 @@ class Keys:
         return is_enough and all(self._is_in_bucket(table, one, hash_) for one in sample)
 
     def sample(self, head: int, is_tree: bool) -> List[int]:
-        """Some nodes of the map or set whose head is there."""
         if head not in self._samples:
             self._samples[head] = list(islice(self._in_order(head) if is_tree else self._chain(head), SAMPLES))
         return self._samples[head]
@@ -143,7 +141,7 @@ class Keys:
         return False
 
     def ordered(self, head: int, node: int) -> Optional[Key]:
-        """Of a node of the map or set whose header is there."""
+        """Return the key of a node of the map or set with this header, or None."""
         sample = self.sample(head, True)
         near = [one for one in (self._beside(head, node, False), node, self._beside(head, node, True)) if one is not None]
         data = self.string(node + ORDERED_AT)
@@ -202,7 +200,7 @@ class Keys:
 
 
 class Elements:
-    """Of one graph. Memory is read."""
+    """Reader of elements in the containers of one graph."""
 
     def __init__(self, world: World, containers: Containers, keys: Keys) -> None:
         self._world, self._containers, self._keys = world, containers, keys
@@ -250,7 +248,7 @@ class Elements:
         return any(not one & other for place, one in enumerate(groups) for other in groups[place + 1 :])
 
     def vtable(self, address: int) -> int:
-        """What the object there begins with, if it is among the constants of a module; else 0."""
+        """Return the object's first word if it is among the constants of a module, else 0."""
         words = self._world.words(address, 1) if address else None
         return words[0] if words is not None and self._is_constant(words[0]) else 0
 
@@ -259,7 +257,6 @@ class Elements:
         return place >= 0 and word < self._constants[place][1]
 
     def is_comparison(self, at: int) -> bool:
-        """What a map without a comparison of its own begins with: nobody writes there."""
         return self._holds("map or set", at) is not None
 
     def _of_strings(self, first: int, size: int) -> Optional[int]:
@@ -311,7 +308,7 @@ class Elements:
         return (later + STRING_BYTES // 8 > words or marks.get(later) == marks[at]) and (before < 0 or marks.get(before) == marks[at])
 
     def place_in_list(self, head: int, node: int) -> Optional[int]:
-        """Which one of the list whose header is there."""
+        """Return the index of a node in the list with this header."""
         if head not in self._places:
             found: Dict[int, int] = {}
             words = self._world.words(head, 1)
@@ -322,7 +319,7 @@ class Elements:
         return self._places[head].get(node)
 
     def place_of_buffer(self, node: int, end_node: int, buffer: int) -> Optional[int]:
-        """Which one of a deque; `node`: where in its table the first one stands."""
+        """Return the index of a buffer in a deque. `node`: address of the first buffer's pointer in the table."""
         if node not in self._places:
             words = self._world.words(node, min((end_node - node) // 8 + 1, MOST_NODES)) or ()
             self._places[node] = {word: number for number, word in enumerate(words)}
@@ -371,7 +368,7 @@ INTEGERS = (_wide, _int, _unsigned)
 
 
 def quoted(data: bytes) -> str:
-    """As a literal, cut where it is long."""
+    """Return bytes as a C++ literal, cut if they are long."""
     text = data[: 4 * MOST_KEY + 4].decode("utf-8", "replace") if _is_utf8(data[: 4 * MOST_KEY]) else data[: MOST_KEY + 1].decode("latin-1")
     shown = "".join(ESCAPES.get(letter, letter if letter.isprintable() else "\\u{%x}" % ord(letter)) for letter in text[:MOST_KEY])
     return '"%s"%s' % (shown, "..." if len(text) > MOST_KEY else "")
@@ -393,7 +390,7 @@ def _mixed(word: int) -> int:
 
 
 def hash_of(data: bytes) -> int:
-    """As std::hash of a string."""
+    """Hash a string as std::hash does."""
     found = SEED ^ len(data) * MULTIPLIER & WORD
     for at in range(0, len(data) & ~7, 8):
         part = _mixed(int.from_bytes(data[at : at + 8], "little") * MULTIPLIER & WORD) * MULTIPLIER & WORD
@@ -404,7 +401,6 @@ def hash_of(data: bytes) -> int:
 
 
 def _is_ordered(keys: Sequence[object]) -> bool:
-    """Each larger than the one before, or each smaller."""
     pairs: List[Tuple[object, object]] = list(zip(keys, keys[1:]))
     if any(key is None for key in keys):
         return False
@@ -416,7 +412,6 @@ def _may_be_integers(words: Sequence[int], nodes: int) -> bool:
 
 
 def _fits(reading: Callable[[int], int], words: Sequence[int]) -> bool:
-    """They are no fractions, texts or pairs; behind four bytes lies what most often does, nothing or a part of an address."""
     if reading is _wide:
         narrow = [word for word in words if word < 1 << 32]
         return all(-MOST_WIDE < _wide(word) < MOST_WIDE for word in words) and not _are_fractions(narrow)

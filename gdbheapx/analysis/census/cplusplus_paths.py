@@ -62,7 +62,7 @@ class MemberPosition(NamedTuple):
     """The path led through a container."""
 
     def member(self, away: int) -> Tuple[str, Optional[Layout]]:
-        """What the place so far behind `base` is called, empty if it is what begins there itself, and its type."""
+        """Return name and type of the member at an offset from `base`; an empty name for what begins there itself."""
         inner = self.layout.member(away) if self.layout is not None and self.form != ELEMENT else None
         name, layout = inner if inner is not None else ("", None)
         if not name:
@@ -97,7 +97,7 @@ class Paged(World):
 
 
 class ContainerNamer(Namer):
-    """Of blocks that are no runtime's, in a target of 64 bits that is little-endian."""
+    """Namer of C++ containers, in 64-bit little-endian targets."""
 
     def __init__(self, session: Session, reach: Reach) -> None:
         world = Paged(session)
@@ -109,7 +109,6 @@ class ContainerNamer(Namer):
         self._layout = functools.lru_cache(MOST_KNOWN)(self._layout_of)
 
     def find_begin(self, place: int, start: int) -> Optional[int]:
-        """Of the container that has the word at `place`, and begins at `start` or behind it."""
         found = self._head(place, start)
         return None if found is None else _begin(found)
 
@@ -168,7 +167,6 @@ class ContainerNamer(Namer):
         return None if left is None else (left[0], [*inner[1], *left[1]])
 
     def _leave(self, position: MemberPosition, place: int, below: int) -> Moved:
-        """By a pointer of a variable, an object or an element: a container's, or one by itself."""
         found = self._head(place, position.low)
         if found is None:
             away = place - position.base
@@ -238,7 +236,6 @@ class ContainerNamer(Namer):
         return moved[0]._replace(layout=position.layout.element()), moved[1]
 
     def _is_used(self, container: Container, place: int) -> bool:
-        """Of the table of a deque, whose rest has what was there before."""
         words = self._world.words(container.address, 10)
         return words is not None and words[5] <= place <= words[9]
 

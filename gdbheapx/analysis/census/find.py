@@ -78,7 +78,7 @@ def _vecs(order: int) -> Signature:
 
 
 class Beyond(NamedTuple):
-    """What names blocks that no row knows."""
+    """Facts by which blocks that meet no row get names."""
 
     fields: Fields
     containers: int
@@ -89,7 +89,7 @@ class Beyond(NamedTuple):
 
 
 class Way(NamedTuple):
-    """From the elements of a container down to a block."""
+    """Offsets from a container's elements down to a block."""
 
     offsets: str
     """`+0x38 -> +0x10`."""
@@ -148,7 +148,6 @@ class Places:
         return "+0x%x" % (slot * self._reach.word_bytes)
 
     def _way(self, label: int) -> Optional[Way]:
-        """To the block, if it lies below elements of a container."""
         key = self._matches[label].key
         is_below = self._kind(label) == signatures.REFERRED and key & NO_SLOT != signatures.ELEMENT
         return self._way_below(key >> 32, key & NO_SLOT) if is_below else None
@@ -160,18 +159,15 @@ class Places:
         return None if way is None else way._replace(offsets="%s -> %s" % (way.offsets, self._offset(slot)))
 
     def _is_member(self, label: int) -> bool:
-        """It is called an element of its container; another has a name by what holds that."""
         name = self.names[label - 1]
         return self._kind(label) in MEMBERS and name is not None and name.sure == PLACE
 
     def _is_element(self, label: int) -> bool:
-        """The same, or an element of an array that is no variable's."""
         key = self._matches[label].key
         is_of_array = self._kind(label) == signatures.REFERRED and key & NO_SLOT == signatures.ELEMENT
         return self._is_member(label) or (is_of_array and self._kind(key >> 32) != signatures.ROOTED)
 
     def _all_of(self, label: int) -> str:
-        """What elements of a container are called together."""
         name = self.names[label - 1]
         assert name is not None
         return name.name.replace("element", "elements", 1) if self._is_element(label) else name.name
@@ -321,8 +317,8 @@ def paths(
     speakers_: Mapping[str, Speaker],
     owning: Mapping[int, Optional[int]],
 ) -> Optional[Paths]:
-    """What the blocks of a graph are called; `names`: by label, from 1 on; `owning`: which words own, where a label tells that. None where
-    nothing says."""
+    """Return the paths of a graph's blocks, or None if nothing names any. `names`: by label, from 1 on; `owning`: by label, the words
+    that own."""
     world = World(session)
     containers = ContainerNamer(session, reach) if world.word_bytes == 8 and world.little_endian and cplusplus.is_used(world) else None
     if not speakers_ and containers is None:
@@ -391,7 +387,7 @@ class Tally:
     def add(
         self, signature: Optional[Signature], size_bytes: Optional[int], match: Signed, apart: int = 0, content_bytes: Optional[int] = None
     ) -> None:
-        """Some blocks more. `apart`: another number, another row; `content_bytes`: of them, None where it is unknown."""
+        """Add blocks to a row. `apart`: another number makes another row; `content_bytes`: of them, or None."""
         key = (*(signature if signature is not None else (None, "", "")), size_bytes, apart)
         row = self._rows.setdefault(key, [0, 0, match.sample, match.least_bytes, match.most_bytes])
         row[0] += match.blocks
@@ -401,7 +397,6 @@ class Tally:
             self._contents[key] = add([self._contents.get(key, 0), content_bytes])
 
     def census(self, managed: Sequence[Managed], may_be_stale: bool) -> Census:
-        """All of them."""
         whole = sum(row[1] for row in self._rows.values())
         rows = [
             CensusRow(
@@ -425,18 +420,18 @@ class Tally:
 
 
 def find(session: Session, contents: bool = True) -> Census:
-    """What the used memory is. `contents`: equal ones are told."""
+    """Return the census of the memory in use. `contents`: compare the contents of blocks."""
     return take(session, contents=contents, owning=False).census
 
 
 def speakers(recognisers: Iterable[Recogniser], world: World) -> Dict[str, Speaker]:
-    """Those of them that give paths, by runtime. After their asks(); memory is read."""
+    """Return the namers of recognisers by runtime; memory is read. Their asks() come first."""
     namers = {recogniser.module: recogniser.namer(world) for recogniser in recognisers}
     return {module: listen(namer) for module, namer in namers.items() if namer is not None}
 
 
 class Prepared(NamedTuple):
-    """What is asked of all blocks of a target."""
+    """Rows and runtimes of one target, before its blocks are read."""
 
     asked: Asked
     signer: Signer
@@ -449,7 +444,6 @@ class Prepared(NamedTuple):
 
 
 def _prepared(session: Session, world: World, owning: bool = True) -> Prepared:
-    """All rows, and what runtimes have cut up themselves. `owning`: as Prepared has it; paths are for who asks for owners alone."""
     shared: Optional[Prepared] = session.shared(PREPARED)
     if shared is not None:
         return shared
@@ -483,7 +477,7 @@ def take(
     owning: bool = True,
     beyond: bool = False,
 ) -> Looked:
-    """The same, for who asks the graph as well: there is one read. `seen`: what was asked before of this target; `owning`: the graph is
+    """Take a census, with the graph for commands that ask it as well. `seen`: a world that exists already; `owning`: the graph will be
     asked for owners; `beyond`: contents will be compared."""
     world = seen if seen is not None else World.of(session)
     made = _prepared(session, world, owning or session.store is not None)
@@ -524,13 +518,12 @@ def take(
 
 
 def named(asked: Asked, match: Signed) -> Optional[Signature]:
-    """By a row, or by content."""
+    """Return the signature of blocks that met a row."""
     beyond = match.row - len(asked.rows)
     return asked.signature(match) if beyond < 0 else BEYOND.get(beyond)
 
 
 def _managed(inner: Inner) -> Managed:
-    """What a runtime has cut up itself, and what it has handed out of it."""
     taken = sum(end - start for start, end in inner.taken)
     return Managed(
         module=inner.module,
@@ -545,7 +538,6 @@ def _managed(inner: Inner) -> Managed:
 def _by_graph(
     session: Session, made: Prepared, tally: Tally, watch: Optional[Watch], world: World
 ) -> Tuple[LabelSet, Dict[Optional[Signature], int], List[slabs.Sampled]]:
-    """With names by who points to a block."""
     own: List[slabs.Sampled] = []
 
     def then(graph: Graph) -> None:
@@ -572,7 +564,6 @@ def _by_graph(
 
 
 def _contents(session: Session, world: World, labels: LabelSet, signer: Signer) -> Dict[int, int]:
-    """By label how much of the blocks is content, where they say so."""
     reach = labels.reach
     if not session.target.can_read_on or session.budget.expired():
         return {}
@@ -593,12 +584,10 @@ def _contents(session: Session, world: World, labels: LabelSet, signer: Signer) 
 
 
 def _one_size(match: Signed) -> Optional[int]:
-    """Of each of the blocks, where all have the same: the key of some rows, but not of the one that has all beyond the labels."""
     return match.least_bytes if match.least_bytes == match.most_bytes else None
 
 
 def _copies(label_blocks: LabelSet, copied: Copied) -> Copies:
-    """With names of their blocks."""
     largest = []
     for (first, blocks), (address, size) in zip(copied.same, label_blocks.reach.graph.blocks([first for first, _ in copied.same])):
         label = label_blocks.labels[first]
@@ -658,7 +647,6 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
 
 
 def _by_signature(names: Iterable[Optional[Signature]], sizes: Iterable[int]) -> Dict[Optional[Signature], int]:
-    """By label -> by name."""
     sums: Dict[Optional[Signature], int] = {}
     for name, size in zip(names, sizes):
         sums[name] = sums.get(name, 0) + size
@@ -666,9 +654,11 @@ def _by_signature(names: Iterable[Optional[Signature]], sizes: Iterable[int]) ->
 
 
 def label_blocks(session: Session, then: Then, is_cut: bool = False, contents: bool = False) -> LabelSet:
-    """What each block in use is, with the graph of all. `then`: called once that is read, before the process runs on. Blocks of malloc's
-    that a library cut up are whole here, for who goes through malloc's memory; with `is_cut` their pieces are there instead, as in
-    a census. `contents`: equal ones are told."""
+    """Label each block in use, and return the graph of all.
+
+    `then`: called once all is read, before the process runs on. `is_cut`: pieces that a library cut take the place of malloc's blocks, as
+    in a census. `contents`: compare contents.
+    """
     kept: Optional[LabelSet] = None if session.target.has_memory else session.shared(TOLD)
     if kept is not None:
         return kept
@@ -704,7 +694,7 @@ def chosen_rows(session: Session, census: Census, by: str, like: Optional[str]) 
 
 
 def is_like(row: CensusRow, like: Optional[str]) -> bool:
-    """It has that text in its name, small and large letters alike."""
+    """Return whether a row's name has this text, in small or large letters."""
     return has_in_name(row.signature, like)
 
 
@@ -719,7 +709,7 @@ def has_in_name(signature: Optional[str], like: Optional[str]) -> bool:
 
 
 def merged(rows: Iterable[CensusRow]) -> List[CensusRow]:
-    """Those that are called the same as one, the largest first."""
+    """Merge rows of one name, size and confidence, the largest first."""
     sums: Dict[Tuple[Optional[str], str, str, Optional[int]], CensusRow] = {}
     for row in rows:
         key = (row.signature, row.module, row.sure, row.size_bytes)
@@ -735,7 +725,6 @@ def merged(rows: Iterable[CensusRow]) -> List[CensusRow]:
 
 
 def _row(module: str, size_bytes: Optional[int], blocks: int, total: int, whole: int, sample: Optional[Address]) -> CensusRow:
-    """One that has no name."""
     share = round(100.0 * total / whole, 1) if whole else 0.0
     return CensusRow(
         signature=None, module=module, sure="", size_bytes=size_bytes, blocks=blocks, bytes=total, share_percent=share, sample=sample
@@ -752,7 +741,6 @@ def _by_module(chosen: Sequence[CensusRow], whole: int) -> List[CensusRow]:
 
 
 def _by_size(session: Session) -> List[CensusRow]:
-    """Of malloc's blocks alone, with their headers, as `chunks --histogram` has them: what runtimes cut up themselves has no such sizes."""
     classes = [row for heap in session.heaps.all() for row in heap.histogram()]
     whole = sum(row.used_bytes for row in classes)
     rows = [_row("", row.max_size_bytes, row.used_chunks, row.used_bytes, whole, None) for row in classes if row.used_chunks]

@@ -22,7 +22,7 @@ from gdbheapx.session import Session
 
 
 class Sums(NamedTuple):
-    """Of one mapping: how many of its pages up to each one."""
+    """Running sums over the pages of one mapping."""
 
     resident: Sequence[int]
     swapped: Sequence[int]
@@ -56,8 +56,10 @@ class Pages:
         return self._sums[number]
 
     def told(self, start: int, end: int) -> Optional[bytes]:
-        """Of each page of a mapping KIND_RESIDENT, KIND_SWAPPED or 0. A page that is unsure is the zero page, or shared with a forked
-        process: RSS tells which; None where both are there."""
+        """Return KIND_RESIDENT, KIND_SWAPPED or 0 for each page of a mapping.
+
+        A page that is unsure is the zero page, or shared with a forked process: RSS decides; None if both occur.
+        """
         kinds, bits = self._kinds(start, end), KIND_RESIDENT | KIND_UNSURE
         if kinds is None or len(kinds) != (end - start) // self._page:
             return None
@@ -80,7 +82,6 @@ class Pages:
         return self._bytes(sums.resident, begin, begin + size_bytes), self._bytes(sums.swapped, begin, begin + size_bytes)
 
     def _bytes(self, sums: Sequence[int], begin: int, end: int) -> int:
-        """Of a range what lies on counted pages."""
         if end <= begin:
             return 0
         first, last = begin // self._page, (end - 1) // self._page
@@ -94,7 +95,7 @@ def _flags(bits: int) -> bytes:
 
 
 def pages(session: Session) -> Optional[Pages]:
-    """Of a live process that stands still, or was copied when it did; None on anything else."""
+    """Return the page states of a live process that stands still or was copied; None for anything else."""
     table, use = session.target.page_table(), session.target.memory_use()
     if table is None or use is None:
         return None
@@ -123,7 +124,7 @@ NO_PATH = NO_NODE
 
 
 class Frame(NamedTuple):
-    """One frame: of a program's code, or one step of a way that memory is divided."""
+    """Frame of a flame graph: a function, or one step from owner to block."""
 
     name: str
     """Empty for code: a viewer finds its name by the address."""
@@ -133,7 +134,7 @@ class Frame(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """What has the same frames."""
+    """Blocks and bytes with the same frames."""
 
     frames: Tuple[Frame, ...]
     """Outermost first."""
@@ -186,7 +187,7 @@ def of_census(census: Census) -> List[Stack]:
 
 
 def of_calls(calls: Iterable[Tuple[Sequence[int], int, int]]) -> List[Stack]:
-    """Of (return addresses, innermost first; blocks; bytes). An address is put into the call that it returns from."""
+    """Return stacks of (return addresses, innermost first; blocks; bytes). An address is put into the call that it returns from."""
     return [
         Stack(tuple(Frame("", "", address - 1) for address in reversed(addresses) if address), blocks, size)
         for addresses, blocks, size in calls
@@ -194,7 +195,7 @@ def of_calls(calls: Iterable[Tuple[Sequence[int], int, int]]) -> List[Stack]:
 
 
 def images(target: Target) -> List[Image]:
-    """What of the target's files is mapped to be run, the program's own first."""
+    """Return the mapped files with code, the program's own first."""
     modules = {module.name: module for module in target.modules()}
     programs = {name for name, module in modules.items() if module.is_executable}
     ids = {name: module.build_id for name, module in modules.items()}
@@ -246,7 +247,6 @@ class Paths:
         return path
 
     def _with_all(self, figures: Sequence[int]) -> List[int]:
-        """Of each stack its own and those of all below it."""
         sums = list(figures)
         for path in range(len(sums) - 1, -1, -1):  # a stack is made after the one above it
             if self.above[path] != NO_PATH:
@@ -278,7 +278,7 @@ class Paths:
         return frames(NO_PATH, 0)
 
     def stacks(self) -> List[Stack]:
-        """All of them, each with its own blocks; small ones are put together. No byte is lost."""
+        """Return all paths as stacks, small ones put together; no byte is lost."""
         retained = self._with_all(self.bytes)
         least = sum(self.bytes) // LEAST_SHARE
         frames: List[Tuple[Frame, ...]] = []
@@ -294,13 +294,13 @@ class Paths:
 
 
 def find_stacks(session: Session, by_page: bool = False) -> List[Stack]:
-    """Of all blocks that the census has. HeapxError where there is no room for the graph. `by_page`: also what of them is in RAM and in
-    swap, and what free memory they keep, as far as that is known."""
+    """Return stacks of all blocks of a census; HeapxError if there is no room for the graph. `by_page`: with bytes in RAM, in swap, and
+    free memory that they keep."""
     return find_paths(session, by_page).stacks()
 
 
 def find_paths(session: Session, by_page: bool = False) -> Paths:
-    """The same before they are put together."""
+    """Return the paths from owners to blocks, before they are put together."""
     memory_budget.check(session)
     session.without_keys = True  # frames are names; keys are data
     heaps: List[pins.Looked] = []
@@ -317,7 +317,7 @@ def find_paths(session: Session, by_page: bool = False) -> Paths:
 
 
 def stacks_of(session: Session, told: find.LabelSet, tallied: dominance.Tallied) -> List[Stack]:
-    """The same of a look that there is."""
+    """Return stacks of labels and owners that were found already."""
     return paths_of(session, told, tallied).stacks()
 
 
@@ -328,7 +328,7 @@ def paths_of(
     pages: Optional[Pages] = None,
     heaps: Sequence[pins.Looked] = (),
 ) -> Paths:
-    """The same of a look that there is. What runtimes give a name, such as a variable of a module, is a frame by that."""
+    """Return paths of labels and owners that were found already; a block that a runtime names is a frame by that name."""
     graph, blocks = tallied.graph, told.reach.numbers.blocks
     heap_graph.check_time(session)
     frames: Dict[Frame, int] = {}
@@ -370,7 +370,6 @@ def paths_of(
 
 
 def _keep(paths: Paths, kept: Mapping[Tuple[Optional[str], int], int]) -> None:
-    """What no stack of blocks keeps is in frames of its own."""
     beside = {key: paths.below(NO_PATH, KEEPS[key[0]]) for key in kept if not key[1]}
     figures = paths.more["kept_bytes"] = [0] * len(paths.frames)
     for others in paths.more.values():

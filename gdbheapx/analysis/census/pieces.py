@@ -13,7 +13,7 @@ UNIT_BYTES = 16
 
 
 class Piece(NamedTuple):
-    """What a runtime has at an address."""
+    """Block of a runtime's own memory."""
 
     module: str
     name: str
@@ -36,15 +36,15 @@ def inner(session: Session) -> List[Inner]:
 
 
 def further(session: Session, garbage: bool = True) -> heap_graph.Further:
-    """The same, as the graph takes them; nothing where another command has made the graph already. `garbage`: with memory in which blocks
-    that nothing points to are no leak."""
+    """Return memory of runtimes for a graph, or nothing if the graph exists. `garbage`: with memory of collectors, whose unreached blocks
+    are no leak."""
     if session.shared(heap_graph.REACH) is not None:
         return heap_graph.NO_FURTHER
     return of([memory for memory in inner(session) if garbage or not memory.is_collected])
 
 
 def of(memories: Sequence[Inner]) -> heap_graph.Further:
-    """As the graph takes them: malloc's blocks that a runtime cut up are left out, their pieces come instead."""
+    """Return memory of runtimes for a graph: malloc's blocks that a runtime cut are left out, their pieces come instead."""
     unit = min((memory.unit_bytes for memory in memories), default=UNIT_BYTES)
     gone = sorted(address for memory in memories for address in memory.instead)
     taken = [part for memory in memories if memory.is_told_apart for part in memory.taken]
@@ -52,7 +52,7 @@ def of(memories: Sequence[Inner]) -> heap_graph.Further:
 
 
 def at(session: Session, address: int) -> Optional[Piece]:
-    """What a runtime has there; None where it is no runtime's own memory."""
+    """Return the runtime's block at an address, or None outside of such memory."""
     for memory in inner(session):
         if not any(start <= address < end for start, end in memory.taken):
             continue

@@ -1,4 +1,4 @@
-"""All recognisers: those of the core, and those that the add-on of runtimes and libraries brings."""
+"""Registry of recognisers: those of the core, and those of the add-on for runtimes and libraries."""
 
 import functools
 from typing import Dict, FrozenSet, List, Optional, Sequence

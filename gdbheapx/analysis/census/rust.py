@@ -80,7 +80,7 @@ def is_used(world: World) -> bool:
 
 
 def constants(world: World) -> List[Tuple[int, int]]:
-    """Where vtables of Rust may lie: in the constants of objects that are Rust, or else of the program."""
+    """Return ranges that may have vtables of Rust: constants of Rust objects, or else of the program."""
     return world.constant(Modules).ranges
 
 
@@ -107,7 +107,7 @@ def layout(images: Images, vtable: int) -> Optional[Tuple[int, int]]:
 
 
 class Objects:
-    """What trait objects lead to."""
+    """Vtables that trait objects lead to."""
 
     def __init__(self, world: World) -> None:
         self._world, self._images = world, world.once(Images)
@@ -115,7 +115,6 @@ class Objects:
         self._types: Optional[Dict[int, str]] = None
 
     def keep_vtables(self, candidates: Sequence[int]) -> None:
-        """Those of these that are vtables."""
         layouts = ((vtable, layout(self._images, vtable)) for vtable in candidates)
         self.layouts = [(vtable, *known) for vtable, known in layouts if known is not None]
 
@@ -138,7 +137,6 @@ class Objects:
         return self._types.get(vtable)
 
     def _functions(self, vtable: int) -> List[int]:
-        """What drops the object, and the first methods: up to the next vtable, or what is none."""
         functions = [self._images.word(vtable) or 0]
         for place in range(vtable + 24, vtable + 24 + 8 * MOST_METHODS, 8):
             word = self._images.word(place)
@@ -148,7 +146,6 @@ class Objects:
         return [word for word in functions if word]
 
     def name(self, vtable: int, is_shared: bool) -> Optional[Signature]:
-        """What lies in the block that the trait object leads to."""
         span, known = self._images.span_at(vtable), layout(self._images, vtable)
         if span is None or known is None:
             return None
@@ -187,7 +184,7 @@ class TraitObjects(Recogniser):
 
 
 class Heads:
-    """What such blocks begin with, by the vtable."""
+    """Vtables at the begin of blocks, such as those of tasks."""
 
     def __init__(self, world: World, images: Images, pairs: int) -> None:
         self._world, self._images, self._pairs = world, images, pairs
@@ -212,7 +209,6 @@ class Heads:
         return layout is not None and self._is_object(address, layout[1])
 
     def _is_object(self, address: int, alignment: int) -> bool:
-        """It can be written to, and lies where its type asks for."""
         mapping = self._images.mapping_at(address)
         return mapping is not None and mapping.writable and not address % alignment
 
@@ -222,7 +218,6 @@ class Heads:
         return layout(self._images, vtable) if method is not None and self._images.is_code(method) else None
 
     def name(self, key: int) -> Optional[Signature]:
-        """What was told of the vtable."""
         return self._told.get(key)
 
 

@@ -37,7 +37,7 @@ LEAST_DISTANCES = 8
 
 
 class Slabs(NamedTuple):
-    """Of all sizes together."""
+    """Sums of all slabs."""
 
     blocks: int
     bytes: int
@@ -56,7 +56,7 @@ class Group(NamedTuple):
 
 
 def groups(large: Sequence[Tuple[int, int]]) -> List[Group]:
-    """Of (address, size) those of which there are enough, the sizes that take most first."""
+    """Group (address, size) by size; return the sizes with enough blocks, those that take most first."""
     counts = Counter(size // SIZE_STEP_BYTES for _, size in large)
     often = [(-step * count, step) for step, count in counts.items() if count >= LEAST_BLOCKS]
     whole = -sum(weight for weight, _ in often)
@@ -68,7 +68,7 @@ def groups(large: Sequence[Tuple[int, int]]) -> List[Group]:
 
 
 class Sampled(NamedTuple):
-    """Some blocks of a group."""
+    """Contents of some blocks of one size."""
 
     group: Group
     contents: Sequence[Tuple[int, bytes]]
@@ -76,7 +76,7 @@ class Sampled(NamedTuple):
 
 
 def read(world: World, large: Sequence[Tuple[int, int]]) -> List[Sampled]:
-    """Of these blocks, as (address, size), what is looked at, while the process stands still."""
+    """Read samples of large blocks, given as (address, size), while the process stands still."""
     made = []
     for group in groups(large):
         count, last = min(MOST_SAMPLES, len(group.starts)), len(group.starts) - 1
@@ -86,7 +86,7 @@ def read(world: World, large: Sequence[Tuple[int, int]]) -> List[Sampled]:
 
 
 def told(world: World, sampled: Sequence[Sampled], used_bytes: int) -> Optional[Slabs]:
-    """Those that are slabs; None where there are none, or they are little of what is in use."""
+    """Return the slabs among samples; None if there are none, or they are little of what is in use."""
     classes: AbstractSet[int] = frozenset(world.constant(Classes).firsts() if sampled and world.word_bytes == 8 else ())
     cut_up = [some.group for some in sampled if _is_cut_up(world, some, classes)]
     total = sum(group.size_bytes * len(group.starts) for group in cut_up)
@@ -120,7 +120,6 @@ def _has_objects(world: World, group: Group, start: int, data: bytes, classes: A
 
 
 def _are_of_no_stride(places: Sequence[int], size: int) -> bool:
-    """In ascending order, from the start of a block of this size."""
     if len(places) < LEAST_PLACES or len({place * PARTS // size for place in places}) < LEAST_PARTS:
         return False
     rest, many = Counter(place % ALIGNED_BYTES for place in places).most_common(1)[0]

@@ -37,7 +37,6 @@ class Magic(Recogniser):
         yield Ask(row, self._name, accepts=lambda signed: self._accepts(world, signed), order=MAGIC_ORDER, least_blocks=LEAST_MAGIC_BLOCKS)
 
     def _accepts(self, world: World, signed: Signed) -> bool:
-        """Of one size; no pointer, whose lower half may well be four letters; and a pointer behind it: four letters alone are a text."""
         if signed.most_bytes - signed.least_bytes > MAGIC_SLACK_BYTES:
             return False
         size = world.word_bytes
@@ -68,7 +67,7 @@ def ranges(world: World) -> List[Tuple[int, int]]:
 
 
 class Symbols:
-    """What libraries call their constants."""
+    """Names of constants in libraries."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -95,7 +94,6 @@ class Tables(Recogniser):
         return world.word_bytes == 8 and not cplusplus.is_used(world) and not rust.is_used(world)
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """One row for each word, after everything else."""
         constants = world.constant(ranges)
         symbols = Symbols(world)
         for number in range(FIRST_WORD, WORDS) if constants else ():
@@ -105,7 +103,7 @@ class Tables(Recogniser):
 
 
 class Table:
-    """What was told of one word."""
+    """Constants that blocks have at one offset."""
 
     def __init__(self, world: World, symbols: Symbols, offset: int) -> None:
         self._world, self._symbols, self._offset = world, symbols, offset
@@ -124,7 +122,6 @@ class Table:
             self._told[number] = Signature("points at %s (+0x%x)" % (what, self._offset), module, PLACE)
 
     def name(self, key: int) -> Optional[Signature]:
-        """Of the table."""
         return self._told.get(sized(key)[0])
 
 

@@ -1,8 +1,8 @@
-"""Where C++ vtables lie in a process, by structure alone (Itanium C++ ABI): no symbol, no name and no file is needed.
+"""C++ vtables in a process, found by structure alone (Itanium C++ ABI): no symbol, name or file is needed.
 
 The runtime's own type_infos are the seed: that of __si_class_type_info is an instance of itself. From there every type_info of a class
-leads to the runtime's three vtables, and every vtable to its type_info. All of them lie in what the dynamic linker has written to, which is
-in every core; of an executable at a fixed address they lie in constants, which are not, and its file tells them.
+leads to the runtime's three vtables, and every vtable to its type_info. All of them lie in what the dynamic linker has written to, which
+is in every core; of an executable at a fixed address they lie in constants, which are not, and its file has them.
 """
 
 import sys
@@ -29,7 +29,7 @@ PAGE_BITS = 12
 
 
 class Vtable(NamedTuple):
-    """One vtable in memory."""
+    """C++ vtable in memory."""
 
     type_info: int
     """The address of its class's."""
@@ -69,7 +69,6 @@ class Images:
                 yield start, data
 
     def _places(self) -> Iterator[Tuple[int, int]]:
-        """What of each object is written to by the dynamic linker or the program, and what else of it a core holds, if it is no code."""
         target = self._world.target
         of_core = target.kind == "core"
         for first, last, module in self._spans:
@@ -90,7 +89,6 @@ class Images:
         return self._mappings[place] if place >= 0 and address < self._mappings[place].end else None
 
     def mappings_in(self, start: int, end: int) -> Iterator[Mapping]:
-        """All that have something of a range."""
         place = max(0, bisect_right(self._mapped, start) - 1)
         while place < len(self._mappings) and self._mappings[place].start < end:
             if start < self._mappings[place].end:
@@ -119,7 +117,6 @@ class Images:
         return data[1][-(-(start - data[0]) // size) : max(0, (end - data[0]) // size)]
 
     def signed(self, address: int) -> Optional[int]:
-        """The same as a signed number."""
         value = self.word(address)
         return value if value is None or not value >> (8 * self.word_bytes - 1) else value - (1 << 8 * self.word_bytes)
 
@@ -132,7 +129,8 @@ class Images:
         return None if word is None else word >> 32 * place & 0xFFFFFFFF
 
     def is_code(self, address: int) -> bool:
-        """It may be a function: it lies in an object and not in its data. Cores of debuggers tell no rights of what they left out."""
+        """Return whether a function may be there: in an object, and not in its data. Cores of debuggers have no rights for what they left
+        out."""
         if address >> PAGE_BITS in self._pages or self.span_at(address) is None:
             return False
         mapping = self.mapping_at(address)
@@ -230,7 +228,7 @@ def type_infos(images: Images, met: Sequence[Tuple[int, int]]) -> Tuple[Dict[int
 
 
 def base_places(images: Images, place: int, kind: int) -> Optional[List[int]]:
-    """Where a type_info has those of its bases; None if it is none."""
+    """Return the addresses of a type_info's pointers to its bases; None if it is no type_info."""
     word = images.word_bytes
     first = place + 2 * word
     if kind != BASES:
@@ -243,12 +241,13 @@ def base_places(images: Images, place: int, kind: int) -> Optional[List[int]]:
 
 
 def name_address(word: int, word_bytes: int) -> int:
-    """Where a type_info's name stands: the highest bit may say that it is not the only one of this name."""
+    """Return the address of a type_info's name, whose highest bit may say that it is not the only one of this name."""
     return word & ~(1 << (8 * word_bytes - 1)) if word_bytes == 8 else word
 
 
 def constant_ranges(world: World, images: Images, whole: bool = True) -> List[Tuple[int, int]]:
-    """What is not writable any more of the objects' data; `whole`: of an executable at a fixed address all that is no code."""
+    """Return ranges of the objects' data that are not writable any more. `whole`: with all but the code of an executable at a fixed
+    address."""
     constants = []
     places = sorted(images.ranges + [(start, end) for start, end, module in world.target.image_ranges() if whole and not module.base])
     for start, end in places:

@@ -1,4 +1,4 @@
-"""What recognisers look at, what they are, and what they say a block is."""
+"""Types that recognisers share: the target as they see it, the rows that they ask, and the signatures that they give."""
 
 from array import array
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
@@ -31,7 +31,7 @@ __all__ = ["ALL", "Asked", "Inner", "Recogniser", "World", "together"]
 
 
 class Signature(NamedTuple):
-    """What some blocks are."""
+    """Name of blocks, and how sure it is."""
 
     name: str
     module: str
@@ -64,7 +64,7 @@ class Ask(NamedTuple):
 
 
 class World:
-    """One target, as recognisers see it. Nothing here reads much: what has to be looked for in every block is asked by rows."""
+    """Target as recognisers see it. Few words are read here: what has to be found in every block is asked by rows."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -75,7 +75,7 @@ class World:
 
     @classmethod
     def of(cls, session: Session) -> "World":
-        """One for all who ask, of memory that does not change; of a process that may run, for each look its own."""
+        """Return the world of a session; each look at a running process has its own."""
         if not (session.target.kind == "core" or session.target.is_kept):
             return cls(session)
         if session.world is None:
@@ -84,13 +84,13 @@ class World:
         return world
 
     def once(self, make: Callable[["World"], Made]) -> Made:
-        """What several recognisers need, made of this world when the first one asks for it."""
+        """Return what several recognisers need, made when the first one asks."""
         if make not in self._made:
             self._made[make] = make(self)
         return self._made[make]  # type: ignore[no-any-return]
 
     def constant(self, make: Callable[["World"], Made]) -> Made:
-        """The same, of what the constants of loaded objects tell, which nobody writes to any more: made before a process is stopped."""
+        """Return what is derived from constants of loaded objects alone, made before a process is stopped."""
         known = self.session.constants
         if make not in known:
             known[make] = make(self)
@@ -113,7 +113,6 @@ class World:
         return self.target.text_at(address, limit)
 
     def modules(self) -> Sequence[Module]:
-        """All objects."""
         return self.target.modules()
 
     def data(self, module: Optional[Module] = None) -> Iterator[Tuple[int, bytes]]:
@@ -174,7 +173,7 @@ class Inner(NamedTuple):
 
 
 class Length(NamedTuple):
-    """Where blocks that are called so say how much of them, or of a block that they point to, is content."""
+    """Rule that reads from a block how many of its bytes, or of a block that it points to, are content."""
 
     name: str
     at: int
@@ -190,7 +189,7 @@ class Length(NamedTuple):
 
 
 class RuntimeLabels(NamedTuple):
-    """How the lines of one runtime's table read."""
+    """Labels of the lines in one runtime's table."""
 
     name: str
     pools: str
@@ -203,7 +202,7 @@ class RuntimeLabels(NamedTuple):
 
 
 class Recogniser:
-    """One family of signatures: of a language, a runtime or a library."""
+    """Recogniser of the blocks of one language, runtime or library."""
 
     module = ""
     objects: Tuple[str, ...] = ()
@@ -233,7 +232,7 @@ class Recogniser:
         return ()
 
     def inner(self, world: World) -> Sequence[Inner]:
-        """What it manages itself, if that is found. After asks()."""
+        """Return the memory that it manages itself. Called after asks()."""
         return ()
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
@@ -241,7 +240,7 @@ class Recogniser:
         return {}
 
     def lengths(self, world: World) -> Iterable[Length]:
-        """What its blocks say of their own use. After asks()."""
+        """Return rules for the content of its blocks. Called after asks()."""
         return ()
 
     def read_container(self, containers: "Containers", at: int, these: Sequence[int]) -> "Optional[ContainerWords]":
@@ -257,19 +256,19 @@ class Recogniser:
         return "malloc: %s" % signature.name if signature.sure == EXACT else None
 
     def namer(self, world: World) -> Optional[Namer]:
-        """What gives its objects paths; None where it has none. After asks()."""
+        """Return the namer of its objects, or None. Called after asks()."""
         return None
 
 
 class Asked(NamedTuple):
-    """All rows in their order, with one numbering of sets."""
+    """Rows of all recognisers in their order, with one numbering of sets."""
 
     asks: Sequence[Ask]
     rows: Sequence[SignatureRow]
     sets: Sequence[NumberSet]
 
     def settle(self, matches: Sequence[Signed]) -> None:
-        """All that was found, once, before the signatures are asked: some can only be told by all blocks of a kind."""
+        """Pass all matches to the rows that need them at once, before signatures are asked."""
         by_row: Dict[int, List[Signed]] = {}
         for match in matches:
             by_row.setdefault(match.row, []).append(match)
@@ -278,7 +277,6 @@ class Asked(NamedTuple):
                 ask.settle(by_row.get(number, []))
 
     def signature(self, signed: Signed) -> Optional[Signature]:
-        """What the blocks are; None for rows that the signer has beyond these."""
         if signed.row >= len(self.asks):
             return None
         ask = self.asks[signed.row]
@@ -287,17 +285,15 @@ class Asked(NamedTuple):
         return ask.name(signed.key)
 
     def owning_words(self, signed: Signed) -> Optional[int]:
-        """Of the blocks; None: their name tells it."""
         ask = self.asks[signed.row] if signed.row < len(self.asks) and signed.key != OTHERS else None
         return ask.owning(signed.key) if ask is not None and ask.owning is not None else None
 
     def least_blocks(self) -> List[int]:
-        """By row, as Signer.frequent takes them."""
         return [ask.least_blocks for ask in self.asks]
 
 
 def together(asks: Iterable[Ask]) -> Asked:
-    """As one signer takes them."""
+    """Order rows, and number their sets as one signer takes them."""
     ordered = sorted(asks, key=lambda ask: ask.order)
     rows: List[SignatureRow] = []
     sets: List[NumberSet] = []

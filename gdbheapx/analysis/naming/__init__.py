@@ -1,1 +1,1 @@
-"""What a program itself calls a block: the way to it from a module, a variable or a frame, as the language writes it."""
+"""Paths of blocks as the program's language writes them: from a module, a variable or a frame."""

@@ -1,4 +1,4 @@
-"""What a runtime must tell so that its objects get paths, such as `shop._cache["u:1234"].items[3]`."""
+"""Interface of a runtime's namer, by which its objects get paths such as `shop._cache["u:1234"].items[3]`."""
 
 from codecs import utf_8_decode
 from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -96,23 +96,25 @@ class PathState(NamedTuple):
 
 
 class Namer:
-    """Of one runtime in one target. Memory is read: the target must stand still, or be a core or a copy."""
+    """Namer of one runtime's objects in a target that stands still, or is a core or a copy."""
 
     is_collected = False
     """Its objects are freed some time after the last pointer to them: what nothing points to may be garbage, and no leak."""
 
     def starts(self) -> Iterable[Start]:
-        """What has a name by itself. Those told first win: modules, then frames."""
+        """Return what has a name by itself. Earlier ones win: modules, then frames."""
         return ()
 
     def owning_words(self, signature: Optional[str]) -> int:
-        """Which words of a block that the runtime's rows call so lead to what belongs to it, as a mask of bits: bit n is word n, LAST_BIT
-        word 63 and all behind it. None of them: links of the collector's lists, of weak references. None as signature: a block that no
-        row knows, such as what objects own beside themselves."""
+        """Return a mask of the words of such blocks that own what they lead to: bit n is word n, LAST_BIT word 63 and all behind it.
+
+        Links of a collector's lists and weak references own nothing. None as signature: a block that no row knows, such as what objects
+        own beside themselves.
+        """
         return ALL_WORDS
 
     def object_offset(self, signature: Optional[str]) -> int:
-        """Where in such a block its object begins, in bytes: what a pointer to the object leads to."""
+        """Return the offset in such a block at which its object begins: what a pointer to the object leads to."""
         return 0
 
     def owns_nothing(self) -> Iterable[int]:
@@ -121,7 +123,7 @@ class Namer:
         return ()
 
     def counting(self, signature: Optional[str]) -> Optional[Counting]:
-        """How such objects count references; None: this runtime's do not."""
+        """Return how such objects count references, or None if this runtime's do not."""
         return None
 
     def is_of_program(self, signature: Optional[str]) -> bool:
@@ -129,7 +131,7 @@ class Namer:
         return False
 
     def collector(self) -> Collector:
-        """How what frees cycles of such objects is set."""
+        """Return the settings of the collector of cycles."""
         return Collector(None)
 
     def frozen(self) -> Iterable[int]:
@@ -137,13 +139,12 @@ class Namer:
         return ()
 
     def items(self, signature: Optional[str]) -> Tuple[int, int]:
-        """Where in a block that is called so the items begin of an object that counts them as CPython does, and how long each is: behind
-        the last one it holds nothing. (0, 0): it has none."""
+        """Return the offset of counted items in such a block and their size; (0, 0) if it has none. Behind the last item the block holds
+        nothing."""
         return 0, 0
 
     def live_end(self, signature: Optional[str]) -> Optional[Callable[[int], Optional[int]]]:
-        """Who says of a block that is called so, by its address, where its words end that hold something, such as a generator's stack;
-        it says None where all hold. None: such blocks have no end of their own."""
+        """Return a function from the address of such a block to the end of the words that hold something, or None if all do."""
         return None
 
     def begin_path(self, start: Start) -> PathMove:
@@ -217,7 +218,7 @@ class ValueNamer(Namer):
 
 
 def quoted(text: str, escapes: Mapping[str, str]) -> str:
-    """As a literal of the language that has these escapes and `\\u{e9}`, cut where it is long."""
+    """Return a literal of the language that has these escapes and `\\u{e9}`, cut if it is long."""
     written = "".join(escapes.get(letter, letter if letter.isprintable() else "\\u{%x}" % ord(letter)) for letter in text[:MOST_KEY])
     return '"%s"' % written + ("..." if len(text) > MOST_KEY else "")
 
@@ -231,13 +232,12 @@ def decoded(data: bytes) -> str:
 
 
 def text_of(steps: Sequence[PathStep]) -> str:
-    """As the language writes it; down a long list, each of whose nodes leads to the next, `.next x 480`. A long one lacks its middle."""
+    """Return a path as its language writes it: turns along a long list are counted (`.next x 480`), and a long path lacks its middle."""
     text = _turned([step.name for step in steps])
     return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - MOST_TAIL - 3] + "..." + text[-MOST_TAIL:]
 
 
 def _turned(names: Sequence[str]) -> str:
-    """With turns counted."""
     parts: List[str] = []
     at = 0
     if len(names) < LEAST_FOLDED:
@@ -251,7 +251,6 @@ def _turned(names: Sequence[str]) -> str:
 
 
 def _turns(names: Sequence[str], at: int, length: int) -> int:
-    """How often these steps follow each other from there on."""
     end = at + length
     while end < len(names) and names[end] == names[end - length]:
         end += 1

@@ -32,7 +32,7 @@ class FoundGarbage(NamedTuple):
 
 
 def find_garbage(session: Session, reach: Reach, paths: Optional[object]) -> Optional[Garbage]:
-    """The same without its blocks; of a snapshot that which was found when it was taken."""
+    """Return the garbage in cycles without its blocks; of a snapshot, what was found when it was taken."""
     try:
         kept: List[Garbage] = session.kept(GARBAGE, Sequence[Garbage], list)
     except HeapxError:  # of an older release
@@ -54,7 +54,7 @@ def find(reach: Reach, paths: Optional[object]) -> Optional[FoundGarbage]:
 
 
 class Kind(NamedTuple):
-    """What the blocks of one label are."""
+    """Runtime and class of the blocks of one label."""
 
     runtime: str
     """Of the namer; empty: none knows it."""
@@ -64,7 +64,7 @@ class Kind(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What runtimes tell of all blocks."""
+    """Labels of all blocks, and the namers of runtimes."""
 
     labels: "array[int]"
     """array('I'), of each block."""
@@ -92,7 +92,7 @@ class Speaker(NamedTuple):
 
 
 class Paths(graph_names.Paths):
-    """Of one graph, after its resolve() and before its roots are split. Memory is read when a path is asked for."""
+    """Paths of one graph, after its resolve() and before its roots are split; memory is read when a path is asked for."""
 
     def __init__(self, reach: Reach, names: Names, told: Told) -> None:
         self._reach, self._names, self._told = reach, names, told
@@ -164,11 +164,9 @@ class Paths(graph_names.Paths):
         return [*([place[0]] if place is not None else []), *roots]
 
     def starts(self) -> Sequence[int]:
-        """What has a name by itself."""
         return list(self._starts)
 
     def told(self) -> Mapping[int, Tuple[Optional[graph_names.Path], Optional[str]]]:
-        """What was asked for so far, and what has a name by itself: by node its path and its contents."""
         return {node: (self.of(node), self._contents.get(node)) for node in {*self._known, *self._starts}}
 
     def split(self, roots: Sequence[regions.Root]) -> None:
@@ -192,7 +190,6 @@ class Paths(graph_names.Paths):
         return self._known[node]
 
     def text(self, node: int) -> Optional[str]:
-        """The same as text, which is not kept: of many blocks."""
         is_new, path = node not in self._known, self.of(node)
         if is_new:
             del self._known[node]
@@ -284,7 +281,6 @@ class Paths(graph_names.Paths):
         self._ways = None
 
     def _is_plain(self, way: Sequence[int]) -> bool:
-        """From a variable to a block that is no runtime's."""
         return way[0] not in self._starts and self._speaker(way[1]) is None
 
     def _speaker(self, node: int) -> Optional[Speaker]:
@@ -305,7 +301,6 @@ class Paths(graph_names.Paths):
         return Start(begin, [PathStep(VARIABLE, "%s+0x%x" % (root.module.shown_name, begin - root.module.base), Address(begin))])
 
     def _begin(self, way: List[int]) -> Optional[Tuple[Namer, Start, List[int]]]:
-        """Who tells the path to a block, where that begins, and all blocks on the way."""
         if way[0] in self._starts:
             return (*self._starts[way[0]], way)
         begun = self._variable(way[0], way[1])
@@ -411,7 +406,7 @@ def listen(namer: Namer) -> Speaker:
 
 
 class Plain(Namer):
-    """Where no runtime knows the blocks: each pointer is an offset."""
+    """Namer of blocks that no runtime knows: each pointer is an offset."""
 
     def follow_pointer(self, position: None, hop: Hop, below: Hop) -> PathMove:
         """See Namer."""

@@ -66,7 +66,7 @@ LEAST_BYTES = 24
 
 
 def number(letters: str) -> int:
-    """As ISC_MAGIC makes it of four letters."""
+    """Return the number that ISC_MAGIC makes of four letters."""
     return int.from_bytes(letters.encode("ascii"), "big")
 
 
@@ -83,7 +83,6 @@ class Bind(Recogniser):
     module, objects, is_wide = "bind", ("libisc", "named"), False
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """One row for all of them."""
         row = SignatureRow([Condition(0, 4, IN_SET, 0)], least_usable=LEAST_BYTES, key=(0, 4, 0xFFFFFFFF))
         yield Ask(row, lambda key: Signature(NAMES[key], self.module, EXACT), sets=[NumberSet(numbers=sorted(NAMES))], order=30)
 

@@ -61,7 +61,7 @@ LINES = ("", " debuglist:w debuglistcnt:w")
 
 @functools.cache
 def of_contexts(mutex_bytes: Tuple[int, ...]) -> Sequence[Offsets]:
-    """All that builds may have, the usual ones first."""
+    """Return the layouts of isc_mem_t in all builds, the usual ones first."""
     texts = [text + lines + " link:l" for text in OF_CONTEXT.values() for lines in LINES]
     return [_offsets(text, *sizes) for sizes in _sizes(mutex_bytes) for text in texts]
 
@@ -79,7 +79,6 @@ def _sizes(mutex_bytes: Tuple[int, ...]) -> List[Tuple[int, int]]:
 
 
 def _offsets(text: str, mutex_bytes: int, fast_bytes: int) -> Offsets:
-    """As a C compiler places the members."""
     offsets, at = {}, 0
     for member in text.split():
         name, code = member.split(":")
@@ -116,7 +115,7 @@ def find(session: Session, used_bytes: int) -> Optional[Books]:
 
 
 def books(world: World, used_bytes: int) -> Optional[Books]:
-    """What the process has; None where it has no such contexts, or of a release that is not read here."""
+    """Return the books of a process; None if it has none, or of a release that is not read here."""
     if world.word_bytes != 8 or not world.little_endian:
         return None
     anchors = _Anchors(world)
@@ -162,7 +161,6 @@ class _Anchors:
         return self._magics[address]
 
     def pointers(self, magic: int) -> List[int]:
-        """To structures with this number, each once."""
         return list(dict.fromkeys(word for words in self.words for word in words if word and self.magic(word) == magic))
 
     def lists(self, magic: int) -> Iterator[Tuple[int, int]]:
@@ -200,13 +198,12 @@ def _walk(world: World, ends: Tuple[int, int], layout: Offsets, magic: int, most
 
 
 def _name(data: bytes, at: int) -> Optional[str]:
-    """Of 16 letters with a 0 at their end; None: it is none."""
     text = data[at : at + NAME_BYTES]
     return text.split(b"\0")[0].decode("utf-8", "backslashreplace") if 0 in text else None
 
 
 def _contexts(anchors: _Anchors) -> Optional[List[MemoryContext]]:
-    """Of the list `contexts` (mem.c)."""
+    # the list `contexts` of mem.c
     for ends in islice(anchors.lists(CONTEXT), MOST_TRIED):
         for layout in of_contexts(anchors.world.target.arch.mutex_bytes):
             walked = _walk(anchors.world, ends, layout, CONTEXT, MOST_CONTEXTS) if ends[0] != ends[1] else None
@@ -237,7 +234,6 @@ def _context(world: World, address: int, data: bytes, layout: Offsets, may_walk:
 
 
 def _pooled(world: World, context: int, head: int, tail: int, count: int) -> Optional[int]:
-    """What all pools of a context keep; None where they are not as many, or not all its own."""
     if not count:
         return 0
     for at in CONTEXT_OF_POOL:
@@ -249,7 +245,7 @@ def _pooled(world: World, context: int, head: int, tail: int, count: int) -> Opt
 
 
 def _blocks(world: World, data: bytes, layout: Offsets, inuse_bytes: int) -> Optional[int]:
-    """Each size has its count: 9.18 in the context, 9.16 in a block of its own (struct stats: gets, totalgets, blocks, freefrags)."""
+    # each size has its count: 9.18 in the context, 9.16 in a block of its own (struct stats: gets, totalgets, blocks, freefrags)
     if "stats" in layout:
         stats, step = data[layout["stats"] : layout["stats"] + STATS_BUCKETS * 16], 2
     elif "stats_at" in layout and not inuse_bytes:
@@ -266,7 +262,6 @@ def _blocks(world: World, data: bytes, layout: Offsets, inuse_bytes: int) -> Opt
 
 
 def _tasks(anchors: _Anchors) -> List[QueueRow]:
-    """Of the task manager's list, by name; the most first."""
     for manager in anchors.pointers(TASKS)[:MOST_TRIED]:
         for layout, of_task in of_managers(anchors.world.target.arch.mutex_bytes):
             data = anchors.world.read(manager, layout["size"])
@@ -296,7 +291,7 @@ def _of_manager(world: World, manager: int, data: bytes, layout: Offsets, of_tas
 
 
 def _loops(anchors: _Anchors) -> List[QueueRow]:
-    """Of 9.20's loop manager: an array of loops, each with the number and a pointer back."""
+    # 9.20's loop manager has an array of loops, each with the number and a pointer back
     world = anchors.world
     for manager in anchors.pointers(LOOPS)[:MOST_TRIED]:
         data = world.read(manager, LOOPMGR_BYTES)

@@ -31,7 +31,7 @@ STEPS = (512, 256, 128, 64, 48, 32, 16)
 
 
 class Arena(NamedTuple):
-    """One that is in use."""
+    """Arena of obmalloc in use."""
 
     start: int
     end: int
@@ -61,7 +61,7 @@ def arena_table_rows() -> List[SignatureRow]:
 
 
 def find_arenas(world: World, matches: Sequence[Signed]) -> List[Arena]:
-    """Of all tables (sub-interpreters may have one each), by address. `found`: what met rows(), with their numbers."""
+    """Return the arenas of all tables by address; sub-interpreters may have a table each."""
     arenas: List[Arena] = []
     for match in matches:
         shift = DEBUG_HEAD * (match.row >= LOOKED_AT)
@@ -92,12 +92,12 @@ def arenas_of_table(world: World, address: int, size_bytes: int) -> List[Arena]:
 
 
 def pool_size(world: World, start: int, index: int) -> Optional[int]:
-    """What the header of an arena's first pool says."""
+    """Return the bytes of a pool as the header of an arena's first pool tells them, or None."""
     return next((size for size in POOL_SIZES if is_first_pool(world, -(-start // size) * size, index, size)), None)
 
 
 def is_first_pool(world: World, at: int, index: int, pool_bytes: int) -> bool:
-    """It has the arena's index, and its cells end where a pool of this size does."""
+    """Return whether a pool has the arena's index, and cells that end where a pool of this size does."""
     data = world.read(at, POOL_HEADER_BYTES)
     order = world.target.byte_order
     of, class_, _, last = (int.from_bytes(data[place : place + 4], order) for place in (32, 36, 40, 44))
@@ -105,7 +105,7 @@ def is_first_pool(world: World, at: int, index: int, pool_bytes: int) -> bool:
 
 
 def memory_of_arenas(world: World, arenas: Sequence[Arena]) -> Inner:
-    """What is in the arenas."""
+    """Return the cells of arenas."""
     pool_bytes = (arenas[0].end - arenas[0].start) // POOLS
     runs: List[Tuple[int, int]] = [(arena.first_pool, arena.next_pool) for arena in arenas if arena.next_pool > arena.first_pool]
     pools = world.session.kernel.pools(world.target.bulk_source(), PoolShape(pool_bytes, world.little_endian, runs), world.session.budget)
@@ -128,7 +128,7 @@ STATES = ((0x64, True, 1), (0x24, False, 1), (0x28, False, 2), (0x30, False, 4))
 
 
 class Python:
-    """What was found in one process. Takes one pass over the heap."""
+    """Types and arenas of one process; takes one pass over the heap."""
 
     def __init__(self, world: World, memory: Sequence[objects.Segment], root: objects.Root) -> None:
         of_types, of_pools = objects.heap_type_rows(), arena_table_rows()
@@ -140,11 +140,9 @@ class Python:
         self.has_flags_in_counts = (self.minor_version or 0) >= FLAGS_IN_COUNTS
 
     def values(self, world: World) -> Values:
-        """What reads its objects."""
         return Values(world, self.types, layout_of(self.types, self.minor_version))
 
     def bodies(self) -> Iterator[Body]:
-        """What objects own beside themselves, of all types."""
         return (body for py_type in self.types.all.values() for body in objects.bodies(self.types, py_type))
 
 
@@ -193,7 +191,6 @@ class CPython(Recogniser):
         return world.once(_python) if world.once(Root).root is not None else None
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """One row for each place of the head and each least size: reference count, and a type that demands just this."""
         python = self.python(world)
         if python is None:
             return
@@ -219,14 +216,12 @@ class CPython(Recogniser):
         return [memory_of_arenas(world, python.arenas)] if python and python.arenas else []
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
-        """What objects own beside themselves."""
         python = self.python(world)
         if python is None:
             return {}
         return {(python.types.all[body.type].name, body.offset): body.name for body in python.bodies()}
 
     def lengths(self, world: World) -> Iterator[Length]:
-        """Of str and bytes their characters, with their heads and a zero; of lists and bytearrays items and bytes in use."""
         python = self.python(world)
         if python is None or python.types.shifts != (0,):  # PYTHONMALLOC=debug writes before and behind each block
             return
@@ -242,7 +237,6 @@ class CPython(Recogniser):
                 yield Length(py_type.name, head + 16, 1, 1, head + 32)
 
     def namer(self, world: World) -> Optional[Namer]:
-        """Of objects by modules and frames."""
         python = self.python(world)
         if python is None or (python.minor_version or 0) > NEWEST:
             return None

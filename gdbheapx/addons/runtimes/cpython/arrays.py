@@ -21,7 +21,7 @@ TYPES = (
 
 
 class Array(NamedTuple):
-    """What an array says of itself."""
+    """PyArrayObject as it describes itself."""
 
     data: int
     dimensions: Sequence[int]
@@ -33,7 +33,7 @@ class Array(NamedTuple):
 
 
 def read(values: Values, address: int) -> Optional[Array]:
-    """Of an ndarray; None where it has too many dimensions, or is damaged."""
+    """Read an ndarray; None if it has too many dimensions, or is damaged."""
     count = values.number(address + DIMENSION_COUNT, 4)
     if not 1 <= count <= MOST_DIMENSIONS:
         return None

@@ -30,7 +30,7 @@ LOWEST, HIGHEST = 0x10000, 1 << 56
 
 
 class Interpreter(NamedTuple):
-    """One that runs code."""
+    """PyInterpreterState that runs code."""
 
     address: int
     threads: Sequence[int]
@@ -160,7 +160,6 @@ def _is_pair(data: _Data, state: int, interpreter: int) -> bool:
 
 
 def _threads(data: _Data, state: int, interpreter: int) -> List[int]:
-    """All states of the interpreter's, by their links both ways."""
     found = [state]
     for link in (1, 0):
         at = state
@@ -207,8 +206,11 @@ MOST_POINTERS, MOST_STATE_BYTES = 64, 1 << 14
 
 
 def in_words(words: Sequence[int], address: int) -> Optional[CollectorState]:
-    """Of an interpreter: three generations {list, threshold, count}, a pointer to the first, the permanent one, for each {collections,
-    collected, uncollectable}, and long_lived_total; before them whether it is on (struct _gc_runtime_state, pycore_gc.h)."""
+    """Find the collector's state in an interpreter's words.
+
+    It is three generations {list, threshold, count}, a pointer to the first, the permanent one, for each {collections, collected,
+    uncollectable}, and long_lived_total; before them whether it is on (struct _gc_runtime_state, pycore_gc.h).
+    """
 
     def half(place: int) -> int:
         return words[place // WORD] >> 8 * (place % WORD) & LOW_HALF
@@ -231,7 +233,8 @@ def in_words(words: Sequence[int], address: int) -> Optional[CollectorState]:
 
 
 def of_process(target: Target) -> Optional[CollectorState]:
-    """Of its first interpreter, which lies in _PyRuntime or, up to 3.10, where one of its words leads; None where it is not found."""
+    """Return the state of the first interpreter, which lies in _PyRuntime or, up to 3.10, where one of its words leads; None if it is not
+    found."""
     runtime = target.dynamic_symbol("_PyRuntime")
     size = target.symbol_bytes(runtime) if runtime is not None else None
     if runtime is None or size is None or size > MOST_RUNTIME_BYTES or target.word_bytes != WORD:
@@ -329,7 +332,6 @@ class Frames:
         return 0
 
     def _leads_on(self, at: int) -> bool:
-        """It is a frame, or one of C's with a frame before it."""
         before = 0 if self._is_old or not at or at % WORD else self._values.word(at + self._frame.previous)
         return self._is_function(at) or (bool(before) and self._is_of_c(at) and self._is_function(before))
 
@@ -356,7 +358,6 @@ class Frames:
         return text or self._values.text(self._values.word(code + CODE_NAME[8 if self._is_old else 11]), 256)
 
     def names(self, code: int) -> List[Optional[str]]:
-        """Of the variables in a frame's places, in their order: locals, then cells."""
         if not self._is_old:
             return self._values.tuple_texts(self._values.word(code + LOCALS_NAMES), MOST_LOCALS)
         names: List[Optional[str]] = []
@@ -378,7 +379,7 @@ class Frames:
         ]
 
     def stack_end(self, frame: int) -> int:
-        """Where what a frame that is at rest holds ends; of one that runs only its variables are known."""
+        """Return the end of the words that a frame holds; of one that runs only the variables are known."""
         if self._is_old:
             return self._old_stack_end(frame)
         first = frame + self._frame.locals
@@ -389,7 +390,7 @@ class Frames:
         return end if first <= end <= first + MOST_STACK * WORD else first + len(self.names(self.code(frame))) * WORD
 
     def _old_stack_end(self, frame: int) -> int:
-        """By f_stacktop (3.8, 3.9; NULL while it runs), or f_stackdepth (3.10; negative)."""
+        # f_stacktop (3.8, 3.9; NULL while it runs), or f_stackdepth (3.10; negative)
         stack = self._values.word(frame + FRAME_STACK)
         if self._values.layout.release < 10:
             end = self._values.word(frame + FRAME_STACK_TOP)
@@ -398,7 +399,6 @@ class Frames:
         return end if stack <= end <= stack + MOST_STACK * WORD else stack
 
     def free_names(self, code: int) -> List[Optional[str]]:
-        """Of the cells that a function brings along: the last ones of all."""
         if self._is_old:
             return self._values.tuple_texts(self._values.word(code + 80), MOST_LOCALS)
         names = self.names(code)

@@ -1,7 +1,7 @@
-"""Which words of an object own what they point to.
+"""Masks of the words of CPython's objects that own what they point to.
 
-Not so: links of the collector's lists, counts and types, weak references and the list of them, and what a class has of its bases (they have
-names of their own), links of chains whose members a dict has as well.
+Not so: links of the collector's lists, counts and types, weak references and the list of them, and what a class has of its bases (they
+have names of their own), links of chains whose members a dict has as well.
 """
 
 from typing import Dict, FrozenSet, Iterable, List, Optional, Set, Tuple
@@ -70,7 +70,7 @@ DEBUG_BYTES = 32
 
 
 class Masks:
-    """By what blocks are called."""
+    """Masks by the names of types."""
 
     def __init__(self, values: Values, dicts: Iterable[int]) -> None:
         """`dicts`: of modules."""
@@ -82,7 +82,6 @@ class Masks:
         self._made: Dict[str, int] = {}
 
     def of(self, name: Optional[str]) -> int:
-        """What no type has as its name is a body of an object's, or no object of Python's at all."""
         if name is None or name not in self._named:
             return ALL_WORDS
         if name not in self._made:
@@ -94,13 +93,13 @@ class Masks:
         return self._made[name]
 
     def offset(self, name: Optional[str]) -> int:
-        """Where in its block the object of such a type begins; 0 where types of that name differ."""
+        """Return the offset of the object in its block; 0 if types of that name differ."""
         offsets = {self._shift(py_type) + py_type.head_bytes for py_type in self._named.get(name or "", ())}
         return offsets.pop() if len(offsets) == 1 else 0
 
     def items(self, name: Optional[str]) -> Tuple[int, int]:
-        """Of tuples and, where their dicts stand behind their digits, numbers: where in the block what follows the counted items would
-        begin if there were none, and how long each is. (0, 0) of others, and where types of that name differ."""
+        """Return where the items of tuples and numbers begin in a block, and their size; (0, 0) for others, and if types of that name
+        differ."""
         found = {self._items(py_type) for py_type in self._named.get(name or "", ())}
         return found.pop() if len(found) == 1 else (0, 0)
 
@@ -112,7 +111,6 @@ class Masks:
         return GC_HEAD + py_type.basic_bytes, self._values.word(py_type.address + ITEM) & 0xFF
 
     def counting(self, name: Optional[str]) -> Counting:
-        """How objects of such a type count references; no object where types of that name differ."""
         types = self._named.get(name or "", ())
         begins = {(self._shift(py_type) + py_type.head_bytes, py_type.flags & HAS_GC) for py_type in types}
         if len(begins) != 1:
@@ -135,12 +133,11 @@ class Masks:
         return any(kin.name in WITH_FRAME for py_type in self._named.get(name or "", ()) for kin in self._values.types.family(py_type))
 
     def frame_offset(self, name: Optional[str]) -> Optional[int]:
-        """Where in its block a generator's frame begins, since 3.11; None of other objects."""
+        """Return the offset of a generator's frame in its block, since 3.11; None for other objects."""
         layout = self._values.layout
         return self.offset(name) + layout.generator_frame if layout.release >= 11 and name in GENERATORS else None
 
     def _shift(self, py_type: PyType) -> int:
-        """What PYTHONMALLOC=debug writes before."""
         if not self._values.types.shifts[0]:
             return 0
         return DEBUG_HEAD * (1 + (py_type.head_bytes + py_type.basic_bytes + DEBUG_BYTES > POOL_BYTES))

@@ -58,7 +58,7 @@ MOST_NAME = 256
 
 
 class Place(NamedTuple):
-    """Where a path has come to."""
+    """Object, or body of one, that a path has come to."""
 
     kind: str
     address: int
@@ -74,7 +74,7 @@ class Place(NamedTuple):
 
 
 class Paths(Namer):
-    """Of one process."""
+    """Namer of CPython's objects."""
 
     def __init__(self, values: Values, memory: Sequence[Segment]) -> None:
         self._values, self._memory = values, memory
@@ -201,7 +201,6 @@ class Paths(Namer):
         return self._steps.follow(position if is_inside else Place(RAW, hop.address), hop.address + offset)
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
-        """Of dicts, lists, tuples, sets, deques; of a long str or bytes its length."""
         found = self._values.object_in(address)
         if found is None or found[1].flags & IS_TYPE:
             return None
@@ -242,7 +241,6 @@ class Paths(Namer):
                 yield from self._beside(move.position) if move is not None else ()
 
     def _beside(self, place: Place) -> Iterator[str]:
-        """Of what belongs to an object and is none itself."""
         values, at, count = self._values, place.address, 0
         if place.kind == ITEMS:
             count = values.word(place.owner + SIZE)
@@ -294,7 +292,6 @@ class Paths(Namer):
             yield (self._values.literal(key) or "") if text is None else text
 
     def _text(self, address: int) -> Optional[str]:
-        """Of a str or bytes; None where it is none."""
         if self._values.has(address, BYTES):
             return decoded(self._values.world.read(address + 32, min(self._values.word(address + SIZE), TEXT_BYTES)))
         return self._values.text(address, TEXT_BYTES)
@@ -356,7 +353,7 @@ CACHED_KEYS_3_8 = 872
 
 
 class Fields:
-    """Of one process's types."""
+    """Names of the fields of a process's types."""
 
     def __init__(self, values: Values) -> None:
         self._values = values
@@ -385,7 +382,6 @@ class Fields:
         return made
 
     def _members(self, py_type: PyType) -> Dict[int, str]:
-        """Of the type's own."""
         values, made = self._values, {}
         at = values.word(py_type.address + MEMBERS)
         for _ in range(MOST_MEMBERS):
@@ -399,7 +395,7 @@ class Fields:
         return made
 
     def _cached_keys(self) -> int:
-        """Where a class has the keys that its instances share: they moved in 3.9, 3.10, 3.12 and 3.15."""
+        # ht_cached_keys moved in 3.9, 3.10, 3.12 and 3.15
         release = max(self._values.layout.release, 9)
         return CACHED_KEYS_3_8 if self._is_3_8() else CACHED_KEYS_AT[max(key for key in CACHED_KEYS_AT if key <= release)]
 
@@ -417,7 +413,7 @@ class Fields:
 
 
 class FrameSteps:
-    """Of one process."""
+    """Follower of pointers in frames, generators and coroutines."""
 
     def __init__(self, values: Values) -> None:
         self._values, self.frames = values, Frames(values)
@@ -428,14 +424,13 @@ class FrameSteps:
         return self.local(frame, place.address + offset, place.opening, pointer) if frame else None
 
     def _own_frame(self, address: int, py_type: PyType) -> int:
-        """Where the frame is that a frame object has in itself; 0: it lies elsewhere."""
         if self._values.layout.release < 11:
             return address
         own = address + py_type.basic_bytes - self._values.layout.frame.locals
         return own if self._values.word(address + FRAME_DATA) == own else 0
 
     def end(self, place: Place, py_type: PyType) -> Optional[int]:
-        """Where what a frame object or a generator has in itself ends; None of other objects."""
+        """Return the end of the frame that a frame object or a generator has in itself; None for other objects."""
         release = self._values.layout.release
         if self._values.is_named(place.address, "frame"):
             own = self._own_frame(place.address, py_type)
@@ -480,7 +475,7 @@ LAZY = "lazy_import"
 
 
 class Bodies:
-    """Of one process."""
+    """Follower of pointers in the bodies of a process's objects."""
 
     def __init__(self, values: Values) -> None:
         self._values = values
@@ -496,7 +491,6 @@ class Bodies:
         }
 
     def follow(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
-        """One of their words; None where it is left over."""
         known = self._by_kind.get(place.kind)
         return known(place, word_at, pointer) if known is not None else None
 
@@ -506,7 +500,6 @@ class Bodies:
         return self._value(key, view, pointer) if key else None
 
     def _value(self, key: int, view: str, pointer: int) -> Optional[PathMove]:
-        """What a dict has for a key, or a class, an instance or a module as an attribute."""
         values = self._values
         if not values.is_object(pointer) and view != CACHE:
             return None
@@ -614,7 +607,7 @@ MODULE_DEFINITION, DEFINED_SIZE = 24, 56
 
 
 class Steps:
-    """Of one process."""
+    """Follower of pointers in objects and their bodies."""
 
     def __init__(self, values: Values) -> None:
         self._values, self._fields = values, Fields(values)
@@ -630,7 +623,7 @@ class Steps:
         return self._field(place, word_at, pointer, place.kind in BODIES or self._is_behind(place, word_at))
 
     def end_in(self, block: int) -> Optional[int]:
-        """Where in that block the stack of the frame in its object ends; None where it has none."""
+        """Return the end of the stack of the frame in a block's object; None if it has none."""
         found = self._values.object_in(block)
         return None if found is None else self._frames.end(thing(found[0]), found[1])
 
@@ -712,7 +705,7 @@ class Steps:
         return None
 
     def state(self, module: int) -> Place:
-        """What a module of C has of its own: up to 3.14 it says how much that is (PyModuleDef.m_size)."""
+        """Return the state of a C module; up to 3.14 the definition says its size (PyModuleDef.m_size)."""
         at = self._values.word(module + self._values.layout.module_state)
         if self._values.layout.release >= 15:
             return Place(RAW, at)
@@ -748,7 +741,6 @@ class Steps:
         return self._attributes(pointer, ATTRIBUTES) if offset == -3 * WORD else None
 
     def _dict_offset(self, place: Place, py_type: PyType) -> int:
-        """Where the object has a pointer to its dict; 0: nowhere. A negative one counts from the end of what has items."""
         offset = self._values.word(py_type.address + DICT_OFFSET)
         if not offset >> 63:
             return offset
@@ -773,7 +765,6 @@ class Steps:
         return self._values.is_named(place.address, *GENERATORS)
 
     def _own(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
-        """Of builtin types that are no containers of one kind."""
         values = self._values
         names = {kin.name for kin in values.types.family(py_type)}
         if "function" in names and offset == values.layout.closure and values.has(pointer, TUPLE):

@@ -40,12 +40,12 @@ MODULE_DICT, CLASS_DICT = 16, 264
 
 
 def are_missing(types: Types) -> bool:
-    """Some static types are known by their place alone."""
+    """Return whether some static types are known by their place alone."""
     return any(py_type.name.startswith(UNNAMED) for py_type in types.all.values())
 
 
 def of_static(values: Values, modules: Mapping[str, int]) -> Dict[int, str]:
-    """By address, of static types without a name."""
+    """Return names of static types without one, by address."""
     found: Dict[int, str] = {}
     dicts = {module: values.word(address + MODULE_DICT) for module, address in modules.items()}
     hexversion = values.integer(values.get(dicts.get("sys", 0), "hexversion"))

@@ -64,7 +64,7 @@ MANAGED_TAGGED: Sequence[Tuple[int, str]] = ((8, "instance values"),)
 
 
 class PyType(NamedTuple):
-    """One PyTypeObject."""
+    """PyTypeObject."""
 
     address: int
     name: str
@@ -76,12 +76,11 @@ class PyType(NamedTuple):
 
     @property
     def short_name(self) -> str:
-        """Without its module."""
         return "unknown" if self.name.startswith(UNNAMED) else self.name.rpartition(".")[2]
 
     @property
     def head_bytes(self) -> int:
-        """What stands before the object in its block: the words of a managed dict, the collector's head."""
+        """Bytes before the object in its block: the words of a managed dict, the collector's head."""
         return bool(self.flags & HAS_GC) * GC_HEAD + bool(self.flags & (MANAGED_DICT | MANAGED_WEAKREF)) * PRE_HEADER
 
     @property
@@ -107,7 +106,7 @@ class Root(NamedTuple):
 
 
 def segments(world: World) -> Iterator[Segment]:
-    """Of all objects, .bss too, as far as it is in memory."""
+    """Return the data segments of all objects, .bss too, as far as they are in memory."""
     for module in world.modules():
         for start, end, end_of_bss in world.target.writable_segments(module):
             stop = min(end_of_bss, start + MOST_DATA)
@@ -153,7 +152,7 @@ def minor_version(world: World, memory: Sequence[Segment]) -> Optional[int]:
 
 
 def debug_head(shift: int) -> List[Condition]:
-    """What PYTHONMALLOC=debug writes last before an object; nothing for no shift."""
+    """Return conditions for the last word that PYTHONMALLOC=debug writes before an object; none for no shift."""
     return [Condition(shift - 8, 1, EQUAL, ord("o")), Condition(shift - 4, 4, EQUAL, 0xFDFDFDFD)] if shift else []
 
 
@@ -177,7 +176,7 @@ def heap_type_rows() -> List[SignatureRow]:
 
 
 class Types:
-    """All types of a process. `found`: blocks that met heap_type_rows()."""
+    """Types of a process by address."""
 
     def __init__(self, world: World, memory: Sequence[Segment], root: Root, matches: Sequence[Signed]) -> None:
         self._world = world
@@ -264,7 +263,6 @@ class Types:
             self.all[address] = self.all[address]._replace(name=name)
 
     def family(self, py_type: PyType) -> Iterator[PyType]:
-        """It, and what it is derived from by tp_base."""
         seen: Set[int] = set()
         at: Optional[PyType] = py_type
         while at and at.address not in seen:
@@ -287,7 +285,7 @@ class Body(NamedTuple):
 
 
 def bodies(types: Types, py_type: PyType) -> Iterator[Body]:
-    """Of one type's objects; with PYTHONMALLOC=debug of those in pools, and there every word points behind a head."""
+    """Return the bodies that objects of a type own."""
     in_debug = bool(types.shifts[0])
     before = types.shifts[0] + py_type.head_bytes
     for flag, fields in BY_FLAG.items():

@@ -112,7 +112,7 @@ def _of(table: Dict[int, Frame], release: int) -> Frame:
 
 
 def release_of(types: Types, minor_version: Optional[int]) -> int:
-    """By what the types' flags show; since 3.13 it is written somewhere."""
+    """Return the minor version by the flags of types; since 3.13 it is written somewhere."""
     if minor_version is not None:
         return minor_version
     if types.has_inline_values:
@@ -127,7 +127,7 @@ def release_of(types: Types, minor_version: Optional[int]) -> int:
 
 
 def layout_of(types: Types, minor_version: Optional[int]) -> Layout:
-    """Of one process."""
+    """Return the layout of a process's release."""
     release = release_of(types, minor_version)
     texts: Tuple[int, int] = (40, 56) if release >= 12 else (48, 72)
     return Layout(
@@ -191,7 +191,8 @@ class Values:
         return int.from_bytes(data, self._order) if len(data) == size_bytes else 0
 
     def type_of(self, address: int) -> Optional[PyType]:
-        """Of the object there; None where there is none: a type, and before it a count, whose upper half has at most flags (since 3.14)."""
+        """Return the type of an object; None if there is none: a type, and before it a count, whose upper half has at most flags (since
+        3.14)."""
         head = self.world.words(address, 2) if address and not address % WORD else None
         if head is None or not head[0] & LOW_HALF or head[0] & self._no_count:
             return None
@@ -239,7 +240,6 @@ class Values:
         return "".join(map(chr, codes)) if all(code < 0x110000 for code in codes) else None
 
     def integer(self, address: int) -> Optional[int]:
-        """Of an int of a few digits (PyLongObject: 30 bits each)."""
         size = self.word(address + SIZE)
         if self.layout.has_digit_tags:
             is_negative, count = size & 3 == 2, 0 if size & 3 == 1 else size >> 3
@@ -256,7 +256,7 @@ class Values:
         return -number if is_negative else number
 
     def literal(self, address: int, depth: int = 0) -> Optional[str]:
-        """As the language writes it: of str, bytes, int, bool, float, None and small tuples of these."""
+        """Return str, bytes, int, bool, float, None and small tuples of these as Python writes them; None for others."""
         py_type = self.type_of(address)
         if py_type is None:
             return None
@@ -285,12 +285,10 @@ class Values:
         return None if len(known) < count else "(%s%s)" % (", ".join(known), "," * (count == 1))
 
     def tuple_texts(self, address: int, most: int = 1024) -> List[Optional[str]]:
-        """Of a tuple of strings."""
         count = min(self.word(address + SIZE), most) if self.has(address, TUPLE) else 0
         return [self.text(self.word(address + self.layout.items + place * WORD)) for place in range(count)]
 
     def keys(self, address: int) -> Optional[Keys]:
-        """Of a table at that address."""
         head = self.world.read(address, 40)
         if len(head) < 40:
             return None
@@ -326,7 +324,7 @@ class Values:
                     yield key, value
 
     def split_value(self, values: int, index: int) -> int:
-        """Where the value stands in a table of values apart from their keys (PyDictValues); since 3.13 a word of sizes comes first."""
+        """Return the address of a value in a table apart from its keys (PyDictValues); since 3.13 a word of sizes comes first."""
         return values + index * WORD + (WORD if self.layout.release >= 13 else 0)
 
     def key_of(self, keys_at: int, index: int) -> int:
@@ -339,12 +337,11 @@ class Values:
         return next((value for key, value in self.entries(address) if self.text(key) == name), 0)
 
     def count(self, address: int) -> Optional[int]:
-        """How many items a dict, list or tuple has."""
         return self.word(address + SIZE) if self.has(address, DICT | LIST | TUPLE) else None
 
 
 def quoted(text: str, is_bytes: bool = False) -> str:
-    """In double quotes, escaped, and cut."""
+    """Return a text in double quotes, escaped and cut."""
     cut = text[:MOST_CHARACTERS]
     made = "".join(_escaped(character, is_bytes) for character in cut)
     return '"%s%s"' % (made, ELLIPSIS if len(text) > MOST_CHARACTERS else "")

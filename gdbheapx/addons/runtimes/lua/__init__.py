@@ -64,11 +64,9 @@ class Lua(Recogniser):
     module = "lua"
 
     def is_here(self, world: World) -> bool:
-        """By what the program or a library called after Lua says of itself."""
         return world.word_bytes == 8 and world.little_endian and world.constant(_says_so)
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """Of the release that was found."""
         found = world.once(states)
         if not found:
             return
@@ -106,7 +104,6 @@ class Lua(Recogniser):
             yield Ask(row, lambda key, name=name: Signature(name, self.module, SHAPE), sets, order=40)  # type: ignore[misc]
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
-        """What a table and a function's code have beside themselves."""
         found = {(TABLE_NAME, ARRAY_AT): "array of a table", (TABLE_NAME, NODE_AT): "entries of a table"}
         for state in world.once(states)[:1]:
             parts = range(8 * state.layout.owning[0], state.layout.source, 8)
@@ -115,7 +112,6 @@ class Lua(Recogniser):
         return found
 
     def namer(self, world: World) -> Optional[Namer]:
-        """Where an interpreter was found."""
         found = world.once(states)
         return LuaNamer(Values(world, found[0].layout), [state for state in found if state.layout == found[0].layout]) if found else None
 
@@ -126,7 +122,6 @@ def _object(kind: int) -> List[Condition]:
 
 
 def _pointer(at: int) -> List[Condition]:
-    """To something that is aligned, or nothing."""
     return [Condition(at, 8, EQUAL, 0, mask=7), Condition(at, 8, AT_MOST, MOST_ADDRESS)]
 
 

@@ -210,7 +210,6 @@ class LuaNamer(ValueNamer):
         return (ValuePosition(PART, words[0]), (FIELD, ".<userdata>")) if words else None
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
-        """Of a table or a string."""
         if signature == TABLE_NAME:
             table = self._values.table(address)
             count = self._values.length(table) if table is not None else None

@@ -55,7 +55,7 @@ MOST_COROUTINES = 1000
 
 
 class Layout(NamedTuple):
-    """What differs between releases."""
+    """Offsets that differ between releases."""
 
     name: str
     """What the interpreter calls itself: `_VERSION`."""
@@ -96,7 +96,7 @@ LAYOUTS = (
 
 
 class Value(NamedTuple):
-    """What a TValue says."""
+    """TValue."""
 
     type: int
     data: int
@@ -108,7 +108,6 @@ class Value(NamedTuple):
 
     @property
     def kind(self) -> int:
-        """As an object's head has it."""
         return self.type & 0x3F
 
 
@@ -135,7 +134,7 @@ class Local(NamedTuple):
 
 
 class State(NamedTuple):
-    """One interpreter."""
+    """Interpreter with its registry and coroutines."""
 
     block: int
     globals_at: int
@@ -166,7 +165,6 @@ class Values:
         return unpack("<%dQ" % count, data) if len(data) == 8 * count else ()
 
     def kind(self, address: int) -> int:
-        """Of the object there; 0: none."""
         words = self.words(address, 2)
         return words[1] & 0xFF if words else 0
 
@@ -196,7 +194,6 @@ class Values:
         return Table(address, words[2], length if words[2] else 0, words[3], 1 << log, words[5])
 
     def key(self, node: int) -> Value:
-        """Of a node."""
         words = self.words(node, self.layout.node_bytes // 8)
         if not words:
             return Value(0, 0)
@@ -223,12 +220,10 @@ class Values:
                 yield Value(words[first + at // 8] >> 8 * (at % 8) & 0xFF, words[first + self.layout.key // 8]), value
 
     def field(self, table: Table, name: bytes) -> Value:
-        """By a key that is a string."""
         found = (value for key, value in self.nodes(table) if key.is_object and key.kind in STRINGS and self.text(key.data) == name)
         return next(found, Value(0, 0))
 
     def has_weak_values(self, address: int) -> bool:
-        """By its metatable's `__mode`: such a table keeps none of them."""
         words = self.words(address + METATABLE_AT, 1)
         if words and words[0] and words[0] not in self._weak:
             metatable = self.table(words[0])
@@ -237,7 +232,7 @@ class Values:
         return bool(words) and self._weak.get(words[0], False)
 
     def length(self, table: Table) -> Optional[int]:
-        """How many values it has; None: too many to be counted."""
+        """Return the number of values in a table; None if they are too many to be counted."""
         if max(table.length, table.places) > MOST_WORDS:
             return None
         step = self.layout.node_bytes
@@ -246,15 +241,13 @@ class Values:
         return len(types) - sum(types.count(nil) for nil in NILS)
 
     def captured_name(self, function: int, number: int) -> Optional[bytes]:
-        """Of a variable that a function of Lua has captured: Upvaldesc begins {name}."""
         proto = self.words(function + PROTO_AT, 1)
         places = self.words(proto[0] + self.layout.upvalues, 1) if proto else ()
         name = self.words(places[0] + 16 * number, 1) if places else ()
         return self.text(name[0]) if name else None
 
     def locals(self, state: int) -> Iterator[Local]:
-        """Of functions of Lua that wait for something that they have called: of the innermost one it is not known where it is, if it is
-        no C function."""
+        """Return variables of Lua functions that wait for a call; the innermost function has them only if it is a C function."""
         layout = self.layout
         seen: Set[int] = set()
         at = self.words(state + CALL_AT, 1)
@@ -292,7 +285,8 @@ class Values:
 
 
 def states(world: World) -> List[State]:
-    """Those whose registry says so: it leads to the main thread and to the table of globals, which has itself as `_G`, and the release."""
+    """Return the interpreters whose registry proves itself: it leads to the main thread and to the table of globals, which has itself as
+    `_G`, and the release."""
     writable = NumberSet(ranges=[(mapping.start, mapping.end) for mapping in world.target.mappings() if mapping.writable])
     signed = world.find([STATE_ROW, COROUTINE_ROW], [writable])
     found: List[State] = []

@@ -57,7 +57,7 @@ REFERENCE_ROW = SignatureRow([COUNTED, Condition(4, 4, EQUAL, REFERENCE, mask=TY
 
 
 class Manager(NamedTuple):
-    """What was found of it."""
+    """Zend memory manager: its chunks and huge blocks."""
 
     taken: Sequence[Tuple[int, int]]
     """Chunks and huge blocks."""
@@ -83,7 +83,6 @@ class Php(Recogniser):
     )
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """What is counted, by its type; objects by their classes."""
         if layout(world) is None:
             self._say_release(world)
         found, values = world.once(tables), world.once(reader)
@@ -101,7 +100,6 @@ class Php(Recogniser):
         yield Ask(row, lambda key: _named(classes.get(key), self.module), numbers, order=40, owning=owning)
 
     def _say_release(self, world: World) -> None:
-        """It is none of those that are known."""
         found = world.once(release)
         if found is not None:
             which = found.version or "with interface %d" % found.interface
@@ -109,7 +107,6 @@ class Php(Recogniser):
             world.session.problem(problems.RUNTIME_UNREAD, None, what, "all of PHP's memory as one: %s" % ask("report"), partial=False)
 
     def lengths(self, world: World) -> Iterable[Length]:
-        """Of strings, with their heads and a zero."""
         return (Length(STRING_NAME, 16, TEXT + 1),)
 
     def inner(self, world: World) -> Sequence[Inner]:
@@ -124,11 +121,9 @@ class Php(Recogniser):
         return [Inner(iter([pieces.blocks]), self.module, NAME, memory.taken, taken - memory.size_bytes, pieces.notes_bytes, UNIT_BYTES)]
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
-        """What an array has beside itself."""
         return {(ARRAY_NAME, 16): "elements of an array"}
 
     def namer(self, world: World) -> Optional[Namer]:
-        """Where the tables of the interpreter are found."""
         found, values = world.once(tables), world.once(reader)
         return PhpNamer(values, found) if found is not None and values is not None and world.once(manager) is not None else None
 
@@ -138,13 +133,13 @@ def _named(name: Optional[str], module: str) -> Optional[Signature]:
 
 
 def reader(world: World) -> Optional[Values]:
-    """Of values; None where they are laid out in a way that is not known."""
+    """Return the reader of values; None for a layout that is not known."""
     known = layout(world)
     return Values(world, known) if known is not None else None
 
 
 def tables(world: World) -> Optional[Globals]:
-    """Of the interpreter."""
+    """Return the interpreter's tables."""
     values = world.once(reader)
     return values.globals() if values is not None else None
 

@@ -74,7 +74,7 @@ def current(words: Sequence[int]) -> int:
 
 
 def locals_of(values: Values, frame: int) -> Iterator[Local]:
-    """Of all functions, the innermost first. Code of files has no variables of its own: they are global, or its function's."""
+    """Return variables of all functions, the innermost first; those of files are global, or their function's."""
     seen: Set[int] = set()
     while frame and frame not in seen and len(seen) < MOST_FRAMES:
         seen.add(frame)
@@ -129,7 +129,7 @@ ESCAPES = {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\t": "\\t", "\r":
 
 
 def owning_of_class(values: Values, class_: int) -> Optional[int]:
-    """Of its instances: nothing that is left over behind their last property. None where the class is written in C."""
+    """Return the mask of a class's instances, without words behind their last property; None for a class that is written in C."""
     count = values.count(class_)
     end = PROPERTY_TABLE // 8 + VALUE_BYTES // 8 * count if count is not None else 0
     return OBJECT_WORDS & ((1 << end) - 1 if end <= LAST_BIT else ALL_WORDS) if end else None
@@ -220,7 +220,6 @@ class PhpNamer(ValueNamer):
         return ValuePosition(value.type, value.data), (INDEX if text is None else KEY, "[%s]" % key)
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
-        """Of an array or a string."""
         if signature == ARRAY_NAME:
             table = self._values.table(address)
             return "array of {:,}".format(table.length) if table is not None else "array of 0"

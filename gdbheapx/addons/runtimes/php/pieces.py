@@ -26,7 +26,7 @@ MOST_FREE = 1 << 20
 
 
 class Pieces(NamedTuple):
-    """All that is handed out."""
+    """Pieces that the memory manager has handed out."""
 
     blocks: Blocks
     """Those of chunks, and those that have a mapping of their own."""
@@ -68,7 +68,6 @@ def _leave(runs: Sequence[Tuple[int, int, int]], labels: "array[int]", notes: Se
 
 
 def _map(world: World, chunk: int) -> Optional[Sequence[int]]:
-    """What each page of a chunk is."""
     head = world.read(chunk, HEAD_BYTES)
     words = unpack("<%dI" % (HEAD_BYTES // 4), head) if len(head) == HEAD_BYTES else ()
     place = next((at for at in range(16, len(words) - PAGES + 1) if words[at] == FIRST), None)

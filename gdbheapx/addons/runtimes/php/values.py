@@ -49,7 +49,7 @@ def data(world: World) -> Iterator[Tuple[bytes, int]]:
 
 
 class Value(NamedTuple):
-    """What a zval says."""
+    """PHP's zval."""
 
     type: int
     data: int
@@ -72,7 +72,7 @@ class Table(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One value of an array."""
+    """Entry of an array."""
 
     key: int
     """A zend_string; 0: the number is the key."""
@@ -93,7 +93,7 @@ class Globals(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """One release."""
+    """Offsets of one release."""
 
     properties: int
     """Of zend_class_entry: default_properties_count."""
@@ -146,7 +146,6 @@ class Values:
         return _table(address, words) if words else None
 
     def entries(self, table: Table) -> Iterator[Entry]:
-        """Those that there are, in their order."""
         words = self.words(table.data, table.used * table.step // 8)
         for place in range(table.used if words else 0):
             at = place * table.step // 8
@@ -166,7 +165,6 @@ class Values:
         return Value(0, 0) if kind in (0, INDIRECT) else Value(kind, words[0])
 
     def referred(self, value: Value) -> Value:
-        """What a reference refers to; other values are themselves."""
         return self.value(value.data + 8) if value.type == REFERENCE else value
 
     def named(self, table: Table) -> Iterator[Tuple[str, Value]]:
@@ -177,7 +175,6 @@ class Values:
                 yield name, entry.value
 
     def class_name(self, class_: int) -> Optional[str]:
-        """As it was declared."""
         words = self.words(class_ + NAME, 1)
         return self.text(words[0]) if words else None
 
@@ -194,7 +191,6 @@ class Values:
         return words[0] >> address % 8 * 8 & HALF if words else None
 
     def property_names(self, class_: int) -> Dict[int, str]:
-        """Of instances: by offset in the object."""
         if class_ not in self._offsets:
             table = self.table(class_ + self.layout.statics + PROPERTIES_INFO)
             found = self._properties(table) if table is not None else ()
@@ -241,8 +237,6 @@ class Values:
         return None
 
     def _weak(self, words: Sequence[int]) -> Iterator[int]:
-        """Of the interpreter's data: zend_objects_store {objects by number, top and size}; {top, end, zend_vm_stack}, of 256 KiB;
-        zend_gc_globals {roots, flags, first unused and threshold, size and number}."""
         for first, second, third, fourth in zip(words, words[1:], words[2:], words[3:]):
             if not first or first % 8 or first >> 47:
                 continue
@@ -300,7 +294,7 @@ FIRST_DAY, LAST_DAY = 2000_00_00, 2100_00_00
 
 
 class Release(NamedTuple):
-    """What the interpreter says of itself."""
+    """Release that the interpreter says it is."""
 
     interface: int
     """ZEND_MODULE_API_NO, which is the same in all of a release."""
@@ -317,7 +311,7 @@ RELEASES = "8.2, 8.4, 8.5 and 8.6"
 
 
 def release(world: World) -> Optional[Release]:
-    """By the modules that the interpreter has built in, which all have the number of its interface; None where there are none."""
+    """Return the release by the built-in modules, which all have the number of its interface; None if there are none."""
     entries = [entry for content, _ in data(world) for entry in _modules(content)]
     numbers = Counter(entry[0] >> 32 for entry in entries).most_common(1)
     if not numbers or numbers[0][1] < LEAST_MODULES:
@@ -327,7 +321,7 @@ def release(world: World) -> Optional[Release]:
 
 
 def layout(world: World) -> Optional[Layout]:
-    """Of the target's interpreter; None: it is none of these releases, or there is no telling."""
+    """Return the layout of the target's interpreter, or None for another release."""
     known = world.once(release)
     return LAYOUTS.get(known.interface) if known is not None else None
 

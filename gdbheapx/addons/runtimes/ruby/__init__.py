@@ -71,7 +71,7 @@ TEXT_ROW = SignatureRow(
 
 
 class Slots(NamedTuple):
-    """Those that hold an object."""
+    """Slots that hold an object."""
 
     used: Sequence[Blocks]
     classes: Sequence[int]
@@ -125,14 +125,12 @@ class Ruby(Recogniser):
         yield Ask(TEXT_ROW, lambda key: Signature(TEXT, self.module, CONTENT), order=WEAK_ORDER)
 
     def _say_release(self, world: World) -> None:
-        """It is none of those that are known."""
         found = release(world)
         if found is not None:
             what = "Ruby %d.%d: its objects have no types here; gdbheapx knows those of Ruby %s" % (*found, RELEASES)
             world.session.problem(problems.RUNTIME_UNREAD, None, what, "all of Ruby's memory as one: %s" % ask("report"), partial=False)
 
     def _of_class(self, found: Objects, kind: int, class_: int) -> Signature:
-        """By its class's name; an object whose class has none, by its type."""
         return Signature(found.class_path(found.real_class((0, class_))) or TYPES[kind], self.module, EXACT)
 
     def _name(self, key: int) -> Optional[Signature]:
@@ -140,7 +138,7 @@ class Ruby(Recogniser):
         return Signature(TYPES[key], self.module, SHAPE) if key in TYPES else None
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
-        """What objects keep outside of their slots (struct RString, RArray, RHash, RObject)."""
+        # memory outside of slots: (struct RString, RArray, RHash, RObject)
         known = layout(world)
         if known is None:
             return {}
@@ -154,7 +152,6 @@ class Ruby(Recogniser):
         }
 
     def lengths(self, world: World) -> Iterable[Length]:
-        """Of Strings and Arrays whose memory is their own (ELTS_SHARED is not set)."""
         own = (0, USER[2], 0)
         return (Length("String", 16, 1, 1, 24, test=own), Length("Array", 16, 0, 8, 32, test=own))
 
@@ -182,7 +179,6 @@ class Ruby(Recogniser):
             yield Inner(iter([blocks]), self.module, "transient memory of objects", taken, free, overhead, UNIT_BYTES, is_collected=True)
 
     def namer(self, world: World) -> Optional[Namer]:
-        """Where objects are laid out as in one of the known releases."""
         found = world.once(objects)
         top = object_class(found) if found is not None and found.symbols else None
         young = world.once(transient)
@@ -191,25 +187,25 @@ class Ruby(Recogniser):
 
 
 def objects(world: World) -> Optional[Objects]:
-    """As its namer and its transient heap read them; None where they are laid out in a way that is not known."""
+    """Return the reader of objects; None for a layout that is not known."""
     known = layout(world)
     return Objects(world, known, world.once(pages)) if known is not None else None
 
 
 def transient(world: World) -> Optional[Transient]:
-    """What young objects have beside their slots; None where there is no such memory."""
+    """Return the memory of young objects beside their slots, or None."""
     found = world.once(objects)
     return transient_heap(found) if found is not None and found.layout.has_transient_heap else None
 
 
 def page_bytes(world: World) -> int:
-    """Of a page that was found."""
+    """Return the bytes of a heap page that was found."""
     known = world.once(layout)
     return known.page_bytes if known is not None else 0
 
 
 def pages(world: World) -> List[Page]:
-    """All pages, by address; none where it is not known how they look."""
+    """Return all heap pages by address; none if their layout is not known."""
     heap_pages: List[Page] = []
     known = layout(world)
     page_size, start_word = (known.page_bytes, known.start_word) if known is not None else (0, 0)
@@ -230,7 +226,7 @@ def pages(world: World) -> List[Page]:
 
 
 def batches(heap_pages: Sequence[Page]) -> Iterator[Sequence[Page]]:
-    """Some pages at a time."""
+    """Yield some pages at a time."""
     for place in range(0, len(heap_pages), AT_ONCE):
         yield heap_pages[place : place + AT_ONCE]
 
@@ -247,7 +243,7 @@ def instances(world: World, classes: Sequence[int]) -> List[int]:
 
 
 def slots(world: World) -> Slots:
-    """One pass over them."""
+    """Read all slots in one pass."""
     used: List[Blocks] = []
     classes: List[int] = []
     for some in batches(world.once(pages)):

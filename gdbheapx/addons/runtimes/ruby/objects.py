@@ -36,7 +36,7 @@ MOST_TEXT_BYTES = 4096
 
 
 class Page(NamedTuple):
-    """One page of slots."""
+    """Heap page of slots."""
 
     address: int
     first_slot: int
@@ -45,14 +45,14 @@ class Page(NamedTuple):
 
 
 class Elements(NamedTuple):
-    """Where a run of values lies."""
+    """Run of values in memory."""
 
     address: int
     length: int
 
 
 class Shape(NamedTuple):
-    """What variables an object has."""
+    """Variables of objects that have the same ones in the same order."""
 
     places: int
     names: Dict[int, str]
@@ -79,7 +79,7 @@ class Table(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """One release. Offsets are words of a slot, unless it says otherwise."""
+    """Offsets of one release, in words of a slot unless another unit is named."""
 
     page_bytes: int
     start_word: int
@@ -163,13 +163,13 @@ class Objects:
         return words[0] & TYPE_MASK if words else 0
 
     def array(self, address: int, words: Sequence[int]) -> Elements:
-        """Of an Array (struct RArray)."""
+        # struct RArray
         if words[0] & USER[1]:
             return Elements(address + 16, words[0] >> 15 & self.layout.most_embedded)
         return Elements(words[4], words[2])
 
     def members(self, address: int, words: Sequence[int]) -> Elements:
-        """Of a Struct (struct RStruct)."""
+        # struct RStruct
         embedded = words[0] >> 13 & self.layout.most_embedded
         return Elements(address + 16, embedded) if embedded else Elements(words[3], words[2])
 
@@ -182,11 +182,11 @@ class Objects:
         return Elements(address + 16 if embedded else words[at], 0 if shape.in_table else shape.places)
 
     def variable_table(self, words: Sequence[int]) -> Optional[Table]:
-        """Of an Object with variables that no shape could name any more: they stand there under their IDs."""
+        """Return the table of an Object with more variables than a shape can name, by their IDs."""
         return self.st_table(words[self.layout.variables]) if self.layout.has_shapes and self.shape(words).in_table else None
 
     def shape(self, words: Sequence[int]) -> Shape:
-        """By the number in an object's flags: it and those above it each name one variable."""
+        """Return a shape by the number in an object's flags: it and those above it each name one variable."""
         number = words[0] >> SHAPE_SHIFT
         if number not in self._shapes:
             self._shapes[number] = self._read_shape(number)
@@ -234,7 +234,7 @@ class Objects:
             return None
 
     def table(self, address: int, words: Sequence[int]) -> Optional[Table]:
-        """Of a Hash (struct RHash)."""
+        # struct RHash
         if not words:
             return None
         if words[0] & USER[3]:
@@ -244,17 +244,16 @@ class Objects:
         return Table(pairs, 16, 0, bound, count, 0) if pairs and count <= bound <= 8 else None
 
     def table_address(self, address: int, words: Sequence[int]) -> int:
-        """Of the st_table of a Hash."""
         return words[2] if self.layout.table is None else address + 8 * self.layout.table
 
     def data(self, address: int, words: Sequence[int]) -> int:
-        """Of what C code keeps in an object (struct RTypedData {type, flags, data}: TYPED_DATA_EMBEDDED); 0: there is none."""
+        """Return the address of what C code keeps in an object (struct RTypedData {type, flags, data}: TYPED_DATA_EMBEDDED), or 0."""
         if not words:
             return 0
         return address + 8 * DATA_HEAD_WORDS if self.layout.embeds_data and words[3] < 8 and words[3] & 2 else words[4]
 
     def st_table(self, address: int) -> Optional[Table]:
-        """One of st.c."""
+        # st.c
         words = self.words(address, 7)
         if not words or words[0] & 0xFF > 40 or not words[2] <= words[5] <= 1 << (words[0] & 0xFF):
             return None
@@ -270,12 +269,12 @@ class Objects:
                 yield key, value
 
     def is_deleted(self, table: Table, entry: int) -> bool:
-        """What was there stays: only the hash or the key says that the entry is none any more."""
+        """Return whether the hash or the key says that the entry is deleted; its value stays."""
         words = self.words(table.address + entry * table.entry_bytes, 1)
         return not words or words[0] == (self.layout.undef if table.entry_bytes == 16 else DELETED)
 
     def position(self, table: Table, entry: int) -> Optional[int]:
-        """How many entries come before it; None where these cannot be read, or are too many."""
+        """Return the number of entries before one; None if they cannot be read, or are too many."""
         step = table.entry_bytes // 8
         words = self.words(table.address, entry * step) if entry else ()
         if len(words) < entry * step:
@@ -292,7 +291,6 @@ class Objects:
                 yield items[at] & 0xFFFFFFFF, items[at + 1]
 
     def name(self, serial: int) -> Optional[str]:
-        """Of an ID by its serial number."""
         if serial not in self._names:
             part, place = divmod(serial, IDS_AT_ONCE)
             here = self.slot(self.symbols[part]) if part < len(self.symbols) else ()
@@ -302,11 +300,9 @@ class Objects:
         return self._names[serial]
 
     def id_name(self, number: int) -> Optional[str]:
-        """Of an ID."""
         return self.name(number if number < LEAST_ID else number >> 4)
 
     def symbol(self, value: int) -> Optional[str]:
-        """Of a Symbol, static or in a slot."""
         if value & 0xFF == STATIC_SYMBOL:
             return self.id_name(value >> 8)
         words = self.slot(value)
@@ -332,7 +328,8 @@ class Objects:
         return self.text(path)
 
     def extension(self, address: int) -> Sequence[int]:
-        """Of a class: struct rb_classext_struct {variables' places, variables, methods, constants}, beside its slot, or its slot."""
+        """Return the words of a class's struct rb_classext_struct {variables' places, variables, methods, constants}, beside its slot or
+        in it."""
         words = self.slot(address)
         if not words or words[0] & TYPE_MASK not in (CLASS, MODULE):
             return ()
@@ -354,7 +351,7 @@ class Objects:
         return self._variables[class_]
 
     def places_of_variables(self, classes: Iterable[int]) -> Iterator[int]:
-        """Where the tables of classes are that say which variable of an object stands where (iv_index_tbl), and what they have: to 3.1."""
+        """Return the tables of classes that map variables to their places (iv_index_tbl), and their entries; up to 3.1."""
         for class_ in () if self.layout.has_shapes else classes:
             extension = self.extension(class_)
             table = self.st_table(extension[0]) if extension else None
@@ -362,7 +359,7 @@ class Objects:
                 yield from (extension[0], table.address)
                 yield from (entry for _, entry in self.entries(table))
     def most_variables(self, class_: int) -> Optional[int]:
-        """That an object of this class has had; None: it does not say (max_iv_count)."""
+        """Return the most variables that an object of a class has had (max_iv_count), or None."""
         at = self.layout.most_variables
         words = self.words(class_ + 8 * at, 1) if at is not None and self.type_of(class_) == CLASS else ()
         return words[0] & 0xFFFFFFFF if words else None
@@ -381,11 +378,9 @@ class Objects:
                 yield name, value
 
     def member_names(self, words: Sequence[int]) -> Sequence[str]:
-        """Of a Struct: its class or one above has them."""
         return self.members_of(self.real_class(words))
 
     def members_of(self, class_: int) -> Sequence[str]:
-        """The same, of its class."""
         for _ in range(MOST_ABOVE):
             values = dict(self.class_variables(class_))
             found = self.slot(class_)
@@ -416,7 +411,7 @@ class Objects:
                     yield start, unpack("<%dQ" % (len(data) // 8), data[: len(data) & -8])
 
     def _find_symbols(self) -> Sequence[int]:
-        """By rb_symbols_t {last_id, str_sym, ids, dsymbol_fstr_hash}: a number, a table, an Array of Arrays, and a Hash."""
+        # found by rb_symbols_t {last_id, str_sym, ids, dsymbol_fstr_hash}: a number, a table, an Array of Arrays, and a Hash
         for _, words in self.data_words():
             for at in range(len(words) - 3):
                 last, table, ids, strings = words[at : at + 4]
@@ -433,7 +428,7 @@ class Objects:
         return ()
 
     def _find_shapes(self) -> Tuple[int, int]:
-        """By rb_shape_tree_t {shapes, the first of them, how many, ...}: the first is nobody's child. (0, 0): not found."""
+        # found by rb_shape_tree_t {shapes, the first of them, how many, ...}: the first is nobody's child. (0, 0): not found
         tried = set()
         for _, words in self.data_words():
             for word in words:
@@ -492,8 +487,6 @@ def _variables(objects: Objects, address: int) -> Iterator[Optional[_Variable]]:
 
 
 def _values(objects: Objects, variables: Sequence[_Variable]) -> List[Tuple[str, int]]:
-    """Of the program's variables `data` is the value. Of those that C code has, it is where the value stands if they are read as $stdout
-    is (rb_gvar_var_getter); other functions take it for something else."""
     getter = next((variable.getter for variable in variables if variable.name == "$stdout"), 0)
     values = []
     for name, data, how in variables:
@@ -558,8 +551,7 @@ LAYOUTS = {(3, 1): RUBY_3_1, (3, 3): RUBY_3_3, (3, 4): RUBY_3_4}
 
 
 def release(world: World) -> Optional[Tuple[int, int]]:
-    """Of the interpreter, by ruby_api_version, which it exports for extensions, or, where no file has that any more, by its library's name;
-    None where neither says it."""
+    """Return the release by ruby_api_version, which the interpreter exports, or by the name of its library; None if neither is known."""
     symbol = world.target.dynamic_symbol("ruby_api_version")
     data = world.read(symbol.address, 4 * VERSION_NUMBERS) if symbol is not None else b""
     if len(data) == 4 * VERSION_NUMBERS:
@@ -572,7 +564,7 @@ RELEASES = ", ".join("%d.%d" % release for release in sorted(LAYOUTS))
 
 
 def layout(world: World) -> Optional[Layout]:
-    """Of the target's interpreter; None: it is none of these releases, or there is no telling."""
+    """Return the layout of the target's interpreter, or None for another release."""
     known = release(world)
     return LAYOUTS.get(known) if known is not None else None
 
@@ -587,7 +579,7 @@ HEAP_WORDS = 9
 
 
 class Transient(NamedTuple):
-    """What lies there."""
+    """Transient heap: blocks and pieces."""
 
     blocks: Sequence[int]
     pieces: Sequence[Tuple[int, int]]
@@ -598,7 +590,8 @@ class Transient(NamedTuple):
 
 
 def transient_heap(objects: Objects) -> Optional[Transient]:
-    """By its account in the interpreter's data: all lists lead into the arena, and have as many blocks as it says."""
+    """Find the transient heap by its account in the interpreter's data: all lists lead into the arena, and have as many blocks as it
+    says."""
     for _, words in objects.data_words():
         for at in range(len(words) - HEAP_WORDS + 1):
             using, marked, free, _, total, promoted, _, arena, index = words[at : at + HEAP_WORDS]
@@ -664,7 +657,7 @@ VALUES = 2
 
 
 def owning_words(layout: Layout) -> Mapping[str, int]:
-    """By what a slot is called; those of by_flags() are not asked for here."""
+    """Return masks of owning words by the names of slots, but for those of by_flags()."""
     owning = dict(OWNING)
     if layout.table is not None:
         owning["Hash"] = 0b100 | sum(1 << layout.table + word for word in TABLE_WORDS)
@@ -682,7 +675,8 @@ def by_flags(layout: Layout) -> Iterator[Tuple[int, int, int]]:
 
 
 def owning_of_flags(layout: Layout, key: int) -> Optional[int]:
-    """Of objects that by_flags() tells of, and of the interpreter's own. The characters of a String in its slot are no pointers."""
+    """Return the mask of slots that by_flags() names, and of the interpreter's own; the characters of a String in its slot are no
+    pointers."""
     kind = key & TYPE_MASK
     if kind == IMEMO and (key & IMEMO_KINDS) >> 12 in (SEQUENCE, CALL_CACHE):
         return 0
@@ -694,7 +688,7 @@ def owning_of_flags(layout: Layout, key: int) -> Optional[int]:
 
 
 def owning_of_class(objects: Objects, kind: int, class_: int) -> Optional[int]:
-    """Of an object of this type and class."""
+    """Return the mask of objects of a type and class."""
     real = objects.real_class((0, class_))
     if kind == DATA:
         return owning_words(objects.layout)["Data"]

@@ -82,7 +82,7 @@ class SlotWord(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What one thread or fiber runs on."""
+    """Execution context of one thread or fiber."""
 
     thread: int
     """The object."""
@@ -185,7 +185,6 @@ class RubyNamer(Namer):
                 yield name, value
 
     def owning_words(self, signature: Optional[str]) -> int:
-        """Of a slot by its type; of a block of malloc's all, unless it begins with text."""
         return ALL_WORDS if signature is None else self._owning.get(signature, ALL_WORDS & ~HEAD)
 
     def owns_nothing(self) -> Iterable[int]:
@@ -201,7 +200,6 @@ class RubyNamer(Namer):
         yield from (context.stack for context in self._contexts())
 
     def _contexts(self) -> Sequence[Context]:
-        """Of all threads and fibers."""
         if self._known_contexts is None:
             self._known_contexts = list(contexts(self._objects, self._threads()))
         return self._known_contexts
@@ -299,7 +297,6 @@ class RubyNamer(Namer):
         return offset == BESIDE[kind] if kind in BESIDE else True
 
     def _step(self, place: SlotWord, value: int) -> Optional[PathStep]:
-        """None: the pointer was left behind the end of an array or of a table, and means nothing."""
         slot = self._objects.slot(place.owner)
         kind = slot[0] & TYPE_MASK if slot else DATA if place.owner in self._of_threads else 0
         step: Optional[Tuple[str, str]] = None
@@ -345,7 +342,6 @@ class RubyNamer(Namer):
         return (ATTRIBUTE, "." + names[number]) if number < len(names) and names[number] else (INDEX, "[%d]" % number)
 
     def _entry(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
-        """By the key, where it can be written; else by its number."""
         if place.address == place.owner + 24:
             return (ATTRIBUTE, ".default_proc" if slot[0] & USER[2] else ".default")
         table = self._objects.table(place.owner, slot)
@@ -367,7 +363,6 @@ class RubyNamer(Namer):
         return not type_ or (bool(self._objects.identity_type) and type_ != self._objects.identity_type)
 
     def _key(self, key: int) -> Optional[str]:
-        """As a literal; None of what has none."""
         if key & 1:
             return "%d" % ((key >> 1) - (key >> 63 << 63))
         name = self._objects.symbol(key)
@@ -377,7 +372,6 @@ class RubyNamer(Namer):
         return quoted(text, ESCAPES) if text is not None else None
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
-        """Of the object that begins there."""
         slot = self._objects.slot(address)
         kind = slot[0] & TYPE_MASK if slot else 0
         if kind == STRING:
@@ -432,13 +426,11 @@ class RubyNamer(Namer):
 
 
 def _place(address: int, first: int, count: int) -> Optional[int]:
-    """Which value of a run stands there."""
     number, rest = divmod(address - first, 8)
     return number if not rest and 0 <= number < count else None
 
 
 def _entry_of(table: Table, address: int) -> Optional[Tuple[int, bool]]:
-    """Which entry's key or value stands there; whether it is the key."""
     number, rest = divmod(address - table.address, table.entry_bytes)
     return (number, rest == table.key_offset) if 0 <= number < table.bound and 0 <= rest - table.key_offset <= 8 else None
 
@@ -468,7 +460,7 @@ class Local(NamedTuple):
 
 
 def contexts(objects: Objects, threads: Iterable[int]) -> Iterator[Context]:
-    """Of objects that are Threads and Fibers, each once."""
+    """Return the contexts of Threads and Fibers, each once."""
     seen = set()
     for address in threads:
         slot = objects.slot(address)
@@ -479,8 +471,8 @@ def contexts(objects: Objects, threads: Iterable[int]) -> Iterator[Context]:
 
 
 def _of(objects: Objects, thread: int, address: int) -> Iterator[Context]:
-    """Of what a Thread or a Fiber has beside its slot: rb_execution_context_t begins {vm_stack, vm_stack_size, cfp}. A fiber's is in it,
-    a thread points to its own."""
+    # rb_execution_context_t begins {vm_stack, vm_stack_size, cfp}. A fiber's is in it, a
+    # thread points to its own
     words = objects.words(address, CONTEXT_WORDS)
     for at in range(len(words) - 2):
         places = ((address + 8 * at, words[at : at + 3]), (words[at], objects.words(words[at], 3) or (0, 0, 0)))
@@ -497,7 +489,7 @@ def frames_of(objects: Objects, context: Context) -> Iterator[Sequence[int]]:
 
 
 def locals_of(objects: Objects, context: Context) -> Iterator[Local]:
-    """Of all its frames, innermost first; and the object whose method each one runs."""
+    """Return variables of all frames of a context, innermost first, and the receiver of each method."""
     for words in frames_of(objects, context):
         sequence = objects.slot(words[FRAME_ISEQ]) if words else ()
         if sequence and sequence[0] & TYPE_MASK == IMEMO:
