@@ -46,23 +46,6 @@ def test_path_is_appended() -> None:
     assert done.stdout.strip() == str(ROOT)
 
 
-@pytest.mark.slow
-def test_the_single_file(tmp_path: Path) -> None:
-    """The single file needs nothing beside it: it registers the same commands."""
-    single = tmp_path / "gdbheapx-single.py"
-    subprocess.run([sys.executable, "-m", "tools.make_single", str(single)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    done = gdb("help heapx arenas", "python import gdbheapx; print(gdbheapx.__file__)", scripts=[single, single])
-    assert done.returncode == 0 and "gdbheapx-single:" in done.stdout and "What each arena holds" in done.stdout, done.stderr
-    done = gdb("python from gdbheapx.layout import pack; print(*(one.build_id for one in pack.shipped()))", scripts=[single])
-    assert all(path.stem in done.stdout for path in (ROOT / "gdbheapx" / "packs").glob("*.json")), done.stderr
-    with subprocess.Popen(["sleep", "60"]) as process:
-        try:
-            done = gdb("attach %d" % process.pid, "heapx doctor", "heapx arenas --json", scripts=[single])
-        finally:
-            process.kill()
-    assert done.returncode == 0 and '"kernel": "c"' in done.stdout and "Traceback" not in done.stderr, done.stderr
-
-
 def test_gdb_without_python(tmp_path: Path) -> None:
     """A gdb that cannot run Python ends with our line and exit code 1."""
     fake = tmp_path / "gdb"  # does what gdb-minimal does: -x of a Python file fails, the -ex commands are run
