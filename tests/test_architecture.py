@@ -353,6 +353,25 @@ def test_versions_are_compared_in_few_places() -> None:
     assert not wrong
 
 
+def test_numbers_of_glibc_structs_stand_in_layouts_alone() -> None:
+    """How many elements a field has is asked of the field: the next release changes layouts.py and no other file. (64 of a sum or a shift is bits or bytes.)"""
+    from gdbheapx.glibc import layouts
+
+    rows = (layouts.MALLOC_PAR, layouts.MALLOC_STATE, layouts.HEAP_INFO, layouts.TCACHE)
+    counts = {field.count for row in rows for field in row.fields if isinstance(field.count, int) and field.count > 8}
+    numbers = {*counts, layouts.NBINS, layouts.TCACHE_BINS, layouts.MAX_TCACHE_COUNT}
+    wrong = []
+    for path in files():
+        if folder(label(path)) != "glibc" or path.name == "layouts.py":
+            continue
+        summed = {id(part) for node in ast.walk(parse(path)) if isinstance(node, ast.BinOp) for part in (node.left, node.right)}
+        named = {id(part) for node in parse(path).body if isinstance(node, ast.Assign) for part in ast.walk(node.value)}
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.Constant) and node.value in numbers and id(node) not in summed | named:
+                wrong.append("%s:%d: %s" % (label(path), node.lineno, node.value))
+    assert not wrong
+
+
 OF_A_MACHINE = re.compile(
     r"x86|\bx64|amd64|i386|aarch64|arm64|riscv|powerpc|s390|tpidr|0xC00000|\b(EM|AUDIT_ARCH|NT_386|NT_X86|NT_ARM)_[A-Z0-9]"
     r"|\b[re]([abcd]x|[sb]p|[sd]i|ip|flags)\b|\bfs_base\b|\borig_[er]ax\b|\br(8|9|1[0-5])\b|\b[xyz]mm\d|\"x\d+\"|machine(\.startswith| ==)"

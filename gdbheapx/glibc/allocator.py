@@ -164,7 +164,7 @@ class GlibcMalloc(Heap):
 
     def most_cached_bytes(self) -> Optional[int]:
         """What the caches of all threads may hold at most, by mp_'s limits; None where these cannot be read."""
-        from gdbheapx.glibc.layouts import tcache_size
+        from gdbheapx.glibc.layouts import TCACHE_SMALL_BINS, tcache_size
 
         try:
             limits, threads = self.mp(), self.context.target.threads()
@@ -173,7 +173,8 @@ class GlibcMalloc(Heap):
             largest, count = limits["tcache_max_bytes"], limits["tcache_count"]
         except Unreadable:
             return None
-        small = [size for size in (tcache_size(index, self.glibc.geometry) for index in range(tcache.SMALL_BINS)) if size <= largest + 64]
+        sizes = [tcache_size(index, self.glibc.geometry) for index in range(TCACHE_SMALL_BINS)]
+        small = [size for size in sizes if size <= largest + 64]
         large = 4 * largest if largest > small[-1] else 0  # bins of powers of two, from 2.42 on: together less than twice twice the largest
         return len(threads) * count * (sum(small) + large) if small else 0
 

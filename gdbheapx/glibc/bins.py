@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, S
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, Glibc
 from gdbheapx.glibc.context import ArenaReports, ArenaWalk, Context, anonymous_ranges
-from gdbheapx.glibc.layouts import NBINS, bin_range, fast_size
+from gdbheapx.glibc.layouts import NBINS, NSMALLBINS, bin_range, fast_size
 from gdbheapx.glibc.records import BinRow
 from gdbheapx.hints import ask
 from gdbheapx.kernel.common.records import ADDRESS_MASK
@@ -24,7 +24,6 @@ KIND_BITS = 7
 MAX_REPORTED = 8
 """Chunks on two lists that are named; the rest is counted."""
 UNSORTED = 1
-FIRST_LARGE = 64
 
 
 class FreeLists:
@@ -121,7 +120,7 @@ class Bin(NamedTuple):
     @property
     def kind(self) -> str:
         """`unsorted`, `small` or `large`."""
-        return "unsorted" if self.index == UNSORTED else "small" if self.index < FIRST_LARGE else "large"
+        return "unsorted" if self.index == UNSORTED else "small" if self.index < NSMALLBINS else "large"
 
 
 def most_chunks(arena: Arena, glibc: Glibc) -> int:

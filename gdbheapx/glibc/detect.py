@@ -39,7 +39,6 @@ STRUCTS = tuple(needed.struct.name for needed in (*NEEDED, CACHE))
 MAX_RING = 65536
 MOST_WRONG_BINS = 12
 """Of 127, in a main_arena that is one: with another build's layout hardly any holds."""
-MAX_TCACHE_COUNT = 65535
 DISTRIBUTED = re.compile(r"(?!.*/lib(32|x32)/).*/(libc[.-]|libc_malloc_debug|ld-linux)")
 """Objects of which the packages have debug files: Debian has none for lib32."""
 PACKAGES = (
@@ -450,7 +449,9 @@ def _par_fits(target: Target, par: View, state: View) -> bool:
         return False
     if (par["n_mmaps"] == 0) != (par["mmapped_mem"] == 0) or par["n_mmaps_max"] < 0:
         return False
-    if (par.get("tcache_count") or 0) > MAX_TCACHE_COUNT or (par.get("tcache_bins") or par.get("tcache_small_bins") or 0) > 76:
+    if (par.get("tcache_count") or 0) > layouts.MAX_TCACHE_COUNT or (
+        par.get("tcache_bins", "tcache_small_bins") or 0
+    ) > layouts.TCACHE_BINS:
         return False
     if state["system_mem"] == 0 or state["flags"] & 2:
         return True
@@ -460,12 +461,9 @@ def _par_fits(target: Target, par: View, state: View) -> bool:
 
 
 def _tcache_fits(target: Target, types: TypeSet, shape: Shape, tcaches: Sequence[int]) -> bool:
-    """The chunk of each tcache struct has the size that a request of sizeof(tcache_perthread_struct) gets, or one unit more."""
-    size_bytes = types.size_bytes(layouts.TCACHE.name) if layouts.TCACHE.name in types.structs else 0
-    align, word = shape.alignment_bytes, shape.word_bytes
-    chunk = (size_bytes + word + align - 1) // align * align
-    sizes: List[int] = [target.read_word(address - word) & ~7 for address in tcaches if address]
-    return all(size in (chunk, chunk + align) for size in sizes)
+    word, struct = shape.word_bytes, types.structs.get(layouts.TCACHE.name)
+    sizes = [target.read_word(address - word) & ~7 for address in tcaches if address]
+    return not sizes or (struct is not None and all(layouts.is_tcache_chunk(size, struct, word, shape.alignment_bytes) for size in sizes))
 
 
 def debug_hint(target: Target, module: Module) -> DebugHint:

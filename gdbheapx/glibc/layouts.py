@@ -11,6 +11,7 @@ from functools import cache
 from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.arch import named
+from gdbheapx.inferior.base import StructType
 from gdbheapx.kernel.glibc.records import Geometry
 from gdbheapx.layout.view import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version, has
 
@@ -18,6 +19,15 @@ LIBRARY = re.compile(r"libc[.-]|libc_malloc_debug")
 """Base names of the objects that have glibc's malloc (Makefiles of glibc: libc.so, malloc/Makefile)."""
 NBINS = 128
 """malloc.c: NBINS; bins[] has 2 * NBINS - 2 words."""
+NSMALLBINS = 64
+"""malloc.c: NSMALLBINS; bins from here on hold chunks of several sizes."""
+TCACHE_SMALL_BINS, TCACHE_LARGE_BINS = 64, 12
+"""malloc.c, 2.42; before that the small ones are all there are. Large bins hold chunks of several sizes."""
+TCACHE_BINS = TCACHE_SMALL_BINS + TCACHE_LARGE_BINS
+MAX_TCACHE_COUNT = 65535
+"""malloc.c: counts[] and num_slots[] are uint16_t, so no list is longer."""
+MAX_TCACHE_BYTES = 8 << 20
+"""No mp_.tcache_max_bytes is larger (2.42: 4 MiB)."""
 THP_MADVISE = 1
 """mp_.thp_mode: malloc_thp_mode_madvise (malloc-hugepages.h)."""
 MALLOC_PAR = Struct(
@@ -51,11 +61,11 @@ MALLOC_PAR = Struct(
 TCACHE = Struct(
     "tcache_perthread_struct",
     (
-        Field("counts", CHAR, 64, since=(2, 26), until=(2, 30), source="malloc/malloc.c, glibc 2.26"),
-        Field("counts", U16, 64, since=(2, 30), until=(2, 42), source="malloc/malloc.c, glibc 2.30"),
-        Field("num_slots", U16, 76, since=(2, 42), source="malloc/malloc.c, glibc 2.42: counts down from mp_.tcache_count"),
-        Field("entries", WORD, 64, since=(2, 26), until=(2, 42)),
-        Field("entries", WORD, 76, since=(2, 42)),
+        Field("counts", CHAR, TCACHE_SMALL_BINS, since=(2, 26), until=(2, 30), source="malloc/malloc.c, glibc 2.26"),
+        Field("counts", U16, TCACHE_SMALL_BINS, since=(2, 30), until=(2, 42), source="malloc/malloc.c, glibc 2.30"),
+        Field("num_slots", U16, TCACHE_BINS, since=(2, 42), source="malloc/malloc.c, glibc 2.42: counts down from mp_.tcache_count"),
+        Field("entries", WORD, TCACHE_SMALL_BINS, since=(2, 26), until=(2, 42)),
+        Field("entries", WORD, TCACHE_BINS, since=(2, 42)),
     ),
 )
 NEWEST_KNOWN = (2, 43)
@@ -180,11 +190,6 @@ def traits(version: Version) -> Traits:
     )
 
 
-def is_within(release: Version, first: Version, last: Version) -> bool:
-    """The release is one of these, both included."""
-    return first <= release[:2] <= last
-
-
 def no_fastbins(version: Optional[Tuple[int, int]]) -> str:
     """What makes a malloc keep none at its next start: a tunable from 2.31 on."""
     from gdbheapx.allocators.measured import MXFAST
@@ -279,3 +284,23 @@ def fast_size(index: int, geometry: Geometry) -> int:
 def tcache_size(index: int, geometry: Geometry) -> int:
     """Chunk size of the small tcache bin `index`: tidx2csize (malloc.c)."""
     return geometry.min_chunk_bytes + index * geometry.alignment_bytes
+
+
+def tcache_range(index: int, geometry: Geometry) -> Tuple[int, int]:
+    """Return the smallest and largest chunk size of tcache bin `index`; a large one (2.42) ends below the next power of two."""
+    if index < TCACHE_SMALL_BINS:
+        size = tcache_size(index, geometry)
+        return size, size
+    smallest = 1024 << index - TCACHE_SMALL_BINS
+    return smallest, 2 * smallest - 1
+
+
+def is_tcache_chunk(size_bytes: int, struct: StructType, word_bytes: int, alignment_bytes: int) -> bool:
+    """Return whether tcache_init's request for its struct gives a chunk of that size.
+
+    What malloc does not split off is smaller than MINSIZE; _int_memalign, from which releases with num_slots take it, leaves several of it.
+    """
+    minimum = -(-4 * word_bytes // alignment_bytes) * alignment_bytes
+    least = -(-(struct.size_bytes + word_bytes) // alignment_bytes) * alignment_bytes
+    rest = 4 * minimum if "num_slots" in struct.members else max(minimum - alignment_bytes, alignment_bytes)
+    return least <= size_bytes <= least + rest

@@ -20,8 +20,8 @@ from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, Glibc
 from gdbheapx.glibc.bins import KIND_BITS, FreeLists
 from gdbheapx.glibc.context import LOOK_AGAIN, Context, tell_unless_changing
+from gdbheapx.glibc.layouts import MAX_TCACHE_COUNT, TCACHE_SMALL_BINS, align_chunk, is_tcache_chunk, tcache_size
 from gdbheapx.glibc.layouts import TCACHE as TCACHE_STRUCT
-from gdbheapx.glibc.layouts import align_chunk, tcache_size
 from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Target, Thread, ThreadLocal
 from gdbheapx.kernel.glibc.lists import CUT, TCACHE, TCACHE_SIZED, UNREAD, Followed, wrong
@@ -31,18 +31,12 @@ from gdbheapx.model import CacheBin
 from gdbheapx.problems import Diagnostic
 from gdbheapx.units import plural
 
-MOST_BEYOND = 4
-"""So many times MINSIZE a chunk may be larger than the struct that stands in it."""
 NOT_DUMPED = (
     "the core lacks this thread's stack: chunks in its cache count as used; "
     "a core that the kernel writes (see core(5)), or a newer gdb, has it"
 )
 MAX_REPORTED = 8
 """Threads, or arenas, that are named."""
-SMALL_BINS = 64
-"""TCACHE_SMALL_BINS; bins from here on (2.42) hold chunks of several sizes."""
-MAX_ENTRIES = 65535
-"""counts[] is a uint16_t: no list can be longer."""
 
 
 class Cache(NamedTuple):
@@ -79,15 +73,15 @@ def read_struct(context: Context, address: int) -> Optional[View]:
 
 
 def is_chunk(context: Context, record: View) -> bool:
-    """The struct is a block of malloc's own: its chunk has the size of one, or some more, which was not split off (malloc.c: tcache_init;
-    _int_memalign, which 2.43 takes it from, leaves MINSIZE and more)."""
+    """Return whether the struct stands in a chunk that tcache_init could have got for it."""
     geometry = context.glibc.geometry
     try:
         size = context.target.read_word(record.address - geometry.word_bytes) & ~7
     except Unreadable:
         return False
-    least = -(-(record.size_bytes + geometry.word_bytes) // geometry.alignment_bytes) * geometry.alignment_bytes
-    return record.address % geometry.alignment_bytes == 0 and least <= size <= least + MOST_BEYOND * geometry.min_chunk_bytes
+    assert context.glibc.tcache is not None
+    is_aligned = record.address % geometry.alignment_bytes == 0
+    return is_aligned and is_tcache_chunk(size, context.glibc.tcache, geometry.word_bytes, geometry.alignment_bytes)
 
 
 def count_limit(context: Context) -> Optional[int]:
@@ -339,7 +333,7 @@ class _Files:
 
 def _sizes(glibc: Glibc) -> List[Optional[int]]:
     bins = glibc.tcache.members["entries"].count if glibc.tcache is not None else 0
-    return [tcache_size(index, glibc.geometry) if index < SMALL_BINS else None for index in range(bins)]
+    return [tcache_size(index, glibc.geometry) if index < TCACHE_SMALL_BINS else None for index in range(bins)]
 
 
 def _pointer(target: Target, address: Optional[int]) -> Optional[int]:
@@ -355,9 +349,9 @@ def _pointer(target: Target, address: Optional[int]) -> Optional[int]:
 def _ask(lists: FreeLists, record: View) -> int:
     """Adds one cache's lists, empty ones too; the number of the first."""
     heads = record.numbers("entries")
-    first = lists.add(TCACHE, heads[:SMALL_BINS], MAX_ENTRIES)
-    if len(heads) > SMALL_BINS:
-        lists.add(TCACHE_SIZED, heads[SMALL_BINS:], MAX_ENTRIES)
+    first = lists.add(TCACHE, heads[:TCACHE_SMALL_BINS], MAX_TCACHE_COUNT)
+    if len(heads) > TCACHE_SMALL_BINS:
+        lists.add(TCACHE_SIZED, heads[TCACHE_SMALL_BINS:], MAX_TCACHE_COUNT)
     return first
 
 

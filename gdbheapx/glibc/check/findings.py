@@ -1,6 +1,6 @@
 """Broken rules as they are collected: each place once, with its arena, and what else may explain it.
 
-What malloc aborts with, by rule and release (malloc/malloc.c: malloc_printerr, assert).
+What malloc aborts with, by rule (malloc/malloc.c: malloc_printerr, assert).
 """
 
 from bisect import bisect_right
@@ -9,23 +9,14 @@ from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.allocators.rules import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, Suspect
 from gdbheapx.glibc import code, codes
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.glibc.layouts import is_within
-from gdbheapx.layout.view import Version
 from gdbheapx.model import Address
 from gdbheapx.problems import Code
 
-FOREVER = (99, 0)
-Message = Tuple[Version, Version, str]
-"""First and last release that says it."""
-
-_OLD_TOP = "(old_top == initial_top (av) && old_size == 0)"
-_TOP = "((unsigned long) (old_size) >= MINSIZE && prev_inuse (old_top) && ((unsigned long) old_end & (pagesize - 1)) == 0)"
-_SYSMALLOC = "%s || %s" % (_OLD_TOP, _TOP)
-_TOP_MESSAGES: Tuple[Message, ...] = (
-    ((2, 12), (2, 35), "sysmalloc: Assertion `%s' failed." % _SYSMALLOC),
-    ((2, 36), (2, 37), "Fatal glibc error: malloc assertion failure in sysmalloc: %s" % _SYSMALLOC),
-    ((2, 38), FOREVER, "(sysmalloc): assertion failed: %s" % _SYSMALLOC),
+_SYSMALLOC = (
+    "(old_top == initial_top (av) && old_size == 0) || "
+    "((unsigned long) (old_size) >= MINSIZE && prev_inuse (old_top) && ((unsigned long) old_end & (pagesize - 1)) == 0)"
 )
+"""What every release's message of this assertion contains."""
 SIGABRT = 6
 CRASHES = (4, 7, 8, 11)
 """SIGILL, SIGBUS, SIGFPE, SIGSEGV: malloc does not get them unless what it reads is damaged; nor does it abort."""
@@ -33,102 +24,94 @@ FRAME_WORDS = 8
 """So many words from the stack pointer on are taken for return addresses of a leaf function or a system call."""
 
 
-def _always(text: str) -> Tuple[Message, ...]:
-    return (((2, 12), FOREVER, text),)
-
-
-def _since(release: Version, text: str, before: Optional[str] = None) -> Tuple[Message, ...]:
-    newer = ((release, FOREVER, text),)
-    return newer if before is None else (*newer, ((2, 12), (release[0], release[1] - 1), before))
-
-
-_RULES: Dict[str, Tuple[Code, Tuple[Message, ...]]] = {
-    "chunk-size-small": (codes.CHUNK_SMALL, _always("free(): invalid size")),
-    "chunk-size-misaligned": (codes.CHUNK_MISALIGNED, _always("free(): invalid size")),
-    "chunk-mmapped-bit": (codes.CHUNK_MMAPPED_BIT, _always("munmap_chunk(): invalid pointer")),
-    "chunk-overrun": (codes.CHUNK_OVERRUN, _always("double free or corruption (out)")),
-    "chunk-size-zero": (codes.FENCEPOST_INSIDE, _always("free(): invalid size")),
+_RULES: Dict[str, Tuple[Code, Optional[str]]] = {
+    "chunk-size-small": (codes.CHUNK_SMALL, "free(): invalid size"),
+    "chunk-size-misaligned": (codes.CHUNK_MISALIGNED, "free(): invalid size"),
+    "chunk-mmapped-bit": (codes.CHUNK_MMAPPED_BIT, "munmap_chunk(): invalid pointer"),
+    "chunk-overrun": (codes.CHUNK_OVERRUN, "double free or corruption (out)"),
+    "chunk-size-zero": (codes.FENCEPOST_INSIDE, "free(): invalid size"),
     "unsorted-size": (
         codes.CHUNK_SMALL,
-        _since((2, 29), "malloc(): invalid size (unsorted)", "malloc(): memory corruption"),
+        "malloc(): invalid size (unsorted)",
     ),
-    "unsorted-next-size": (codes.CHUNK_SMALL, _since((2, 29), "malloc(): invalid next size (unsorted)")),
-    "unsorted-prev-size": (codes.PREV_SIZE_WRONG, _since((2, 29), "malloc(): mismatching next->prev_size (unsorted)")),
-    "unsorted-prev-inuse": (codes.BINNED_USED, _since((2, 29), "malloc(): invalid next->prev_inuse (unsorted)")),
-    "unsorted-links": (codes.BIN_BROKEN, _since((2, 29), "malloc(): unsorted double linked list corrupted")),
-    "unsorted-head": (codes.BIN_BROKEN, _always("free(): corrupted unsorted chunks")),
-    "smallbin-links": (codes.BIN_BROKEN, _always("malloc(): smallbin double linked list corrupted")),
+    "unsorted-next-size": (codes.CHUNK_SMALL, "malloc(): invalid next size (unsorted)"),
+    "unsorted-prev-size": (codes.PREV_SIZE_WRONG, "malloc(): mismatching next->prev_size (unsorted)"),
+    "unsorted-prev-inuse": (codes.BINNED_USED, "malloc(): invalid next->prev_inuse (unsorted)"),
+    "unsorted-links": (codes.BIN_BROKEN, "malloc(): unsorted double linked list corrupted"),
+    "unsorted-head": (codes.BIN_BROKEN, "free(): corrupted unsorted chunks"),
+    "smallbin-links": (codes.BIN_BROKEN, "malloc(): smallbin double linked list corrupted"),
     "smallbin-head": (
         codes.BIN_BROKEN,
-        _since((2, 41), "free(): chunks in smallbin corrupted", "malloc(): smallbin double linked list corrupted"),
+        "free(): chunks in smallbin corrupted",
     ),
-    "largebin-links": (codes.BIN_BROKEN, _always("corrupted double-linked list")),
-    "largebin-head": (codes.BIN_BROKEN, _since((2, 30), "malloc(): largebin double linked list corrupted (bk)")),
-    "largebin-order": (codes.LARGE_ORDER, ()),
-    "largebin-nextsize": (codes.LARGE_LINKS, _since((2, 22), "corrupted double-linked list (not small)")),
-    "bin-size": (codes.ENTRY_SIZE, ()),
-    "bin-entry-in-use": (codes.BINNED_USED, ()),
-    "bin-entry-not-a-chunk": (codes.BINNED_ASTRAY, ()),
-    "bins-mismatch": (codes.BINS_DISAGREE, _always("corrupted double-linked list")),
-    "prev-size": (codes.PREV_SIZE_WRONG, _since((2, 26), "corrupted size vs. prev_size")),
-    "free-neighbours": (codes.FREE_NEIGHBOURS, ()),
-    "free-not-in-bin": (codes.NOT_BINNED, _always("corrupted double-linked list")),
-    "double-free": (codes.CACHED_FREE, _always("double free or corruption (!prev)")),
-    "arena-bit": (codes.ARENA_BIT, ()),
-    "free-arena-bit": (codes.ARENA_BIT, ()),
-    "first-chunk": (codes.FIRST_CHUNK, _since((2, 29), "corrupted size vs. prev_size while consolidating")),
-    "fastbin-unaligned": (codes.FASTBIN_BROKEN, (((2, 32), (2, 42), "malloc(): unaligned fastbin chunk detected"),)),
-    "fastbin-link": (codes.FASTBIN_BROKEN, ()),
-    "fastbin-double-free": (codes.FASTBIN_BROKEN, (((2, 12), (2, 42), "double free or corruption (fasttop)"),)),
-    "fastbin-size": (codes.ENTRY_SIZE, (((2, 12), (2, 42), "malloc(): memory corruption (fast)"),)),
-    "tcache-unaligned": (codes.CACHE_BROKEN, _since((2, 32), "malloc(): unaligned tcache chunk detected")),
-    "tcache-link": (codes.CACHE_BROKEN, ()),
-    "tcache-double-free": (codes.CACHE_BROKEN, _since((2, 29), "free(): double free detected in tcache 2")),
-    "tcache-count": (codes.CACHE_MISCOUNTS, ()),
-    "tcache-too-many": (codes.CACHE_MISCOUNTS, _since((2, 33), "free(): too many chunks detected in tcache")),
-    "tcache-size": (codes.ENTRY_SIZE, ()),
-    "tcache-key": (codes.CACHE_KEY, ()),
-    "listed-twice": (codes.LISTED_TWICE, _since((2, 29), "free(): double free detected in tcache 2")),
-    "listed-not-a-chunk": (codes.LISTED_ASTRAY, _always("free(): invalid pointer")),
-    "listed-outside": (codes.LISTED_OUTSIDE, ()),
-    "top-size": (codes.TOP_WRONG, _since((2, 29), "malloc(): corrupted top size")),
-    "top-small": (codes.TOP_WRONG, _TOP_MESSAGES),
-    "top-prev-inuse": (codes.TOP_WRONG, _TOP_MESSAGES),
-    "top-page-end": (codes.TOP_WRONG, _TOP_MESSAGES),
-    "top-flags": (codes.TOP_WRONG, ()),
-    "top-short": (codes.TOP_SHORT, _TOP_MESSAGES),
-    "top-unmapped": (codes.TOP_UNREADABLE, ()),
-    "top-missing": (codes.NO_TOP, ()),
-    "break-below-top": (codes.BREAK_DISAGREES, _always("break adjusted to free malloc space")),
-    "break-mismatch": (codes.BREAK_DISAGREES, ()),
-    "run-not-found": (codes.RUN_NOT_FOUND, ()),
-    "fencepost-missing": (codes.NO_FENCEPOST, ()),
-    "system-mem": (codes.SYSTEM_MEM_SMALL, ()),
-    "bytes-not-located": (codes.NOT_LOCATED, ()),
-    "system-mem-max": (codes.ARENA_STATE, ()),
-    "attached-threads": (codes.ARENA_STATE, ()),
-    "arena-mutex": (codes.ARENA_STATE, ()),
-    "arena-flags": (codes.ARENA_STATE, ()),
-    "binmap": (codes.BINMAP_WRONG, ()),
-    "arena-ring": (codes.RING_BROKEN, ()),
-    "arena-ring-open": (codes.RING_OPEN, ()),
-    "main-arena-lost": (codes.MAIN_ARENA_LOST, ()),
-    "heap-arena": (codes.HEAP_CHAIN, ()),
-    "heap-prev": (codes.HEAP_CHAIN, ()),
-    "heap-size": (codes.HEAP_CHAIN, ()),
-    "heap-sum": (codes.HEAP_CHAIN, ()),
-    "heap-info": (codes.HEAP_DAMAGED, ()),
-    "heap-unmapped": (codes.HEAP_UNREADABLE, ()),
-    "chunk-unmapped": (codes.CHUNK_UNREADABLE, ()),
-    "mmapped-count": (codes.MP_DISAGREES, ()),
-    "mmapped-header": (codes.MAPPED_HEADER, _always("munmap_chunk(): invalid pointer")),
-    "mmapped-as-used": (codes.MAPPED_HEADER, _always("double free or corruption (out)")),
-    "mmapped-as-small": (codes.MAPPED_HEADER, _always("free(): invalid size")),
-    "mmapped-as-wild": (codes.MAPPED_HEADER, _since((2, 43), "free(): invalid size", "free(): invalid pointer")),
-    "mmapped-flags": (codes.MAPPED_HEADER, ()),
-    "mmapped-size": (codes.MAPPED_HEADER, ()),
+    "largebin-links": (codes.BIN_BROKEN, "corrupted double-linked list"),
+    "largebin-head": (codes.BIN_BROKEN, "malloc(): largebin double linked list corrupted (bk)"),
+    "largebin-order": (codes.LARGE_ORDER, None),
+    "largebin-nextsize": (codes.LARGE_LINKS, "corrupted double-linked list (not small)"),
+    "bin-size": (codes.ENTRY_SIZE, None),
+    "bin-entry-in-use": (codes.BINNED_USED, None),
+    "bin-entry-not-a-chunk": (codes.BINNED_ASTRAY, None),
+    "bins-mismatch": (codes.BINS_DISAGREE, "corrupted double-linked list"),
+    "prev-size": (codes.PREV_SIZE_WRONG, "corrupted size vs. prev_size"),
+    "free-neighbours": (codes.FREE_NEIGHBOURS, None),
+    "free-not-in-bin": (codes.NOT_BINNED, "corrupted double-linked list"),
+    "double-free": (codes.CACHED_FREE, "double free or corruption (!prev)"),
+    "arena-bit": (codes.ARENA_BIT, None),
+    "free-arena-bit": (codes.ARENA_BIT, None),
+    "first-chunk": (codes.FIRST_CHUNK, "corrupted size vs. prev_size while consolidating"),
+    "fastbin-unaligned": (codes.FASTBIN_BROKEN, "malloc(): unaligned fastbin chunk detected"),
+    "fastbin-link": (codes.FASTBIN_BROKEN, None),
+    "fastbin-double-free": (codes.FASTBIN_BROKEN, "double free or corruption (fasttop)"),
+    "fastbin-size": (codes.ENTRY_SIZE, "malloc(): memory corruption (fast)"),
+    "tcache-unaligned": (codes.CACHE_BROKEN, "malloc(): unaligned tcache chunk detected"),
+    "tcache-link": (codes.CACHE_BROKEN, None),
+    "tcache-double-free": (codes.CACHE_BROKEN, "free(): double free detected in tcache 2"),
+    "tcache-count": (codes.CACHE_MISCOUNTS, None),
+    "tcache-too-many": (codes.CACHE_MISCOUNTS, "free(): too many chunks detected in tcache"),
+    "tcache-size": (codes.ENTRY_SIZE, None),
+    "tcache-key": (codes.CACHE_KEY, None),
+    "listed-twice": (codes.LISTED_TWICE, "free(): double free detected in tcache 2"),
+    "listed-not-a-chunk": (codes.LISTED_ASTRAY, "free(): invalid pointer"),
+    "listed-outside": (codes.LISTED_OUTSIDE, None),
+    "top-size": (codes.TOP_WRONG, "malloc(): corrupted top size"),
+    "top-small": (codes.TOP_WRONG, _SYSMALLOC),
+    "top-prev-inuse": (codes.TOP_WRONG, _SYSMALLOC),
+    "top-page-end": (codes.TOP_WRONG, _SYSMALLOC),
+    "top-flags": (codes.TOP_WRONG, None),
+    "top-short": (codes.TOP_SHORT, _SYSMALLOC),
+    "top-unmapped": (codes.TOP_UNREADABLE, None),
+    "top-missing": (codes.NO_TOP, None),
+    "break-below-top": (codes.BREAK_DISAGREES, "break adjusted to free malloc space"),
+    "break-mismatch": (codes.BREAK_DISAGREES, None),
+    "run-not-found": (codes.RUN_NOT_FOUND, None),
+    "fencepost-missing": (codes.NO_FENCEPOST, None),
+    "system-mem": (codes.SYSTEM_MEM_SMALL, None),
+    "bytes-not-located": (codes.NOT_LOCATED, None),
+    "system-mem-max": (codes.ARENA_STATE, None),
+    "attached-threads": (codes.ARENA_STATE, None),
+    "arena-mutex": (codes.ARENA_STATE, None),
+    "arena-flags": (codes.ARENA_STATE, None),
+    "binmap": (codes.BINMAP_WRONG, None),
+    "arena-ring": (codes.RING_BROKEN, None),
+    "arena-ring-open": (codes.RING_OPEN, None),
+    "main-arena-lost": (codes.MAIN_ARENA_LOST, None),
+    "heap-arena": (codes.HEAP_CHAIN, None),
+    "heap-prev": (codes.HEAP_CHAIN, None),
+    "heap-size": (codes.HEAP_CHAIN, None),
+    "heap-sum": (codes.HEAP_CHAIN, None),
+    "heap-info": (codes.HEAP_DAMAGED, None),
+    "heap-unmapped": (codes.HEAP_UNREADABLE, None),
+    "chunk-unmapped": (codes.CHUNK_UNREADABLE, None),
+    "mmapped-count": (codes.MP_DISAGREES, None),
+    "mmapped-header": (codes.MAPPED_HEADER, "munmap_chunk(): invalid pointer"),
+    "mmapped-as-used": (codes.MAPPED_HEADER, "double free or corruption (out)"),
+    "mmapped-as-small": (codes.MAPPED_HEADER, "free(): invalid size"),
+    "mmapped-as-wild": (codes.MAPPED_HEADER, "free(): invalid pointer"),
+    "mmapped-flags": (codes.MAPPED_HEADER, None),
+    "mmapped-size": (codes.MAPPED_HEADER, None),
 }
-"""Code and messages by the rule's name."""
+"""By the rule's name its code and the message that a current malloc aborts with, None where it does not notice. Older releases may have
+other words."""
 
 RULE_NAMES = tuple(_RULES)
 
@@ -138,13 +121,9 @@ def code_of(rule: str) -> Code:
     return _RULES[rule][0]
 
 
-def abort_of(rule: str, release: Optional[Version]) -> Optional[str]:
-    """What that release says; of an unknown release what the newest one does."""
-    messages = _RULES[rule][1]
-    for first, last, text in messages:
-        if release is None or is_within(release, first, last):
-            return text
-    return None
+def abort_of(rule: str) -> Optional[str]:
+    """Return what malloc aborts with where it meets a broken rule, or None."""
+    return _RULES[rule][1]
 
 
 class Moment(NamedTuple):
@@ -231,7 +210,7 @@ class Findings:
             code=code_of(rule),
             address=Address(address) if address is not None else None,
             rule=rule,
-            abort=abort_of(rule, glibc.version),
+            abort=abort_of(rule),
             suspect=suspect,
             what=what,
             evidence=self._when.evidence(walk.arena.address if walk is not None else None, is_cache),

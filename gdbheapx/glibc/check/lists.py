@@ -7,12 +7,12 @@ from collections import Counter
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.allocators.rules import Suspect
-from gdbheapx.glibc import bins, codes, tcache
+from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.bins import CachedChunks, FreeLists
 from gdbheapx.glibc.check.findings import Findings
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.glibc.layouts import align_chunk, bin_range, fast_size
+from gdbheapx.glibc.layouts import NSMALLBINS, align_chunk, bin_range, fast_size, tcache_range
 from gdbheapx.glibc.survey import Singles
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc import check  # noqa: F401  (before a process is stopped for it)
@@ -26,7 +26,6 @@ WORDS = {STATUS_USED: "used", STATUS_TCACHE: "tcache", STATUS_FAST: "fast", STAT
 """Statuses of chunks into which somebody writes, or wrote."""
 KEY_SAMPLES, KEYS_OF_A_LIST = 64, 4
 NOT_CHECKED = "the chunks after it were not checked"
-LARGEST_SMALL = 1024
 FLAGS = 7
 
 
@@ -165,14 +164,14 @@ def tell_bins(context: Context, findings: Findings, doubles: Doubles) -> None:
                 context.report(codes.LIST_UNREAD, followed.lasts[number] or own[index - 1], "%s: %s" % (name, what), NOT_CHECKED)
                 continue
             header = own[index - 1]
-            kind = "unsorted" if index == bins.UNSORTED else "smallbin" if index < bins.FIRST_LARGE else "largebin"
+            kind = "unsorted" if index == bins.UNSORTED else "smallbin" if index < NSMALLBINS else "largebin"
             at_header = followed.problems[number] == BACK_LINK and followed.ats[number] == header or not followed.lasts[number]
             where = followed.ats[number] if followed.problems[number] == BACK_LINK else followed.lasts[number] or header
             rule = "%s-%s" % (kind, "head" if at_header else "links")
             findings.add(rule, where, "bin %d of %s: %s" % (index, arena_bins.arena.title, what))
         for index, (head, tail, header) in enumerate(zip(words[0::2], words[1::2], own), 1):
             if head == header != tail:
-                kind = "unsorted" if index == bins.UNSORTED else "smallbin" if index < bins.FIRST_LARGE else "largebin"
+                kind = "unsorted" if index == bins.UNSORTED else "smallbin" if index < NSMALLBINS else "largebin"
                 what = "bin %d of %s is empty by fd, but its bk is 0x%x" % (index, arena_bins.arena.title, tail)
                 findings.add("%s-head" % kind, header, what)
 
@@ -258,11 +257,7 @@ def _of_caches(context: Context, singles: Singles) -> List[Tuple[str, api.Member
             if not count or singles.followed.problems[number]:
                 continue
             size = singles.caches.sizes[index]
-            low, high = (
-                (size, size)
-                if size is not None
-                else (LARGEST_SMALL << index - tcache.SMALL_BINS, (2 * LARGEST_SMALL << index - tcache.SMALL_BINS) - 1)
-            )
+            low, high = tcache_range(index, context.glibc.geometry)
             own = (cache.address or 0) if key == cache.address or key == -1 else key
             kind = TCACHE if size is not None else TCACHE_SIZED
             name = "tcache bin %d of thread %d" % (index, cache.thread.lwp)
@@ -316,7 +311,7 @@ def _of_bins(context: Context, arenas: Sequence[Arena]) -> List[Tuple[str, api.M
             low, most = (2 * geometry.word_bytes + 1, arena.state["system_mem"]) if index == bins.UNSORTED else bin_range(index, geometry)
             high, limit = ADDRESS_MASK if most is None else most, bins.most_chunks(arena, context.glibc)
             name = "bin %d of %s" % (index, arena.title)
-            made.append((name, api.MemberList(BIN, header, limit, low, high, 0, index >= bins.FIRST_LARGE)))
+            made.append((name, api.MemberList(BIN, header, limit, low, high, 0, index >= NSMALLBINS)))
     return made
 
 

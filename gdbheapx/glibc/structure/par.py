@@ -123,7 +123,8 @@ def has_caches(par: View) -> bool:
     bins = par.get("tcache_bins", "tcache_small_bins")
     if bins is None:
         return False
-    return 0 < bins <= 76 and par["tcache_max_bytes"] <= 8 << 20 and par["tcache_count"] <= 65535 and par["tcache_unsorted_limit"] < 1 << 31
+    is_small = par["tcache_max_bytes"] <= layouts.MAX_TCACHE_BYTES and par["tcache_count"] <= layouts.MAX_TCACHE_COUNT
+    return 0 < bins <= layouts.TCACHE_BINS and is_small and par["tcache_unsorted_limit"] < 1 << 31
 
 
 def find_break(target: Target, par: Par, searched: Sequence[Area]) -> Optional[int]:

@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import compress, count, islice
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from gdbheapx.glibc.layouts import is_tcache_chunk
 from gdbheapx.inferior.base import StructType, Target, Thread
 
 REACH_BYTES = 64 << 10
@@ -86,7 +87,8 @@ def find(target: Target, ring: Sequence[int], structs: Sequence[StructType]) -> 
     pairs = [(arena, cache) for arena in arenas for cache in caches if 0 < abs(arena - cache) <= BETWEEN_BYTES]
     if pairs:
         arena, cache = max(pairs, key=lambda place: (arenas[place[0]] + caches[place[1]][0], -abs(place[1] - place[0])))
-        return _told(target, blocks, cache, arena, caches)
+        struct = next(struct for struct in structs if struct.size_bytes == caches[cache][1])
+        return _read_release(target, blocks, Locals(cache, arena, struct.size_bytes, None, None), struct)
     best = max(arenas, key=lambda place: arenas[place], default=None)
     return NOTHING if structs else NOTHING._replace(thread_arena=best)
 
@@ -142,8 +144,7 @@ def _cache_bytes(target: Target, address: int, structs: Sequence[StructType]) ->
     head = target.read_prefix(address - word, word)
     size = int.from_bytes(head, target.byte_order)
     for struct in structs:
-        least = -(-(struct.size_bytes + word) // align) * align
-        if size & 2 or not least <= size & ~7 <= least + 16:
+        if size & 2 or not is_tcache_chunk(size & ~7, struct, word, align):
             continue
         entries = struct.members["entries"]
         data = target.read_prefix(address, struct.size_bytes)
@@ -163,34 +164,26 @@ def _is_entry(target: Target, entry: int, align: int) -> bool:
     return not entry or (entry % align == 0 and len(target.read_prefix(entry, target.word_bytes)) == target.word_bytes)
 
 
-def _told(
-    target: Target, blocks: Sequence[_Memory], cache: Optional[int], arena: Optional[int], caches: Dict[int, Tuple[int, int]]
-) -> Locals:
-    """With what the lists of the caches tell of the release."""
-    if cache is None:
-        return Locals(None, arena, None, None, None)
-    size_bytes = caches[cache][1]
+def _read_release(target: Target, blocks: Sequence[_Memory], found: Locals, struct: StructType) -> Locals:
+    """Infer safe-linking (2.32) and tcache keys (2.29) from cached chunks."""
     links, keys = [], []
-    entries = ((address, entry) for block in blocks for address in [block.at(cache) or 0] for entry in _heads(target, address, size_bytes))
+    addresses = [block.at(found.tcache or 0) or 0 for block in blocks]
+    entries = ((address, entry) for address in addresses for entry in _heads(target, address, struct))
     for address, entry in islice(entries, MOST_ENTRIES):
         link, key = _numbers(target, target.read_prefix(entry, 2 * target.word_bytes), 0, 2)
         links.append(_is_protected(target, entry, link))
         keys.append(key == address)
-    told = [link for link in links if link is not None]
-    return Locals(
-        cache, arena, size_bytes, None if not told else Counter(told).most_common(1)[0][0], None if not keys else 2 * sum(keys) > len(keys)
-    )
+    clear = [link for link in links if link is not None]
+    safe_linking = Counter(clear).most_common(1)[0][0] if clear else None
+    return found._replace(safe_linking=safe_linking, has_key=2 * sum(keys) > len(keys) if keys else None)
 
 
-def _heads(target: Target, address: int, size_bytes: int) -> Iterator[int]:
-    """The first chunk of each list of a cache: entries[] ends the struct."""
-    data = target.read_prefix(address, size_bytes) if address else b""
-    if len(data) == size_bytes:
-        count = 76 if size_bytes % (target.word_bytes * 64) else 64
-        offset = size_bytes - count * target.word_bytes
-        for entry in _numbers(target, data, offset, count):
-            if entry and len(target.read_prefix(entry, 2 * target.word_bytes)) == 2 * target.word_bytes:
-                yield entry
+def _heads(target: Target, address: int, struct: StructType) -> Iterator[int]:
+    data = target.read_prefix(address, struct.size_bytes) if address else b""
+    entries = struct.members["entries"]
+    for entry in _numbers(target, data, entries.offset, entries.count) if len(data) == struct.size_bytes else ():
+        if entry and len(target.read_prefix(entry, 2 * target.word_bytes)) == 2 * target.word_bytes:
+            yield entry
 
 
 def _is_protected(target: Target, entry: int, link: int) -> Optional[bool]:

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 
 #define STEPS_BETWEEN_CLOCKS 256u
-#define DIRECT_READS 32u    /* short lists are read link by link; of long ones neighbours are often neighbours in memory, and pages are kept */
+/* Short lists are read link by link; of long ones neighbours are often neighbours in memory, and pages are kept. */
+#define DIRECT_READS 32u
 #define COLUMNS 8u
 
 struct numbers {
@@ -309,7 +310,8 @@ static int keep_path(struct lists *lists, struct list *list)
             continue;
         const int is_mapped = (field & FLAG_MMAPPED) != 0;
         const uint64_t chunk = list->kind == FAST ? entry | SPECIAL_FAST : entry - header;
-        if (!numbers_add(lists, is_mapped ? &lists->mapped : &lists->members, is_mapped || list->kind == FAST ? chunk : chunk | SPECIAL_TCACHE))
+        const uint64_t tag = is_mapped || list->kind == FAST ? 0 : SPECIAL_TCACHE;
+        if (!numbers_add(lists, is_mapped ? &lists->mapped : &lists->members, chunk | tag))
             return 0;
     }
     return 1;
