@@ -19,7 +19,7 @@ from gdbheapx.problems import Report
 
 if TYPE_CHECKING:
     from gdbheapx.glibc.structure.find import ArenaPlace
-    from gdbheapx.glibc.structure.threads import Locals
+    from gdbheapx.glibc.structure.threads import ThreadLocalOffsets
 
 NONCONTIGUOUS = 2
 """malloc_state.flags: the main arena has pieces that do not come from brk."""
@@ -50,7 +50,7 @@ class Glibc(NamedTuple):
     """What its types and addresses come from where no symbol table has them."""
     place: "Optional[ArenaPlace]" = None
     """What its types and addresses come from where no pack has them either: what memory looks like."""
-    locals: "Optional[Locals]" = None
+    locals: "Optional[ThreadLocalOffsets]" = None
     """Where its threads have their variables by structure, where symbols or a pack have all but these."""
     is_untouched: bool = False
     """It was never used, so that no thread has any; told only where nothing leads to them."""

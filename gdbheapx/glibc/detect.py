@@ -22,7 +22,7 @@ from gdbheapx.problems import ALLOCATOR_UNREAD
 
 if TYPE_CHECKING:
     from gdbheapx.glibc.structure.find import ArenaPlace
-    from gdbheapx.glibc.structure.threads import Locals
+    from gdbheapx.glibc.structure.threads import ThreadLocalOffsets
 
 BANNER = re.compile(rb"GNU C Library [^\n]{0,80}? release version (\d+\.\d+)")
 """What `libc.so.6` prints when it is run (csu/version.c)."""
@@ -106,7 +106,7 @@ def _by_structure_alone(target: Target, known: Set[int]) -> "Sequence[ArenaPlace
         return ()
     from gdbheapx.glibc.structure import find as structure
 
-    return structure.find(target, known)
+    return structure.find_arena_places(target, known)
 
 
 def _settled(target: Target, named: Glibc) -> Optional[Glibc]:
@@ -117,7 +117,7 @@ def _settled(target: Target, named: Glibc) -> Optional[Glibc]:
     from gdbheapx.glibc.structure import find as structure
 
     others = {module.base for module in target.modules()} - {named.module.base}
-    place = next((candidate for candidate in structure.find(target, others) if candidate.main_arena == named.main_arena.address), None)
+    place = next((candidate for candidate in structure.find_arena_places(target, others) if candidate.main_arena == named.main_arena.address), None)
     return _by_structure(target, place, named.id, None) if place is not None else None
 
 
@@ -140,7 +140,7 @@ def _with_locals(target: Target, glibc: Glibc) -> Glibc:
     return glibc._replace(locals=None if local is None else _agreeing(local, glibc.pack), is_untouched=local is None)
 
 
-def _agreeing(own: "Locals", pack: Optional[Pack]) -> "Optional[Locals]":
+def _agreeing(own: "ThreadLocalOffsets", pack: Optional[Pack]) -> "Optional[ThreadLocalOffsets]":
     """With the one that was not found by its distance from the other, which the pack knows; None where they contradict it."""
     places = pack.thread_locals if pack is not None else {}
     if "tcache" not in places or "thread_arena" not in places:

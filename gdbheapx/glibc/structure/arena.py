@@ -83,7 +83,7 @@ def _module_of(target: Target, mapping: Mapping) -> Module:
     return Module(mapping.name, min(begins), mapping.name == target.executable, None, None)
 
 
-def words(area: Area, target: Target) -> Any:
+def read_area_words(area: Area, target: Target) -> Any:
     """Its aligned words as array, and the address of the first: (array, address)."""
     word = target.word_bytes
     first = -area.start % word
@@ -94,14 +94,14 @@ def words(area: Area, target: Target) -> Any:
 
 
 def at_own_address(area: Area, target: Target, less_bytes: int) -> List[int]:
-    """Addresses of the words that hold their own address less so many bytes."""
-    values, start = words(area, target)
+    """Addresses of the read_area_words that hold their own address less so many bytes."""
+    values, start = read_area_words(area, target)
     word = target.word_bytes
     same = map(eq, values, range(start - less_bytes, start - less_bytes + word * len(values), word))
     return [start + word * place for place in compress(count(), same)]
 
 
-def searched(target: Target, known: Set[int]) -> List[List[Module]]:
+def list_searched_areas(target: Target, known: Set[int]) -> List[List[Module]]:
     """Lists of objects, each to be searched if nothing was found in those before: what a libc's file is called, the program, the others.
     `known`: bases of those of which symbols or a pack tell; where they do, only what a libc is called."""
     unknown = [module for module in target.modules() if module.base not in known]
@@ -150,7 +150,7 @@ class Candidate(NamedTuple):
         return bool(self.state["system_mem"])
 
 
-def rows(target: Target) -> List[ArenaLayout]:
+def candidate_rows(target: Target) -> List[ArenaLayout]:
     """Every layout there is for this machine, newest first."""
     return [ArenaLayout(version, types_of(target, version)) for version in layouts.ROWS]
 
@@ -166,7 +166,7 @@ def _types(word_bytes: int, machine: str, version: Version) -> TypeSet:
     return TypeSet({struct.name: place(struct, version, shape) for struct in STRUCTS})
 
 
-def find(target: Target, areas: Sequence[Area], rows: Sequence[ArenaLayout]) -> List[Candidate]:
+def find_candidates(target: Target, areas: Sequence[Area], rows: Sequence[ArenaLayout]) -> List[Candidate]:
     """Every arena in these areas that is not on a heap of its own, with each layout that fits: used ones, else those never used."""
     heads: Dict[int, Module] = {}
     for area in areas:

@@ -7,7 +7,7 @@ from gdbheapx.glibc import layouts
 from gdbheapx.glibc.structure import arena as arenas
 from gdbheapx.glibc.structure import par, threads
 from gdbheapx.glibc.structure.arena import Area
-from gdbheapx.glibc.structure.threads import Locals
+from gdbheapx.glibc.structure.threads import ThreadLocalOffsets
 from gdbheapx.inferior.base import Module, Target, TypeSet
 from gdbheapx.layout.view import Version, read_view
 
@@ -24,7 +24,7 @@ class ArenaPlace(NamedTuple):
     row: Version
     """A release with its layouts."""
     types: TypeSet
-    locals: Locals
+    locals: ThreadLocalOffsets
     bins: int
     """Of 127, how many lead back; 0: malloc was never used."""
     arenas: int
@@ -51,9 +51,9 @@ class ArenaPlace(NamedTuple):
         return self._replace(row=row, types=TypeSet({name: own[name] for name in self.types.structs}), rows=(row,))
 
 
-def find(target: Target, known: Set[int]) -> List[ArenaPlace]:
+def find_arena_places(target: Target, known: Set[int]) -> List[ArenaPlace]:
     """Every copy in an object that is not among `known` (bases of those of which symbols or a pack tell). Of those equally good all."""
-    for modules in arenas.searched(target, known):
+    for modules in arenas.list_searched_areas(target, known):
         copies = _in_areas(target, list(arenas.of_modules(target, modules)))
         if copies:
             return copies
@@ -67,8 +67,8 @@ def find(target: Target, known: Set[int]) -> List[ArenaPlace]:
 def _in_areas(target: Target, searched: Sequence[Area]) -> List[ArenaPlace]:
     """The copies whose arena and mp_ are both there: the used ones, else those never used."""
     by_arena: Dict[int, List[par.Par]] = {}
-    for candidate in arenas.find(target, searched, arenas.rows(target)):
-        fitting = par.find(target, candidate, searched)
+    for candidate in arenas.find_candidates(target, searched, arenas.candidate_rows(target)):
+        fitting = par.find_par(target, candidate, searched)
         if fitting is not None and (fitting.has_caches or not _wants_caches(fitting)):
             by_arena.setdefault(candidate.address, []).append(fitting)
     by_bins = {fit.arena.state.address_of("bins"): fit.arena.is_closed for pars in by_arena.values() for fit in pars if fit.arena.is_closed}
@@ -88,11 +88,11 @@ def _wants_caches(fit: par.Par) -> bool:
 def _settled(target: Target, fit: par.Par) -> ArenaPlace:
     """With the variables of each thread, whose caches tell releases apart that have the same malloc_state and malloc_par."""
     own = fit.arena.row
-    same = [layout for layout in arenas.rows(target) if _places(layout) == _places(own)]  # whatever fields are called
+    same = [layout for layout in arenas.candidate_rows(target) if _places(layout) == _places(own)]  # whatever fields are called
     arena = fit.arena
     has_caches = _wants_caches(fit) and (arena.is_used or len(arena.ring) > 1)  # none before the first malloc
     structs = {layout.types.size_bytes(layouts.TCACHE.name): layout for layout in reversed(same)} if has_caches else {}
-    places = threads.find(target, arena.ring, [layout.types.structs[layouts.TCACHE.name] for layout in structs.values()])
+    places = threads.find_thread_locals(target, arena.ring, [layout.types.structs[layouts.TCACHE.name] for layout in structs.values()])
     row = structs.get(places.tcache_bytes or 0)
     rows = [layout.version for layout in same] if row is None else [row.version]
     types = TypeSet(dict((row or own).types.structs))
@@ -113,7 +113,7 @@ def _settled(target: Target, fit: par.Par) -> ArenaPlace:
     )
 
 
-def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[Locals]:
+def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[ThreadLocalOffsets]:
     """The variables of each thread beside its thread pointer, for a copy whose arenas and layouts are known from elsewhere; None where it
     was never used, so that no thread has any."""
     ring, is_closed = arenas.ring_of(target, arenas.ArenaLayout(layouts.NEWEST_KNOWN, types), main_arena)
@@ -124,7 +124,7 @@ def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[Local
     if not is_used and is_closed and len(ring) == 1:
         return None
     cache = types.structs.get(layouts.TCACHE.name)
-    return threads.find(target, ring, [cache] if cache is not None else [])
+    return threads.find_thread_locals(target, ring, [cache] if cache is not None else [])
 
 
 def _places(row: arenas.ArenaLayout) -> List[List[int]]:

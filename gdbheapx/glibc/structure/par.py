@@ -7,7 +7,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.structure.arena import Area, Candidate, words
+from gdbheapx.glibc.structure.arena import Area, Candidate, read_area_words
 from gdbheapx.inferior.base import Target
 from gdbheapx.layout.view import View, read_view
 
@@ -35,7 +35,7 @@ class Par(NamedTuple):
     """It has settings of thread caches where its layout has them."""
 
 
-def find(target: Target, arena: Candidate, areas: Sequence[Area]) -> Optional[Par]:
+def find_par(target: Target, arena: Candidate, areas: Sequence[Area]) -> Optional[Par]:
     """The best mp_ for this arena; None if nothing is one.
 
     An arena whose ring is open is proved by what its mp_ says of its top; one whose ring is closed may have a top that is damaged.
@@ -48,14 +48,14 @@ def find(target: Target, arena: Candidate, areas: Sequence[Area]) -> Optional[Pa
 def _best(target: Target, arena: Candidate, areas: Sequence[Area], base: Optional[int]) -> Optional[Par]:
     near = [area for area in areas if area.start < arena.address + WINDOW_BYTES and arena.address - WINDOW_BYTES < area.end]
     pars: List[Par] = []
-    for address in _places(target, arena, near, base):
+    for address in _places_of_par(target, arena, near, base):
         try:
             par = read_view(target, arena.row.types, layouts.MALLOC_PAR.name, address)
         except Unreadable:
             continue
-        score = rate(par, target, base)
-        if is_enough(score, base):
-            pars.append(Par(arena, address, score, has_caches(par)))
+        score = rate_par(par, target, base)
+        if is_par_proven(score, base):
+            pars.append(Par(arena, address, score, has_tcache_settings(par)))
     return max(pars, key=lambda candidate: (candidate.score, -abs(candidate.address - arena.address)), default=None)
 
 
@@ -70,11 +70,11 @@ def heap_start(target: Target, state: View) -> Optional[int]:
         return None
 
 
-def _places(target: Target, arena: Candidate, areas: Sequence[Area], base: Optional[int]) -> Iterator[int]:
+def _places_of_par(target: Target, arena: Candidate, areas: Sequence[Area], base: Optional[int]) -> Iterator[int]:
     """Where to look: whatever holds the start of the heap; where that is not known, every word with a plausible struct around it."""
     par, word = arena.row.types.structs[layouts.MALLOC_PAR.name], target.word_bytes
     for area in areas:
-        values, start = words(area, target)
+        values, start = read_area_words(area, target)
         if base is not None:
             offset = par.members["sbrk_base"].offset
             yield from (start + word * place - offset for place, value in enumerate(values) if value == base)
@@ -86,7 +86,7 @@ def _places(target: Target, arena: Candidate, areas: Sequence[Area], base: Optio
                 yield start + word * place
 
 
-def rate(par: View, target: Target, base: Optional[int]) -> int:
+def rate_par(par: View, target: Target, base: Optional[int]) -> int:
     """How much speaks for it; 0 if it cannot be an mp_ (malloc.c: struct malloc_par and its initialiser)."""
     mapped, most = par["n_mmaps"], par["max_n_mmaps"]
     if not 0 <= mapped <= most or par["no_dyn_threshold"] not in (0, 1) or par["n_mmaps_max"] < 0:
@@ -113,12 +113,12 @@ def rate(par: View, target: Target, base: Optional[int]) -> int:
     return sum(usual) + (BASE_SCORE if base is not None else 0)
 
 
-def is_enough(score: int, base: Optional[int]) -> bool:
+def is_par_proven(score: int, base: Optional[int]) -> bool:
     """An mp_ may be called one."""
     return score >= (LEAST_SCORE if base is None else 2 * BASE_SCORE)
 
 
-def has_caches(par: View) -> bool:
+def has_tcache_settings(par: View) -> bool:
     """What stands where mp_.tcache_* would are settings of thread caches (malloc.c, from 2.26; tunables set them)."""
     bins = par.get("tcache_bins", "tcache_small_bins")
     if bins is None:
@@ -136,7 +136,7 @@ def find_break(target: Target, par: Par, searched: Sequence[Area]) -> Optional[i
     held: Dict[int, int] = {}
     for area in searched:
         if area.module == par.arena.module:
-            values, start = words(area, target)
+            values, start = read_area_words(area, target)
             word = target.word_bytes
             held.update((start + word * place, value) for place, value in enumerate(values) if low <= value <= high)
     own = [(par.arena.address, par.arena.state.size_bytes), (par.address, par.arena.row.types.size_bytes(layouts.MALLOC_PAR.name))]

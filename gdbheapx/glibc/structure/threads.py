@@ -19,7 +19,7 @@ BETWEEN_BYTES = 512
 """tcache and thread_arena are static variables of one file: the linker lets them lie together, in the one order or the other."""
 
 
-class Locals(NamedTuple):
+class ThreadLocalOffsets(NamedTuple):
     """Where the variables lie, counted from the thread pointer. None: not found, or this build has none."""
 
     tcache: Optional[int]
@@ -32,7 +32,7 @@ class Locals(NamedTuple):
     """Cached chunks carry the address of their cache."""
 
 
-NOTHING = Locals(None, None, None, None, None)
+NOTHING = ThreadLocalOffsets(None, None, None, None, None)
 
 
 class _Memory:
@@ -70,7 +70,7 @@ def _readable(target: Target, start: int, end: int, from_end: bool) -> Tuple[int
     return low, target.read_prefix(low, high - low)
 
 
-def find(target: Target, ring: Sequence[int], structs: Sequence[StructType]) -> Locals:
+def find_thread_locals(target: Target, ring: Sequence[int], structs: Sequence[StructType]) -> ThreadLocalOffsets:
     """Where the two variables lie.
 
     `ring`: all arenas. `structs`: each form of tcache_perthread_struct that the layout allows, none for builds without thread caches.
@@ -88,7 +88,7 @@ def find(target: Target, ring: Sequence[int], structs: Sequence[StructType]) -> 
     if pairs:
         arena, cache = max(pairs, key=lambda place: (arenas[place[0]] + caches[place[1]][0], -abs(place[1] - place[0])))
         struct = next(struct for struct in structs if struct.size_bytes == caches[cache][1])
-        return _read_release(target, blocks, Locals(cache, arena, struct.size_bytes, None, None), struct)
+        return _read_release(target, blocks, ThreadLocalOffsets(cache, arena, struct.size_bytes, None, None), struct)
     best = max(arenas, key=lambda place: arenas[place], default=None)
     return NOTHING if structs else NOTHING._replace(thread_arena=best)
 
@@ -164,7 +164,7 @@ def _is_entry(target: Target, entry: int, align: int) -> bool:
     return not entry or (entry % align == 0 and len(target.read_prefix(entry, target.word_bytes)) == target.word_bytes)
 
 
-def _read_release(target: Target, blocks: Sequence[_Memory], found: Locals, struct: StructType) -> Locals:
+def _read_release(target: Target, blocks: Sequence[_Memory], found: ThreadLocalOffsets, struct: StructType) -> ThreadLocalOffsets:
     """Infer safe-linking (2.32) and tcache keys (2.29) from cached chunks."""
     links, keys = [], []
     addresses = [block.at(found.tcache or 0) or 0 for block in blocks]

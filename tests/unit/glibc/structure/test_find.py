@@ -75,7 +75,7 @@ def test_every_release(world: World) -> None:
     fake = make(world, threads=3, chunks=60)
     known = dict(fake.target.symbols)
     target = Stripped(fake)
-    (found,) = structure.find(target, set())
+    (found,) = structure.find_arena_places(target, set())
     assert (found.main_arena, found.mp, found.bins, found.arenas) == (known["main_arena"], known["mp_"], 127, 4)
     shape = Shape(world.word_bytes, world.alignment_bytes)
     for struct in (layouts.MALLOC_STATE, layouts.MALLOC_PAR, layouts.HEAP_INFO):
@@ -111,7 +111,7 @@ def field(target: FakeTarget, fake: Fake, world: World, struct: layouts.Struct, 
 def test_one_thread(world: World) -> None:
     """A process with main_arena alone, whose ring tells little, is found as well."""
     fake = make(world, threads=0, chunks=60)
-    (found,) = structure.find(Stripped(fake), set())
+    (found,) = structure.find_arena_places(Stripped(fake), set())
     assert (found.main_arena, found.mp, found.arenas) == (fake.target.symbols["main_arena"], fake.target.symbols["mp_"], 1)
 
 
@@ -124,7 +124,7 @@ def test_not_from_brk(world: World) -> None:
     start, data = target._piece(at)
     data[at - start] |= 2
     target.put_word(field(target, fake, world, layouts.MALLOC_PAR, "sbrk_base"), 0)
-    (found,) = structure.find(target, set())
+    (found,) = structure.find_arena_places(target, set())
     assert (found.main_arena, found.mp) == (fake.target.symbols["main_arena"], fake.target.symbols["mp_"])
 
 
@@ -139,7 +139,7 @@ def test_malloc_was_never_used(world: World) -> None:
     data[main - start : main - start + state.size_bytes] = bytes(state.size_bytes)
     target.put_word(main + state.members["next"].offset, main)
     target.put_word(field(target, fake, world, layouts.MALLOC_PAR, "sbrk_base"), 0)
-    (found,) = structure.find(target, set())
+    (found,) = structure.find_arena_places(target, set())
     assert (found.main_arena, found.mp, found.bins) == (main, fake.target.symbols["mp_"], 0)
 
 
@@ -150,7 +150,7 @@ def test_a_broken_last_bin(world: World) -> None:
     target = Stripped(fake)
     bins = place(layouts.MALLOC_STATE, world.version, Shape(world.word_bytes, world.alignment_bytes)).members["bins"]
     target.put_word(fake.target.symbols["main_arena"] + bins.offset + 8 * (bins.count - 1), 0x4141414141414141)
-    (found,) = structure.find(target, set())
+    (found,) = structure.find_arena_places(target, set())
     assert (found.main_arena, found.bins) == (fake.target.symbols["main_arena"], 126)
 
 
@@ -162,7 +162,7 @@ def test_what_must_hold(world: World, member: str, is_found: bool) -> None:
     target = Stripped(fake)
     target.put_word(field(target, fake, world, layouts.MALLOC_STATE, member), 0x4141414141414140)
     right = [fake.target.symbols["main_arena"]]
-    assert [one.main_arena for one in structure.find(target, set())] in ([right] if is_found else [right, []])
+    assert [one.main_arena for one in structure.find_arena_places(target, set())] in ([right] if is_found else [right, []])
 
 
 @pytest.mark.once  # bytes alone
@@ -180,7 +180,7 @@ def test_damage_at_random(world: World) -> None:
         data = target.pieces[target.data]
         for _ in range(10):
             data[rng.choice((0x2000, 0x4000)) + rng.randrange(0x900)] = rng.randrange(256)
-        found = structure.find(target, set())
+        found = structure.find_arena_places(target, set())
         assert [(one.main_arena, one.mp) for one in found] in ([known], [])
         seen.add(len(found))
         data[:] = before
@@ -194,7 +194,7 @@ def test_nothing_there() -> None:
     data = target.pieces[target.data]
     for content in (bytes(len(data)), random.Random(1).randbytes(len(data))):
         data[:] = content
-        assert structure.find(target, set()) == []
+        assert structure.find_arena_places(target, set()) == []
     target.put_word(target.data + 0x110, target.data + 0x100)
     target.put_word(target.data + 0x118, target.data + 0x100)
-    assert structure.find(target, set()) == []
+    assert structure.find_arena_places(target, set()) == []
