@@ -18,8 +18,7 @@ from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import Report
 
 if TYPE_CHECKING:
-    from gdbheapx.glibc.structure.find import ArenaPlace
-    from gdbheapx.glibc.structure.threads import ThreadLocalOffsets
+    from gdbheapx.glibc.structure_search import ArenaPlace, ThreadLocalOffsets
 
 NONCONTIGUOUS = 2
 """malloc_state.flags: the main arena has pieces that do not come from brk."""

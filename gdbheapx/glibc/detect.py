@@ -21,8 +21,7 @@ from gdbheapx.layout.view import place as placed
 from gdbheapx.problems import ALLOCATOR_UNREAD
 
 if TYPE_CHECKING:
-    from gdbheapx.glibc.structure.find import ArenaPlace
-    from gdbheapx.glibc.structure.threads import ThreadLocalOffsets
+    from gdbheapx.glibc.structure_search import ArenaPlace, ThreadLocalOffsets
 
 BANNER = re.compile(rb"GNU C Library [^\n]{0,80}? release version (\d+\.\d+)")
 """What `libc.so.6` prints when it is run (csu/version.c)."""
@@ -104,7 +103,7 @@ def _by_structure_alone(target: Target, known: Set[int]) -> "Sequence[ArenaPlace
     """Copies in other objects than the known ones; where there are such, only an object with a libc's name may have one more."""
     if known and not any(LIBRARY.match(module.file_name) for module in target.modules() if module.base not in known):
         return ()
-    from gdbheapx.glibc.structure import find as structure
+    from gdbheapx.glibc import structure_search as structure
 
     return structure.find_arena_places(target, known)
 
@@ -114,7 +113,7 @@ def _settled(target: Target, named: Glibc) -> Optional[Glibc]:
     than one release."""
     if named.layout_source != "probe" or target.kind != "core":
         return None
-    from gdbheapx.glibc.structure import find as structure
+    from gdbheapx.glibc import structure_search as structure
 
     others = {module.base for module in target.modules()} - {named.module.base}
     place = next((candidate for candidate in structure.find_arena_places(target, others) if candidate.main_arena == named.main_arena.address), None)
@@ -134,7 +133,7 @@ def _with_locals(target: Target, glibc: Glibc) -> Glibc:
     is_known = all(glibc.named_local(target, name) is not None for name in names)
     if is_known or not any(thread.thread_pointer for thread in target.threads()):
         return glibc._replace(locals=None, is_untouched=False)
-    from gdbheapx.glibc.structure import find as structure
+    from gdbheapx.glibc import structure_search as structure
 
     local = structure.locals_of(target, glibc.main_arena.address, glibc.types)
     return glibc._replace(locals=None if local is None else _agreeing(local, glibc.pack), is_untouched=local is None)
@@ -422,7 +421,7 @@ def _state_fits(target: Target, state: View) -> bool:
 
 def _wrong_bins(target: Target, state: View) -> int:
     """How many bins are neither empty nor linked both ways; where the arena was never used, 1 if it has a top."""
-    from gdbheapx.glibc.structure.arena import BINS, wrong_bins
+    from gdbheapx.glibc.structure_search import BINS, wrong_bins
 
     return wrong_bins(target, state, BINS) if any(state.array("bins")) else int(state["top"] != 0)
 

@@ -1,23 +1,23 @@
-"""main_arena, found by its bins: each of 127 points to itself, or is linked both ways, and the ring of arenas comes back to it.
+"""The arenas of a build without symbols: found by the structure of main_arena and its ring, then mp_ beside it, and each thread's variables.
 
-A bin is a list head that stands two words before its pair of pointers (malloc.c: bin_at); the last, 127, is never used, so that it always
-points to itself once malloc has run.
-
-Where main_arena and mp_ can lie: writable memory of loaded objects, of which only what is there is read.
+malloc_state is the one struct whose bins point into itself. Around it lie struct malloc_par and the break; beside each thread pointer lie
+`tcache` and `thread_arena`, at the same distance in all threads (initial-exec TLS).
 """
 
 import sys
 from array import array
+from collections import Counter
 from functools import cache
-from itertools import compress, count
+from itertools import compress, count, islice
 from operator import eq
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.errors import Unreadable
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.layouts import LIBRARY, default_alignment
-from gdbheapx.inferior.base import Mapping, Module, Target, TypeSet
-from gdbheapx.layout.view import Shape, Version, View, place, read_view
+from gdbheapx.glibc.layouts import LIBRARY, default_alignment, is_tcache_chunk
+from gdbheapx.inferior.base import Mapping, Module, StructType, Target, Thread, TypeSet
+from gdbheapx.layout import view as layout_view
+from gdbheapx.layout.view import Shape, Version, View, read_view
 
 MOST_BYTES = 64 << 20
 """Searched in all. A libc's own writable memory is 60 KiB, a program's .data and .bss seldom more than a few MiB."""
@@ -163,7 +163,7 @@ def types_of(target: Target, version: Version) -> TypeSet:
 @cache
 def _types(word_bytes: int, machine: str, version: Version) -> TypeSet:
     shape = Shape(word_bytes, default_alignment(word_bytes, machine, version))
-    return TypeSet({struct.name: place(struct, version, shape) for struct in STRUCTS})
+    return TypeSet({struct.name: layout_view.place(struct, version, shape) for struct in STRUCTS})
 
 
 def find_candidates(target: Target, areas: Sequence[Area], rows: Sequence[ArenaLayout]) -> List[Candidate]:
@@ -291,3 +291,462 @@ def _never_used(target: Target, area: Area, rows: Sequence[ArenaLayout]) -> Iter
                 is_blank = not any(state.array("bins")) and not any(state.array("binmap")) and not state["top"] and not state["system_mem"]
                 if is_blank and is_sane(state, target.page_bytes) and (state.get("attached_threads") or 0) <= 1:
                     yield Candidate(area.module, at - offset, row, state, (at - offset,), True, 0)
+
+
+WINDOW_BYTES = 16 << 10
+"""From main_arena, either way: mp_ stood 0x8c0 to 0x940 below it in the builds seen."""
+LEAST_SCORE = 4
+"""Of 6."""
+BASE_SCORE = 3
+"""Added where the start of the heap is known. A struct 8 bytes off has that too, in releases that differ by one word: half of the rest must
+hold as well."""
+DEFAULT_BYTES = 128 << 10
+"""DEFAULT_MMAP_THRESHOLD_MIN, DEFAULT_TRIM_THRESHOLD, DEFAULT_TOP_PAD."""
+PAGE = 4096
+"""malloc moves the break to ends of pages (malloc.c: sysmalloc)."""
+
+
+class Par(NamedTuple):
+    """What looks like the mp_ of an arena, with that arena's layout."""
+
+    arena: Candidate
+    address: int
+    score: int
+    """How many of its fields have the values that they begin with, or follow from each other."""
+    has_caches: bool
+    """It has settings of thread caches where its layout has them."""
+
+
+def find_par(target: Target, arena: Candidate, areas: Sequence[Area]) -> Optional[Par]:
+    """The best mp_ for this arena; None if nothing is one.
+
+    An arena whose ring is open is proved by what its mp_ says of its top; one whose ring is closed may have a top that is damaged.
+    """
+    base = heap_start(target, arena.state)
+    best = _best(target, arena, areas, base) if base is not None or arena.is_closed else None
+    return best or (_best(target, arena, areas, None) if arena.is_closed and base is not None else None)
+
+
+def _best(target: Target, arena: Candidate, areas: Sequence[Area], base: Optional[int]) -> Optional[Par]:
+    near = [area for area in areas if area.start < arena.address + WINDOW_BYTES and arena.address - WINDOW_BYTES < area.end]
+    pars: List[Par] = []
+    for address in _places_of_par(target, arena, near, base):
+        try:
+            par = read_view(target, arena.row.types, layouts.MALLOC_PAR.name, address)
+        except Unreadable:
+            continue
+        score = rate_par(par, target, base)
+        if is_par_proven(score, base):
+            pars.append(Par(arena, address, score, has_tcache_settings(par)))
+    return max(pars, key=lambda candidate: (candidate.score, -abs(candidate.address - arena.address)), default=None)
+
+
+def heap_start(target: Target, state: View) -> Optional[int]:
+    """mp_.sbrk_base as it follows from the arena: top's end less system_mem. None where not all of it came from brk, or nothing did."""
+    top = state["top"]
+    if not state["system_mem"] or state["flags"] & 2 or state.address <= top < state.address + state.size_bytes:
+        return None
+    try:
+        return top + (target.read_word(top + target.word_bytes) & ~7) - state["system_mem"]
+    except Unreadable:
+        return None
+
+
+def _places_of_par(target: Target, arena: Candidate, areas: Sequence[Area], base: Optional[int]) -> Iterator[int]:
+    """Where to look: whatever holds the start of the heap; where that is not known, every word with a plausible struct around it."""
+    par, word = arena.row.types.structs[layouts.MALLOC_PAR.name], target.word_bytes
+    for area in areas:
+        values, start = read_area_words(area, target)
+        if base is not None:
+            offset = par.members["sbrk_base"].offset
+            yield from (start + word * place - offset for place, value in enumerate(values) if value == base)
+            continue
+        low, high = arena.address - WINDOW_BYTES, arena.address + WINDOW_BYTES
+        threshold, test = (par.members[name].offset // word for name in ("mmap_threshold", "arena_test"))
+        for place in range(max(0, (low - start) // word), min(len(values) - par.size_bytes // word, (high - start) // word)):
+            if 0 < values[place + threshold] <= 1 << 40 and values[place + test] < 4096:
+                yield start + word * place
+
+
+def rate_par(par: View, target: Target, base: Optional[int]) -> int:
+    """How much speaks for it; 0 if it cannot be an mp_ (malloc.c: struct malloc_par and its initialiser)."""
+    mapped, most = par["n_mmaps"], par["max_n_mmaps"]
+    if not 0 <= mapped <= most or par["no_dyn_threshold"] not in (0, 1) or par["n_mmaps_max"] < 0:
+        return 0
+    if (mapped == 0) != (par["mmapped_mem"] == 0) or par["mmapped_mem"] > par["max_mmapped_mem"]:
+        return 0
+    if (most == 0) != (par["max_mmapped_mem"] == 0) or (base is not None and par["sbrk_base"] != base):
+        return 0
+    for name in ("thp_pagesize", "hp_pagesize"):
+        size = par.get(name) or 0
+        if size & (size - 1) or (size and size < 4096):
+            return 0
+    if (par.get("thp_mode") or 0) not in range(4) or (par.get("max_total_mem") or 0) or (par.get("pagesize") or 4096) < 4096:
+        return 0
+    threshold, trim = par["mmap_threshold"], par["trim_threshold"]
+    usual = (
+        par["n_mmaps_max"] == 65536,
+        par["n_mmaps_max"] == 65536,
+        par["arena_test"] == (8 if target.word_bytes == 8 else 2),
+        threshold == DEFAULT_BYTES or (threshold > DEFAULT_BYTES and threshold <= 32 << 20),
+        trim in (DEFAULT_BYTES, 2 * threshold),
+        par["top_pad"] in (0, DEFAULT_BYTES),
+    )
+    return sum(usual) + (BASE_SCORE if base is not None else 0)
+
+
+def is_par_proven(score: int, base: Optional[int]) -> bool:
+    """An mp_ may be called one."""
+    return score >= (LEAST_SCORE if base is None else 2 * BASE_SCORE)
+
+
+def has_tcache_settings(par: View) -> bool:
+    """What stands where mp_.tcache_* would are settings of thread caches (malloc.c, from 2.26; tunables set them)."""
+    bins = par.get("tcache_bins", "tcache_small_bins")
+    if bins is None:
+        return False
+    is_small = par["tcache_max_bytes"] <= layouts.MAX_TCACHE_BYTES and par["tcache_count"] <= layouts.MAX_TCACHE_COUNT
+    return 0 < bins <= layouts.TCACHE_BINS and is_small and par["tcache_unsorted_limit"] < 1 << 31
+
+
+def find_break(target: Target, par: Par, searched: Sequence[Area]) -> Optional[int]:
+    """Where it lies; None if no word, or more than one, is it.
+
+    It holds an address between the end of top and the end of the mapping; of an arena with pieces from mmap the highest above sbrk_base.
+    """
+    low, high = _bounds(target, par)
+    held: Dict[int, int] = {}
+    for area in searched:
+        if area.module == par.arena.module:
+            values, start = read_area_words(area, target)
+            word = target.word_bytes
+            held.update((start + word * place, value) for place, value in enumerate(values) if low <= value <= high)
+    own = [(par.arena.address, par.arena.state.size_bytes), (par.address, par.arena.row.types.size_bytes(layouts.MALLOC_PAR.name))]
+    held = {at: value for at, value in held.items() if (value == low or value % PAGE == 0) and not _is_within(at, own)}
+    best = low if low in held.values() else max(held.values(), default=None)
+    places = [at for at, value in held.items() if value == best]
+    return places[0] if len(places) == 1 else None
+
+
+def _bounds(target: Target, par: Par) -> Tuple[int, int]:
+    """(lowest, highest) value that the break can have; an empty range where nothing came from brk."""
+    base = heap_start(target, par.arena.state)
+    if base is None:
+        low = read_view(target, par.arena.row.types, layouts.MALLOC_PAR.name, par.address)["sbrk_base"]
+    else:
+        low = base + par.arena.state["system_mem"]
+    end = low
+    for mapping in target.mappings():
+        if mapping.start < end + 1 <= mapping.end + 1 and mapping.writable and mapping.start <= end:
+            end = max(end, mapping.end)
+    return (low, end) if low and (base is not None or end > low) else (1, 0)
+
+
+def _is_within(address: int, spans: Sequence[Tuple[int, int]]) -> bool:
+    return any(start <= address < start + size for start, size in spans)
+
+
+REACH_BYTES = 64 << 10
+"""From the thread pointer: static thread-local storage of a process with many libraries; libc's came within 2,100 bytes in those seen."""
+MOST_SEARCHED, MOST_ASKED = 3, 16
+"""Threads whose storage is searched, and threads that must agree."""
+MOST_ENTRIES = 16
+"""Cached chunks that are asked how their links are stored."""
+BETWEEN_BYTES = 512
+"""tcache and thread_arena are static variables of one file: the linker lets them lie together, in the one order or the other."""
+
+
+class ThreadLocalOffsets(NamedTuple):
+    """Where the variables lie, counted from the thread pointer. None: not found, or this build has none."""
+
+    tcache: Optional[int]
+    thread_arena: Optional[int]
+    tcache_bytes: Optional[int]
+    """sizeof tcache_perthread_struct, by the chunks that hold the structs; None where no thread has one."""
+    safe_linking: Optional[bool]
+    """By links in the caches; None where none tells."""
+    has_key: Optional[bool]
+    """Cached chunks carry the address of their cache."""
+
+
+NOTHING = ThreadLocalOffsets(None, None, None, None, None)
+
+
+class _Memory:
+    """Words around one thread pointer."""
+
+    def __init__(self, target: Target, thread: Thread, reach_bytes: int) -> None:
+        word, self.pointer = target.word_bytes, thread.thread_pointer or 0
+        is_above = target.arch.storage.tcb_bytes is not None
+        start = self.pointer if is_above else max(word, self.pointer - reach_bytes)
+        start, data = _readable(target, start, self.pointer + (reach_bytes if is_above else 0), from_end=not is_above)
+        self.start = start + -start % word
+        data = data[-start % word :]
+        self.words = array("Q" if word == 8 else "I", data[: len(data) // word * word])
+        if target.little_endian != (sys.byteorder == "little"):
+            self.words.byteswap()
+        self._word = word
+
+    def holding(self, values: Set[int]) -> Iterator[int]:
+        """Distances from the thread pointer at which one of these words stands."""
+        first = self.start - self.pointer
+        return (first + self._word * place for place in compress(count(), map(values.__contains__, self.words)))
+
+    def at(self, distance: int) -> Optional[int]:
+        """The word at that distance."""
+        place = (self.pointer + distance - self.start) // self._word
+        return self.words[place] if 0 <= place < len(self.words) else None
+
+
+def _readable(target: Target, start: int, end: int, from_end: bool) -> Tuple[int, bytes]:
+    """The readable part of a range that touches its end, or its start: (address, bytes)."""
+    mapping = next((mapping for mapping in target.mappings() if mapping.start <= (end - 1 if from_end else start) < mapping.end), None)
+    if mapping is None:
+        return start, b""
+    low, high = max(start, mapping.start), min(end, mapping.end)
+    return low, target.read_prefix(low, high - low)
+
+
+def find_thread_locals(target: Target, ring: Sequence[int], structs: Sequence[StructType]) -> ThreadLocalOffsets:
+    """Where the two variables lie.
+
+    `ring`: all  `structs`: each form of tcache_perthread_struct that the layout allows, none for builds without thread caches.
+    """
+    threads = [thread for thread in target.threads() if thread.thread_pointer and _is_block(target, thread.thread_pointer)]
+    blocks = [_Memory(target, thread, REACH_BYTES) for thread in threads[:MOST_SEARCHED]]
+    distances = _common(blocks, set(ring))
+    reach = max((abs(place) for place in distances), default=0) + BETWEEN_BYTES
+    blocks += [_Memory(target, thread, reach) for thread in threads[MOST_SEARCHED:MOST_ASKED]] if distances else []
+    arenas = {distance: count for distance, count in _common(blocks, set(ring)).items() if distance in distances}
+    steps = [step for apart in range(target.word_bytes, BETWEEN_BYTES, target.word_bytes) for step in (-apart, apart)]
+    near = {arena + step for arena in arenas for step in steps}
+    caches = _caches(target, blocks, near, structs) if structs else {}
+    pairs = [(arena, cache) for arena in arenas for cache in caches if 0 < abs(arena - cache) <= BETWEEN_BYTES]
+    if pairs:
+        arena, cache = max(pairs, key=lambda place: (arenas[place[0]] + caches[place[1]][0], -abs(place[1] - place[0])))
+        struct = next(struct for struct in structs if struct.size_bytes == caches[cache][1])
+        return _read_release(target, blocks, ThreadLocalOffsets(cache, arena, struct.size_bytes, None, None), struct)
+    best = max(arenas, key=lambda place: arenas[place], default=None)
+    return NOTHING if structs else NOTHING._replace(thread_arena=best)
+
+
+def _is_block(target: Target, pointer: int) -> bool:
+    """A thread control block begins here; on some machines it points to itself (tcbhead_t.self)."""
+    word, self_words = target.word_bytes, target.arch.storage.self_words
+    data = target.read_prefix(pointer + (self_words or 2) * word, word)
+    return len(data) == word and (self_words is None or int.from_bytes(data, "little") == pointer)
+
+
+def _common(blocks: Sequence[_Memory], ring: Set[int]) -> Dict[int, int]:
+    """Distances at which every block has an arena or 0: how many have an arena there."""
+    counts = Counter(distance for block in blocks for distance in block.holding(ring))
+    return {
+        distance: count
+        for distance, count in counts.items()
+        if all(block.at(distance) in ring or not block.at(distance) for block in blocks)
+    }
+
+
+def _caches(target: Target, blocks: Sequence[_Memory], near: Set[int], structs: Sequence[StructType]) -> Dict[int, Tuple[int, int]]:
+    """Those of these distances at which every block has a cache, or a pointer to none: (how many have one, sizeof it)."""
+    known: Dict[int, int] = {}
+    seen: Dict[int, List[int]] = {}
+    for block in blocks:
+        for distance in near:
+            value = block.at(distance)
+            if value and value % (2 * target.word_bytes) == 0:
+                if value not in known:
+                    known[value] = _cache_bytes(target, value, structs)
+                if known[value]:
+                    seen.setdefault(distance, []).append(known[value])
+    caches = {}
+    for distance, sizes in seen.items():
+        pointers = [block.at(distance) or 0 for block in blocks]
+        others = [pointer for pointer in pointers if pointer and not known.get(pointer)]
+        owned = [pointer for pointer in pointers if known.get(pointer)]
+        if len(set(sizes)) == 1 and len(set(owned)) == len(owned) and (not others or _are_dummies(target, others)):
+            caches[distance] = (len(sizes), sizes[0])
+    return caches
+
+
+def _are_dummies(target: Target, pointers: Sequence[int]) -> bool:
+    """2.43 has all threads without a cache point to one of two stand-ins inside libc (malloc.c: __tcache_dummy)."""
+    spans = target.file_ranges()
+    return all(any(start <= pointer < end for start, end in spans) for pointer in pointers)
+
+
+def _cache_bytes(target: Target, address: int, structs: Sequence[StructType]) -> int:
+    """sizeof the tcache_perthread_struct that stands here in a chunk of its own; 0 if none does."""
+    word, align = target.word_bytes, 2 * target.word_bytes
+    head = target.read_prefix(address - word, word)
+    size = int.from_bytes(head, target.byte_order)
+    for struct in structs:
+        if size & 2 or not is_tcache_chunk(size & ~7, struct, word, align):
+            continue
+        entries = struct.members["entries"]
+        data = target.read_prefix(address, struct.size_bytes)
+        if len(data) == struct.size_bytes and all(
+            _is_entry(target, number, align) for number in _numbers(target, data, entries.offset, entries.count)
+        ):
+            return struct.size_bytes
+    return 0
+
+
+def _numbers(target: Target, data: bytes, offset: int, count: int) -> List[int]:
+    size = count * target.word_bytes
+    return target.words_in(data[offset : offset + size].ljust(size, b"\0"))
+
+
+def _is_entry(target: Target, entry: int, align: int) -> bool:
+    return not entry or (entry % align == 0 and len(target.read_prefix(entry, target.word_bytes)) == target.word_bytes)
+
+
+def _read_release(target: Target, blocks: Sequence[_Memory], found: ThreadLocalOffsets, struct: StructType) -> ThreadLocalOffsets:
+    """Infer safe-linking (2.32) and tcache keys (2.29) from cached chunks."""
+    links, keys = [], []
+    addresses = [block.at(found.tcache or 0) or 0 for block in blocks]
+    entries = ((address, entry) for address in addresses for entry in _heads(target, address, struct))
+    for address, entry in islice(entries, MOST_ENTRIES):
+        link, key = _numbers(target, target.read_prefix(entry, 2 * target.word_bytes), 0, 2)
+        links.append(_is_protected(target, entry, link))
+        keys.append(key == address)
+    clear = [link for link in links if link is not None]
+    safe_linking = Counter(clear).most_common(1)[0][0] if clear else None
+    return found._replace(safe_linking=safe_linking, has_key=2 * sum(keys) > len(keys) if keys else None)
+
+
+def _heads(target: Target, address: int, struct: StructType) -> Iterator[int]:
+    data = target.read_prefix(address, struct.size_bytes) if address else b""
+    entries = struct.members["entries"]
+    for entry in _numbers(target, data, entries.offset, entries.count) if len(data) == struct.size_bytes else ():
+        if entry and len(target.read_prefix(entry, 2 * target.word_bytes)) == 2 * target.word_bytes:
+            yield entry
+
+
+def _is_protected(target: Target, entry: int, link: int) -> Optional[bool]:
+    """The link is stored xor-ed with its own address (PROTECT_PTR, 2.32); None where both readings are possible."""
+    align = 2 * target.word_bytes
+    plain, revealed = (_is_entry(target, value, align) for value in (link, link ^ entry >> 12))
+    return None if plain == revealed else revealed
+
+
+WITHOUT_CACHES = "libc_malloc_debug"
+"""It is built without thread caches (malloc-debug.c: USE_TCACHE 0)."""
+
+
+class ArenaPlace(NamedTuple):
+    """One copy, and what proves it."""
+
+    module: Module
+    main_arena: int
+    mp: int
+    row: Version
+    """A release with its layouts."""
+    types: TypeSet
+    locals: ThreadLocalOffsets
+    bins: int
+    """Of 127, how many lead back; 0: malloc was never used."""
+    arenas: int
+    """In the ring."""
+    is_closed: bool
+    """The ring comes back."""
+    score: int
+    rows: Sequence[Version]
+    """All whose layouts fit: more than one where no thread has a cache."""
+    curbrk: Optional[int] = None
+    """`__curbrk`."""
+
+    @property
+    def releases(self) -> str:
+        """Those that have these layouts."""
+        return layouts.releases_of(self.rows)
+
+    def of_release(self, target: Target, version: Version) -> Optional["ArenaPlace"]:
+        """With the layouts of a release that is known from elsewhere; None if they do not fit."""
+        row = layouts.row_of(version)
+        if row not in self.rows:
+            return None
+        own = types_of(target, row).structs
+        return self._replace(row=row, types=TypeSet({name: own[name] for name in self.types.structs}), rows=(row,))
+
+
+def find_arena_places(target: Target, known: Set[int]) -> List[ArenaPlace]:
+    """Every copy in an object that is not among `known` (bases of those of which symbols or a pack tell). Of those equally good all."""
+    for modules in list_searched_areas(target, known):
+        copies = _in_areas(target, list(of_modules(target, modules)))
+        if copies:
+            return copies
+    for of_files in () if known else (True, False):
+        copies = _in_areas(target, list(of_mappings(target, target.modules(), of_files)))
+        if copies:
+            return copies
+    return []
+
+
+def _in_areas(target: Target, searched: Sequence[Area]) -> List[ArenaPlace]:
+    """The copies whose arena and mp_ are both there: the used ones, else those never used."""
+    by_arena: Dict[int, List[Par]] = {}
+    for candidate in find_candidates(target, searched, candidate_rows(target)):
+        fitting = find_par(target, candidate, searched)
+        if fitting is not None and (fitting.has_caches or not _wants_caches(fitting)):
+            by_arena.setdefault(candidate.address, []).append(fitting)
+    by_bins = {fit.arena.state.address_of("bins"): fit.arena.is_closed for pars in by_arena.values() for fit in pars if fit.arena.is_closed}
+    for address in [at for at, pars in by_arena.items() if not pars[0].arena.is_closed]:
+        if by_arena[address][0].arena.state.address_of("bins") in by_bins:
+            del by_arena[address]
+    best = [max(pars, key=lambda fit: (fit.score, fit.has_caches, fit.arena.row.version)) for pars in by_arena.values()]
+    return [_settled(target, fit)._replace(curbrk=find_break(target, fit, searched)) for fit in best]
+
+
+def _wants_caches(fit: Par) -> bool:
+    """Its layout has thread caches, and its object is built with them."""
+    is_without = fit.arena.module.file_name.startswith(WITHOUT_CACHES)
+    return "tcache_max_bytes" in fit.arena.row.types.structs[layouts.MALLOC_PAR.name].members and not is_without
+
+
+def _settled(target: Target, fit: Par) -> ArenaPlace:
+    """With the variables of each thread, whose caches tell releases apart that have the same malloc_state and malloc_par."""
+    own = fit.arena.row
+    same = [layout for layout in candidate_rows(target) if _places(layout) == _places(own)]  # whatever fields are called
+    arena = fit.arena
+    has_caches = _wants_caches(fit) and (arena.is_used or len(arena.ring) > 1)  # none before the first malloc
+    structs = {layout.types.size_bytes(layouts.TCACHE.name): layout for layout in reversed(same)} if has_caches else {}
+    places = find_thread_locals(target, arena.ring, [layout.types.structs[layouts.TCACHE.name] for layout in structs.values()])
+    row = structs.get(places.tcache_bytes or 0)
+    rows = [layout.version for layout in same] if row is None else [row.version]
+    types = TypeSet(dict((row or own).types.structs))
+    if not has_caches:
+        del types.structs[layouts.TCACHE.name]
+    return ArenaPlace(
+        module=arena.module,
+        main_arena=arena.address,
+        mp=fit.address,
+        row=(row or own).version,
+        types=types,
+        locals=places,
+        bins=arena.good_bins,
+        arenas=len(arena.ring),
+        is_closed=arena.is_closed,
+        score=fit.score,
+        rows=rows,
+    )
+
+
+def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[ThreadLocalOffsets]:
+    """The variables of each thread beside its thread pointer, for a copy whose arenas and layouts are known from elsewhere; None where it
+    was never used, so that no thread has any."""
+    ring, is_closed = ring_of(target, ArenaLayout(layouts.NEWEST_KNOWN, types), main_arena)
+    try:
+        is_used = bool(read_view(target, types, layouts.MALLOC_STATE.name, main_arena)["system_mem"])
+    except Unreadable:
+        return NOTHING
+    if not is_used and is_closed and len(ring) == 1:
+        return None
+    cache = types.structs.get(layouts.TCACHE.name)
+    return find_thread_locals(target, ring, [cache] if cache is not None else [])
+
+
+def _places(row: ArenaLayout) -> List[List[int]]:
+    """Where the members of both structs lie, and how long each is."""
+    both = [row.types.structs[name] for name in (layouts.MALLOC_STATE.name, layouts.MALLOC_PAR.name)]
+    return [[*(member.offset for member in struct.members.values()), struct.size_bytes] for struct in both]

@@ -1,6 +1,6 @@
 """glibc's malloc is found by structure in every release and geometry, told apart from what it is not, and not believed where it does not hold.
 
-Files: glibc/structure/arena.py, glibc/structure/par.py, glibc/structure/threads.py.
+Files: glibc/structure_search.py.
 """
 
 import os
@@ -10,7 +10,7 @@ from typing import Dict, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.glibc import detect, layouts
-from gdbheapx.glibc.structure import find as structure
+from gdbheapx.glibc import structure_search as structure
 from gdbheapx.inferior.base import Module, Thread, ThreadLocal
 from gdbheapx.layout.view import Shape, place
 from tests.support.builders.process import WORLDS, Fake, FakeTarget, World, make
