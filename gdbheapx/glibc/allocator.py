@@ -7,13 +7,13 @@ from gdbheapx.allocators.heap import Heap, once
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.columns import add
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import bins, layouts, mmapped, tcache, trim_model
+from gdbheapx.glibc import bins, layouts, mmapped, tcache, trim
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.help import TRIM
 from gdbheapx.glibc.layouts import usable_bytes
-from gdbheapx.glibc.messages import arenas as pages
+from gdbheapx.glibc.messages import pages as pages
 from gdbheapx.glibc.records import MOST_MERGED, ArenaTotals, BinRow, MmappedTotals
 from gdbheapx.glibc.survey import Survey, arena_claims, arena_totals, find_arenas, survey_heaps
 from gdbheapx.kernel.blocks.records import (
@@ -129,20 +129,20 @@ class GlibcMalloc(Heap):
 
     def _free_pages(self) -> List[Tuple[int, int]]:
         """Whole pages inside free chunks (malloc.c: mtrim), and those that systrim gives back."""
-        from gdbheapx.glibc import blockless
+        from gdbheapx.glibc import trim
 
-        spans = blockless.free_pages(self.context, self.survey().walks)
+        spans = trim.list_free_pages(self.context, self.survey().walks)
         for walk in self.survey().walks:
             total = walk.total()
-            top = trim_model.systrim(self.context, walk, total) if total is not None and walk.arena.is_main else None
+            top = trim.predict_systrim(self.context, walk, total) if total is not None and walk.arena.is_main else None
             spans += [(top.start, top.end)] if top is not None else []
         return sorted(spans)
 
     def _zero_huge_bytes(self) -> Optional[int]:
         """What of the pages without a block in huge pages holds zeros alone."""
-        from gdbheapx.glibc import blockless
+        from gdbheapx.glibc import trim
 
-        return blockless.zero_huge_bytes(self.context, self.survey().walks, self.survey().heap_max)
+        return trim.count_zero_huge_bytes(self.context, self.survey().walks, self.survey().heap_max)
 
     def _tops(self) -> "List[Top]":
         """Whole pages of tops that a malloc_trim(0) leaves: those of thread arenas, and the main one's where the break is elsewhere."""
@@ -151,7 +151,7 @@ class GlibcMalloc(Heap):
         page, tops = self.glibc.geometry.page_bytes, []
         for walk in self.survey().walks:
             total = walk.total()
-            if total is None or (walk.arena.is_main and trim_model.systrim(self.context, walk, total) is not None):
+            if total is None or (walk.arena.is_main and trim.predict_systrim(self.context, walk, total) is not None):
                 continue
             for region, result in walk.runs:
                 start, end = -(-(region.top + self.header_bytes) // page) * page, (region.top + result.top_bytes) & -page
@@ -188,16 +188,16 @@ class GlibcMalloc(Heap):
 
     def checks(self) -> List[Check]:
         """How thread caches are found."""
-        from gdbheapx.glibc.messages import checkup
+        from gdbheapx.glibc.messages import pages as doctor_pages
 
-        return checkup.checks(self.context.target, self.glibc)
+        return doctor_pages.checks(self.context.target, self.glibc)
 
     def would_return(self, portion: "Portion") -> "DryRun":
         """What a malloc_trim(pad) would give back."""
         from gdbheapx.glibc.plan import dry_run
 
         known = [(walk, walk.total()) for walk in self.survey().walks]
-        arenas = [trim_model.predict(self.context, walk, total, portion.pad_bytes) for walk, total in known if total is not None]
+        arenas = [trim.predict_trim(self.context, walk, total, portion.pad_bytes) for walk, total in known if total is not None]
         return dry_run(arenas, self.context.target.kind == "live")
 
     def return_plan(self, portion: "Portion") -> "Trim":
@@ -354,16 +354,16 @@ class GlibcMalloc(Heap):
 
     def what_if(self) -> "List[Effect]":
         """What its settings would change."""
-        from gdbheapx.glibc import blockless, what_if
+        from gdbheapx.glibc import trim, what_if
 
         walks = self.survey().walks
-        spans = [span for walk in walks if walk.arena.is_main for span in blockless.tops(self.context, walk)]
+        spans = [span for walk in walks if walk.arena.is_main for span in trim.list_top_pages(self.context, walk)]
         top = (self.context.ram.of(spans, False) or UNKNOWN).resident_bytes if spans else 0
         rows = self.arenas()
         free, large = what_if.free_bytes(rows), None
         if free is not None and sum(row.free_chunks or 0 for row in rows) <= what_if.MOST_CHUNKS:
-            tops = [span for walk in walks for span in blockless.tops(self.context, walk)]
-            pages = blockless.free_pages(self.context, walks)
+            tops = [span for walk in walks for span in trim.list_top_pages(self.context, walk)]
+            pages = trim.list_free_pages(self.context, walks)
             whole = sorted([*pages, *tops])
             resident = (self.context.ram.of(whole, False) or UNKNOWN).resident_bytes if whole else 0
             free -= sum(end - start for start, end in whole) - resident if resident is not None else 0

@@ -82,16 +82,16 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """One line per arena."""
-        from gdbheapx.glibc.messages.arenas import arenas
+        from gdbheapx.glibc.messages.pages import arenas
 
         return arenas(cast("Sequence[ArenaTotals]", rows), totals)
 
     def page(self, name: str, answer: Any) -> Page:
         """One line per bin, or per setting."""
         from gdbheapx.glibc import tunables
-        from gdbheapx.glibc.messages import arenas
+        from gdbheapx.glibc.messages import pages
 
-        return arenas.bins(answer) if name == "bins" else tunables.page(answer)
+        return pages.bins(answer) if name == "bins" else tunables.page(answer)
 
     def judge(self, facts: "Sequence[GlibcFacts]", around: Surroundings) -> List[Judged]:
         """All copies together."""

@@ -3,7 +3,7 @@
 from typing import List
 
 from gdbheapx.allocators.keeping import ENDED_ARENA, FAST_LIST, FOREIGN_BREAK, MAIN_TOP, THREAD_TOP, USUAL, ArenaKeeps, Keeping, Term
-from gdbheapx.glibc import trim_model
+from gdbheapx.glibc import trim
 from gdbheapx.glibc.context import ArenaWalk
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.glibc.survey import Survey
@@ -47,6 +47,6 @@ def _arena(done: Survey, walk: ArenaWalk, row: ArenaTotals) -> ArenaKeeps:
         is_ended = _has_ended(row)
         return ArenaKeeps(row.index, kept, ENDED_ARENA if is_ended else THREAD_TOP, not is_ended and (row.heaps or 1) > 1)
     total = walk.total()
-    end = trim_model.systrim(done.context, walk, total) if total is not None else None
+    end = trim.predict_systrim(done.context, walk, total) if total is not None else None
     is_foreign = done.context.glibc.break_address(done.context.target) != walk.arena.top + top
     return ArenaKeeps(row.index, kept, FOREIGN_BREAK if is_foreign else MAIN_TOP, False, end.bytes if end is not None else 0)

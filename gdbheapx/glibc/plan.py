@@ -10,17 +10,17 @@ from gdbheapx.glibc import code
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.detect import debug_hint
 from gdbheapx.glibc.help import TRIM
-from gdbheapx.glibc.trim_model import Prediction
+from gdbheapx.glibc.trim import ArenaTrim
 from gdbheapx.hints import ask
 
 DONTNEED = 4
 
 
-def dry_run(arenas: Sequence[Prediction], is_live: bool) -> DryRun:
+def dry_run(arenas: Sequence[ArenaTrim], is_live: bool) -> DryRun:
     """All arenas together."""
     resident, exclusive = add(row.resident_bytes for row in arenas), add(row.exclusive_bytes for row in arenas)
     predicted = Predicted(sum(row.bytes for row in arenas), resident, exclusive)
-    columns = [column for column in columns_of(Prediction) if resident is not None or column.field != "resident_bytes"]
+    columns = [column for column in columns_of(ArenaTrim) if resident is not None or column.field != "resident_bytes"]
     return DryRun(TRIM, predicted, arenas, Table(columns, arenas), is_live, also=())
 
 

@@ -14,7 +14,7 @@ from gdbheapx.glibc.layouts import MALLOC_STATE
 from gdbheapx.glibc.main_arena import Damage, Pieces, Remnant, damage_rule, next_start
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.glibc.tcache import threads_by_arena
-from gdbheapx.glibc.trim_model import Prediction, predict
+from gdbheapx.glibc.trim import ArenaTrim, predict_trim
 from gdbheapx.kernel.common.in_ram import UNKNOWN, InRam
 from gdbheapx.kernel.common.records import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP
 from gdbheapx.kernel.glibc.lists import Followed
@@ -330,8 +330,8 @@ def _row(done: Survey, walk: ArenaWalk) -> ArenaTotals:
     total = walk.total()
     system = walk.system_bytes
     has_pages = done.context.ram.pages is not None
-    nothing = Prediction(walk.arena.index, 0, 0, *((0, 0) if has_pages else (None, None)))
-    prediction = predict(done.context, walk, total) if total else nothing
+    nothing = ArenaTrim(walk.arena.index, 0, 0, *((0, 0) if has_pages else (None, None)))
+    prediction = predict_trim(done.context, walk, total) if total else nothing
     ranges, reserves = walk.ranges(done.context.glibc.geometry.page_bytes), walk.reserves(done.heap_max)
     kept, own = done.context.ram.of(reserves, False) or UNKNOWN, done.context.ram.of(ranges, False) or UNKNOWN
     free = total.free_bytes if total else 0
@@ -383,6 +383,6 @@ def _blockless_huge_bytes(context: Context, walk: ArenaWalk, total: Optional[Wal
     """None on a core, which needs nothing of that."""
     if context.ram.pages is None:
         return None
-    from gdbheapx.glibc import blockless
+    from gdbheapx.glibc import trim
 
-    return blockless.huge_bytes(context, walk, total, kept)
+    return trim.count_blockless_huge_bytes(context, walk, total, kept)

@@ -2,7 +2,7 @@
 
 `test_no_sentence_is_left_out` looks which calls of Finding and Step the cases reach: a new sentence needs a case.
 
-Files: glibc/messages/checkup.py, glibc/tunables.py.
+Files: glibc/messages/pages.py, glibc/tunables.py.
 """
 
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from gdbheapx.analysis import copied_pages, inside, memory_verdict, pins, unload
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.depths import ThreadStacks
 from gdbheapx.analysis.memory.ended import EndedThreads, ThreadStart
-from gdbheapx.glibc.messages import arenas as glibc_pages
+from gdbheapx.glibc.messages import pages as glibc_pages
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.glibc.records import GlibcFacts, MmappedTotals
 from gdbheapx.inferior.base import HugePages, ParentPages

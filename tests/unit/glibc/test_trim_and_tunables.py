@@ -1,6 +1,6 @@
 """What systrim would give back of the main top, and what the settings in force mean.
 
-Files: glibc/trim_model.py, glibc/tunables.py.
+Files: glibc/trim.py, glibc/tunables.py.
 """
 
 from typing import Any, Dict, NamedTuple, Optional
@@ -8,7 +8,7 @@ from typing import Any, Dict, NamedTuple, Optional
 import pytest
 
 from gdbheapx.errors import Unreadable
-from gdbheapx.glibc import layouts, trim_model, tunables
+from gdbheapx.glibc import layouts, trim, tunables
 
 TOP, BREAK = 0x100000, 0x110000
 """A top of 64 KiB that ends at the program break."""
@@ -59,30 +59,30 @@ class Around(NamedTuple):
     arena: Arena = Arena()
 
 
-def systrim(glibc: Glibc, total: Total, pad: int = 0) -> Optional[trim_model.TopTrim]:
+def systrim(glibc: Glibc, total: Total, pad: int = 0) -> Optional[trim.TopTrim]:
     around = Around(glibc)
-    return trim_model.systrim(around, around, total, pad)  # type: ignore[arg-type]
+    return trim.predict_systrim(around, around, total, pad)  # type: ignore[arg-type]
 
 
 def test_whole_pages_at_the_end_of_top_go() -> None:
     """But for MINSIZE and one byte, as systrim computes it: the first page stays."""
-    assert systrim(Glibc(), Total()) == trim_model.TopTrim(TOP + 4096, BREAK)
+    assert systrim(Glibc(), Total()) == trim.TopTrim(TOP + 4096, BREAK)
 
 
 def test_pad_stays() -> None:
     """With MINSIZE and one byte, rounded up to whole pages; with too much of it nothing goes."""
-    assert systrim(Glibc(), Total(), 5000) == trim_model.TopTrim(TOP + 2 * 4096, BREAK)
+    assert systrim(Glibc(), Total(), 5000) == trim.TopTrim(TOP + 2 * 4096, BREAK)
     assert systrim(Glibc(), Total(), 1 << 20) is None
 
 
 def test_free_chunks_below_top_are_merged_first() -> None:
     """malloc_consolidate runs before: the run that borders top begins lower."""
-    assert systrim(Glibc(), Total(top_run_start=TOP - 8192)) == trim_model.TopTrim(TOP - 4096, BREAK)
+    assert systrim(Glibc(), Total(top_run_start=TOP - 8192)) == trim.TopTrim(TOP - 4096, BREAK)
 
 
 def test_huge_pages_make_larger_steps() -> None:
     """With glibc.malloc.hugetlb=1 brk moves by thp_pagesize."""
-    assert systrim(Glibc(mp={"thp_pagesize": 1 << 15}), Total()) == trim_model.TopTrim(BREAK - (1 << 15), BREAK)
+    assert systrim(Glibc(mp={"thp_pagesize": 1 << 15}), Total()) == trim.TopTrim(BREAK - (1 << 15), BREAK)
 
 
 @pytest.mark.parametrize("glibc, total", [(Glibc(at=BREAK + 4096), Total()), (Glibc(at=None), Total()), (Glibc(), Total(0)), (Glibc(mp=None), Total())])
