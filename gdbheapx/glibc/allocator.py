@@ -75,7 +75,7 @@ class GlibcMalloc(Heap):
 
     @property
     def capabilities(self) -> Mapping[str, Callable[..., Any]]:
-        """What other allocators cannot."""
+        """Return the commands that glibc's malloc alone can answer."""
         return {
             "native-info": self.malloc_info,
             "native-stats": self.native_stats,
@@ -84,20 +84,20 @@ class GlibcMalloc(Heap):
         }
 
     def meter(self) -> "GlibcMeter":
-        """What reads its counters while the process runs."""
+        """Return the reader of malloc's counters in a running process."""
         from gdbheapx.glibc.meter import GlibcMeter
 
         return GlibcMeter(self.glibc, self.around)
 
     def exact_reading(self) -> "Reading":
-        """What the meter gives, from a walk of a process that stands still."""
+        """Return the meter's figures from a walk of the stopped process."""
         from gdbheapx.glibc.meter import exact
 
         return exact(self.totals())
 
     @property
     def header_bytes(self) -> int:
-        """From a chunk's address to what malloc returned."""
+        """Return the distance from a chunk's address to what malloc returned."""
         return 2 * self.glibc.geometry.word_bytes
 
     def survey(self) -> Survey:
@@ -108,7 +108,7 @@ class GlibcMalloc(Heap):
 
     @once
     def arenas(self) -> List[ArenaTotals]:
-        """One row per arena."""
+        """Return one row for each arena."""
         return arena_totals(self.survey())
 
     def totals(self) -> Dict[str, Optional[int]]:
@@ -116,7 +116,7 @@ class GlibcMalloc(Heap):
         return pages.totals(self.arenas(), self.mmapped_totals())
 
     def facts(self) -> "GlibcFacts":
-        """One look, frozen."""
+        """Return all figures that verdicts and snapshots rest on."""
         from gdbheapx.glibc import code
         from gdbheapx.glibc.records import GlibcFacts
 
@@ -139,7 +139,6 @@ class GlibcMalloc(Heap):
         return sorted(spans)
 
     def _zero_huge_bytes(self) -> Optional[int]:
-        """What of the pages without a block in huge pages holds zeros alone."""
         from gdbheapx.glibc import trim
 
         return trim.count_zero_huge_bytes(self.context, self.survey().walks, self.survey().heap_max)
@@ -163,7 +162,7 @@ class GlibcMalloc(Heap):
         return tops
 
     def most_cached_bytes(self) -> Optional[int]:
-        """What the caches of all threads may hold at most, by mp_'s limits; None where these cannot be read."""
+        """Return the most that all thread caches may hold by mp_'s limits, or None where these cannot be read."""
         from gdbheapx.glibc.layouts import TCACHE_SMALL_BINS, tcache_size
 
         try:
@@ -187,13 +186,13 @@ class GlibcMalloc(Heap):
         return tunables.Tunables(tunables.read(self.mp(), others))
 
     def checks(self) -> List[Check]:
-        """How thread caches are found."""
+        """Return how thread caches were found, for `doctor`."""
         from gdbheapx.glibc.messages import pages as doctor_pages
 
         return doctor_pages.checks(self.context.target, self.glibc)
 
     def would_return(self, portion: "Portion") -> "DryRun":
-        """What a malloc_trim(pad) would give back."""
+        """Predict what malloc_trim(pad) gives back."""
         from gdbheapx.glibc.plan import dry_run
 
         known = [(walk, walk.total()) for walk in self.survey().walks]
@@ -223,7 +222,7 @@ class GlibcMalloc(Heap):
         yield from run.rules(own.context, survey, told, self.around, own.arena_ranges)
 
     def native_stats(self) -> "NativeStats":
-        """What malloc_stats(3) and mallinfo2 tell."""
+        """Return the figures of malloc_stats(3) and mallinfo2."""
         from gdbheapx.glibc import malloc_info
 
         self._counters()  # says where they contradict each other: the figures themselves are printed as they are
@@ -258,7 +257,7 @@ class GlibcMalloc(Heap):
         return [Claim(*span, "heap reserve") for walk in done.walks for span in walk.reserves(done.heap_max)]
 
     def claims(self) -> List[Claim]:
-        """All memory it holds: arenas, the rest of their heaps, mmapped chunks (those side by side together)."""
+        """Return all memory that malloc holds: arenas, the rest of their heaps, mmapped chunks (neighbours joined)."""
         mapped = [Claim(*span, "mmapped chunks") for span in self.mmapped().chunks.spans()]
         return [*arena_claims(self.survey()), *self.reserved(), *mapped]
 
@@ -282,7 +281,9 @@ class GlibcMalloc(Heap):
             return False
 
     def asks_for_huge_pages(self) -> bool:
-        """It advises MADV_HUGEPAGE (malloc.c: madvise_thp): mp_.thp_pagesize is set, from 2.35; where it has mp_.thp_mode, this too."""
+        """Return whether malloc advises MADV_HUGEPAGE (malloc.c: madvise_thp): mp_.thp_pagesize is set (2.35), and mp_.thp_mode where
+        there is one.
+        """
         try:
             return bool(self.mp().get("thp_pagesize")) and self.mp().get("thp_mode") in (None, layouts.THP_MADVISE)
         except Unreadable:
@@ -295,9 +296,8 @@ class GlibcMalloc(Heap):
         return "glibc.malloc.hugetlb" not in (self.context.target.environment_variable("GLIBC_TUNABLES") or "")
 
     def histogram(self) -> List[HistogramRow]:
-        """All chunks by size class; mmapped chunks count as used, with their whole mappings as in mmapped_totals.
-
-        The walk over the totals counts it on its way: adding up the stream of blocks would be a second walk.
+        """Count all chunks by size class; mmapped chunks count as used, with their whole mappings as in mmapped_totals. The walk over the
+        totals counts them on its way: adding up the stream of blocks would be a second walk.
         """
         parts = [result.histogram for walk in self.survey().walks for _, result in walk.runs]
         align = self.glibc.geometry.alignment_bytes
@@ -312,7 +312,7 @@ class GlibcMalloc(Heap):
 
     @property
     def shape(self) -> BlockShape:
-        """What the numbers of its blocks mean."""
+        """Return how blocks() numbers the statuses of chunks."""
         geometry, has_trailer = self.glibc.geometry, self.glibc.traits.mmapped_trailer
         overheads = tuple(-usable_bytes(0, geometry, kind in MAPPED, has_trailer) for kind in range(len(WORDS)))
         unit_bytes = min(geometry.alignment_bytes, 2 * geometry.word_bytes)
@@ -323,7 +323,7 @@ class GlibcMalloc(Heap):
         return self._stream(self._regions(arena), block_filter, self._mapped_blocks(block_filter) if arena is None else None)
 
     def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
-        """The same in the order of `chunks`: arenas in ring order, the heaps of each as the walk met them, mmapped chunks last."""
+        """Return blocks() in the order of `chunks`: arenas in ring order, the heaps of each as the walk met them, mmapped chunks last."""
         regions = self._regions(arena)
         if block_filter.kinds is None or block_filter.kinds - set(MAPPED):
             for region in regions:
@@ -353,7 +353,7 @@ class GlibcMalloc(Heap):
         return make_blocks(rows)
 
     def what_if(self) -> "List[Effect]":
-        """What its settings would change."""
+        """Return the effects of other settings."""
         from gdbheapx.glibc import trim, what_if
 
         walks = self.survey().walks
@@ -397,13 +397,12 @@ class GlibcMalloc(Heap):
         return sum(row.free_bytes or 0 for row in self.histogram() if what_if.FIXED_BYTES <= row.size_bytes <= most)
 
     def requests(self) -> "List[Requests]":
-        """By chunks in use."""
+        """Return the requests behind chunks in use, by size."""
         from gdbheapx.glibc import what_if
 
         return what_if.requests(self.histogram(), self.glibc.geometry.word_bytes, self.glibc.geometry.page_bytes)
 
     def _to_huge_pages(self) -> Optional[int]:
-        """What is missing to whole huge pages where its memory in RAM lies."""
         target, page = self.context.target, self.glibc.geometry.page_bytes
         step = page * (page // 8)  # what one entry of the page table's second level maps
         present = [span for claim in self.claims() for span in target.present_ranges(claim.start, claim.end)]
@@ -413,7 +412,7 @@ class GlibcMalloc(Heap):
         return sum(end - start for start, end in wider) - sum(end - start for start, end in present)
 
     def kept(self) -> "Keeping":
-        """What a malloc_trim(0) leaves. Of one stop, as blocks()."""
+        """Return what malloc_trim(0) leaves, as of one stop."""
         from gdbheapx.glibc import keeping
 
         done = self.survey()
@@ -426,7 +425,7 @@ class GlibcMalloc(Heap):
         return [row._replace(arena=arena.index) for arena in arenas for row in rows[arena.index]]
 
     def caches(self) -> List[ThreadCache]:
-        """What each thread's cache holds."""
+        """Return each thread's cache with its bins."""
         arenas, _ = find_arenas(self.context)
         lists = FreeLists(self.context)
         caches = tcache.read_caches(lists, arenas)

@@ -29,7 +29,7 @@ BETWEEN_CLOCKS = 128
 
 
 class Glibc(NamedTuple):
-    """One copy of glibc malloc in the target and all that is constant about it."""
+    """Everything constant about one glibc malloc in the target."""
 
     id: str
     module: Module
@@ -76,7 +76,7 @@ class Glibc(NamedTuple):
 
     @property
     def unlisted(self) -> Optional[str]:
-        """What to mind about a release newer than any that was tried; None for a listed one."""
+        """Return a warning for a release newer than any that was tried, or None."""
         if layouts.is_listed(self.version):
             return None
         newest = "%d.%d" % layouts.NEWEST_KNOWN
@@ -100,7 +100,7 @@ class Glibc(NamedTuple):
             return None
 
     def thread_local(self, target: Target, name: str) -> Optional[ThreadLocal]:
-        """Where each thread has its copy of `tcache` or `thread_arena`; None if that cannot be told."""
+        """Return where each thread has its `tcache` or `thread_arena`, or None if that cannot be determined."""
         if self.is_untouched or (self.place is not None and not self.place.bins):  # malloc was never used: no thread has either
             return ThreadLocal({thread.lwp: None for thread in target.threads()}, "static-tls")
         local = self.named_local(target, name) if self.place is None else None
@@ -111,7 +111,7 @@ class Glibc(NamedTuple):
         return None if distance is None else target.beside_thread_pointer(distance)
 
     def named_local(self, target: Target, name: str) -> Optional[ThreadLocal]:
-        """The same by the variable's place in the object's block, which symbols or the pack know, and the object's own relocations."""
+        """Return thread_local() by the variable's offset in the object's TLS block (symbols, or the pack) and the object's relocations."""
         if self.pack is None:
             return target.thread_local(name, self.main_arena)
         place = self.pack.thread_locals.get(name)
@@ -132,7 +132,7 @@ class Glibc(NamedTuple):
 
 
 class Arena(NamedTuple):
-    """One malloc_state as it was read."""
+    """A malloc_state as it was read."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     address: int
@@ -147,20 +147,18 @@ class Arena(NamedTuple):
 
     @property
     def is_contiguous(self) -> bool:
-        """All of it came from brk."""
+        """Return whether all of the arena came from brk."""
         return not self.state["flags"] & NONCONTIGUOUS
 
     @property
     def title(self) -> str:
-        """For messages."""
+        """Return the arena's name for messages."""
         return "main_arena" if self.is_main else "arena %d" % self.index
 
 
 def read_ring(target: Target, glibc: Glibc, report: Report, budget: Optional[Budget] = None) -> List[Arena]:
-    """All arenas, following `next` from main_arena until it comes back; stops with a report where the ring is broken, or where time runs
-    out.
-
-    Arenas never disappear and new ones are linked right behind main_arena (arena.c: _int_new_arena).
+    """Return all arenas, following `next` from main_arena until it comes back; stops with a report where the ring is broken or time runs
+    out. Arenas never disappear, and new ones are linked right behind main_arena (arena.c: _int_new_arena).
     """
     ring: List[Arena] = []
     seen = set()
@@ -207,7 +205,7 @@ def _follows_heap_info(target: Target, glibc: Glibc, address: int) -> bool:
 
 
 class Heap(NamedTuple):
-    """One heap_info."""
+    """A heap_info."""
 
     address: int
     arena: int

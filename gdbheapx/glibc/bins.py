@@ -61,13 +61,13 @@ class FreeLists:
 
 
 def is_within(ranges: Sequence[Range], address: int) -> bool:
-    """One of these sorted ranges has the address."""
+    """Return whether one of these sorted ranges covers the address."""
     place = bisect_right(ranges, (address, ADDRESS_MASK)) - 1
     return place >= 0 and address < ranges[place][1]
 
 
 class CachedChunks(NamedTuple):
-    """All special chunks of one glibc, as the kernel takes them."""
+    """Chunks that look used and are free: those of fastbins and thread caches."""
 
     chunks: Sequence[int]
     """array('Q') of chunk | SPECIAL_x, sorted, each chunk once."""
@@ -94,7 +94,7 @@ def gather_free_lists(followed: Followed, about: Callable[[int], Optional[Report
 
 
 class FastList(NamedTuple):
-    """One non-empty fastbin."""
+    """A fastbin that is not empty."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     chunks: int
@@ -105,7 +105,7 @@ class FastList(NamedTuple):
 
 
 class Bin(NamedTuple):
-    """One non-empty bin."""
+    """A bin that is not empty."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     chunks: int
@@ -206,7 +206,7 @@ def walk_bins(context: Context, arenas: Sequence[Arena], report: Optional[Report
 
 
 def each_arena(context: Context, arenas: Sequence[Arena], make: Callable[..., Any]) -> Dict[int, Any]:
-    """By arena index, what `make` gives of (its context, the arena, its fastbins, its bins)."""
+    """Return, by arena index, what `make` returns for (context, arena, its fastbins, its bins)."""
     lists, reports, made = FreeLists(context), ArenaReports(context), {}
     asked = [(arena, ask_fast(lists, arena), ask_bins(lists, arena)) for arena in arenas]
     followed = lists.follow()
@@ -241,7 +241,7 @@ def links_agree(arena: Arena, glibc: Glibc, free_sum: int, fd_sum: int, bk_sum: 
 
 
 def rows(context: Context, arena: Arena, fast: Sequence[FastList], others: Sequence[Bin]) -> List[BinRow]:
-    """What `bins` shows of one arena."""
+    """Return the rows of `bins` for one arena."""
     glibc, shown = context.glibc, []
     for item in fast:
         size = fast_size(item.index, glibc.geometry)

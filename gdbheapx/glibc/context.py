@@ -30,7 +30,7 @@ LOOK_AGAIN = "run it again; if it persists, `thread apply all backtrace` in gdb 
 
 
 class Context(NamedTuple):
-    """What every step of the walk needs."""
+    """State of one heap walk: target, memory source, budget and error sink."""
 
     target: Target
     glibc: Glibc
@@ -59,7 +59,7 @@ class Context(NamedTuple):
 
 
 class ArenaWalk:
-    """One arena while it is walked, and what was found."""
+    """Progress and results of walking one arena."""
 
     def __init__(self, arena: Arena, report: Report) -> None:
         self.arena = arena
@@ -103,17 +103,16 @@ class ArenaWalk:
         return sorted(spans)
 
     def reserves(self, heap_max: int) -> List[Tuple[int, int]]:
-        """What of each heap is given back or was never used: from heap_info.size to the end of the HEAP_MAX_SIZE bytes that it keeps
-        (arena.c)."""
+        """Return the unused end of each heap: from heap_info.size to the end of its HEAP_MAX_SIZE bytes (arena.c)."""
         return sorted((heap.address + heap.size_bytes, heap.address + heap_max) for heap in self.heaps if heap.size_bytes < heap_max)
 
     def total(self) -> Optional[WalkResult]:
-        """All runs of chunks as one result; None if the arena holds no chunk."""
+        """Return all runs of chunks as one result, or None if the arena holds no chunk."""
         return add_results([result for _, result in self.runs])
 
 
 def chunk_bytes(total: WalkResult) -> int:
-    """All bytes of chunks in a walk result."""
+    """Return the bytes of all chunks in a walk result."""
     cached = total.tcache_bytes + total.tcache_struct_bytes
     return total.used_bytes + cached + total.fast_bytes + total.free_bytes + total.top_bytes + total.fence_bytes
 
@@ -133,8 +132,9 @@ def private_mappings(target: Target) -> List[Mapping]:
 
 
 def reaches(target: Target, ranges: Sequence[Range], taken: Sequence[Range]) -> List[int]:
-    """For each of these ranges of private anonymous memory how far one block may go on from it: over memory with other rights, and in a
-    core over what may have been left out, up to what is `taken` or belongs to others."""
+    """Return for each range of private anonymous memory how far a block that begins in it may extend: over memory with other rights, in a
+    core over memory that may have been left out, up to `taken` or other owners.
+    """
     own = {mapping.start for mapping in private_mappings(target)}
     runs: List[Range] = []
     last = 0
@@ -160,7 +160,7 @@ def united(mappings: Iterable[Mapping]) -> List[Range]:
 
 
 def anonymous_ranges(target: Target) -> List[Range]:
-    """Where an arena can have memory."""
+    """Return the memory in which arenas can lie."""
     return united(anonymous_mappings(target))
 
 

@@ -116,7 +116,8 @@ def _settled(target: Target, named: Glibc) -> Optional[Glibc]:
     from gdbheapx.glibc import structure_search as structure
 
     others = {module.base for module in target.modules()} - {named.module.base}
-    place = next((candidate for candidate in structure.find_arena_places(target, others) if candidate.main_arena == named.main_arena.address), None)
+    places = structure.find_arena_places(target, others)
+    place = next((place for place in places if place.main_arena == named.main_arena.address), None)
     return _by_structure(target, place, named.id, None) if place is not None else None
 
 
@@ -228,7 +229,6 @@ def _is_tagged(target: Target, module: Module) -> bool:
 
 
 def _by_structure(target: Target, place: "ArenaPlace", id: str, text: Optional[str]) -> Glibc:
-    """One copy; `text` is its release where its file tells it."""
     told = layouts.parse_version(text)
     named = place.of_release(target, told) if told is not None else None
     place = named or place
@@ -388,9 +388,8 @@ def _fits(target: Target, types: TypeSet, arena: Symbol, mp: Symbol, shape: Shap
 
 
 def contradiction(target: Target, types: TypeSet, arena: Symbol, mp: Symbol) -> Optional[str]:
-    """What in memory says that types and addresses are those of another build; None if nothing does.
-
-    Not as strict as fitting_version: where the heap is damaged, or its process runs meanwhile, some bins do not hold.
+    """Return why types and addresses must be those of another build, or None. Less strict than fitting_version: where the heap is damaged
+    or its process runs, some bins do not hold.
     """
     try:
         state = read_view(target, types, layouts.MALLOC_STATE.name, arena.address)
@@ -466,5 +465,5 @@ def _tcache_fits(target: Target, types: TypeSet, shape: Shape, tcaches: Sequence
 
 
 def debug_hint(target: Target, module: Module) -> DebugHint:
-    """How to get the debug information of a libc."""
+    """Return how to get the debug information of a libc."""
     return target.debug_hint(module, PACKAGES if DISTRIBUTED.match(module.name) else ())

@@ -60,7 +60,7 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
         from gdbheapx.glibc import allocator  # noqa: F401
 
     def prepare(self, target: Target, located: "Glibc") -> None:
-        """Where its threads have their variables."""
+        """Look up the thread-local variables before the stop."""
         located.prepare(target)
 
     def find_locks(self, target: Target, located: "Glibc") -> Sequence[int]:
@@ -71,30 +71,30 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
         return [arena.state.address_of("mutex") for arena in ring]
 
     def open(self, located: "Glibc", around: HeapContext) -> Heap:
-        """One copy."""
+        """Open one malloc as a heap."""
         from gdbheapx.glibc.allocator import GlibcMalloc
 
         return GlibcMalloc(located, around)
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:
-        """For most people it is malloc."""
+        """Return the name of malloc's memory in the split of RSS."""
         return "%s (arenas and mmapped chunks)" % ("malloc" if is_alone else allocator_id)
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
-        """One line per arena."""
+        """Return the page of `arenas`."""
         from gdbheapx.glibc.messages.pages import arenas
 
         return arenas(cast("Sequence[ArenaTotals]", rows), totals)
 
     def page(self, name: str, answer: Any) -> Page:
-        """One line per bin, or per setting."""
+        """Return the page of `bins` or `tunables`."""
         from gdbheapx.glibc import tunables
         from gdbheapx.glibc.messages import pages
 
         return pages.bins(answer) if name == "bins" else tunables.page(answer)
 
     def judge(self, facts: "Sequence[GlibcFacts]", around: Surroundings) -> List[Judged]:
-        """All copies together."""
+        """Judge all glibc mallocs of a process together."""
         from gdbheapx.glibc.messages.verdict import judge
 
         return judge(facts, around)

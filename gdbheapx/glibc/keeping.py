@@ -15,7 +15,7 @@ WORDS = {**USUAL, LISTED: FAST_LIST}
 
 
 def keeping(done: Survey, rows: List[ArenaTotals], blocks: BlockShape) -> Keeping:
-    """Of the same look as the rows of `arenas`."""
+    """Return why free memory stays, from the survey that made the rows."""
     geometry = done.context.glibc.geometry
     shape = PinShape(
         page_bytes=geometry.page_bytes,

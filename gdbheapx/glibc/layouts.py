@@ -119,7 +119,7 @@ HEAP_INFO = Struct(
 
 
 class Traits(NamedTuple):
-    """What a release does differently where no field shows it."""
+    """Behaviour of a release that no field shows."""
 
     safe_linking: bool
     """tcache `next` and fastbin `fd` are stored xor-ed with their own address >> 12 (2.32)."""
@@ -191,7 +191,7 @@ def traits(version: Version) -> Traits:
 
 
 def no_fastbins(version: Optional[Tuple[int, int]]) -> str:
-    """What makes a malloc keep none at its next start: a tunable from 2.31 on."""
+    """Return the setting that disables fastbins at the next start: a tunable from 2.31 on."""
     from gdbheapx.allocators.measured import MXFAST
 
     return "mallopt(M_MXFAST, 0)" if version is not None and version < (2, 31) else MXFAST.text
@@ -224,7 +224,7 @@ def align_chunk(address: int, geometry: Geometry) -> int:
 
 
 def usable_bytes(size_bytes: int, geometry: Geometry, mmapped: bool = False, mmapped_trailer: bool = False) -> int:
-    """What the caller of malloc may use of a chunk: its successor's prev_size belongs to it, an mmapped chunk has no successor."""
+    """Return malloc_usable_size of a chunk: its successor's prev_size belongs to it, and an mmapped chunk has no successor."""
     return size_bytes - (2 * geometry.word_bytes if mmapped and not mmapped_trailer else geometry.overhead_bytes)
 
 

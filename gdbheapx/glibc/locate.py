@@ -42,7 +42,9 @@ class Run(NamedTuple):
 
 
 def find(context: Context, shape: BlockShape, survey: Callable[[], Survey], address: int) -> Optional[Place]:
-    """Where it lies; None if it is in no memory of this malloc's. `survey`: the walk over everything, where nothing less tells."""
+    """Return where an address lies in this malloc's memory, or None. `survey` returns the walk over everything, asked only where nothing
+    cheaper decides.
+    """
     told: List[Diagnostic] = []
     own = context._replace(report=collector(told))
     ring, heap_max = find_arenas(own)
@@ -93,7 +95,6 @@ def _run_of(context: Context, ring: Sequence[Arena], heap_max: int, address: int
 def _in_region(
     context: Context, shape: BlockShape, lists: Lists, region: Region, arena: Arena, address: int, parts: Sequence[Part]
 ) -> Optional[Place]:
-    """By the chunks of one run; None where these end before the address."""
     near = max(region.begin, address - NEAR_BYTES)
     for start in (near, 0) if near > region.begin else (0,):
         stream = context.walker.blocks([Listed(region, arena.index)], lists.cached_chunks.chunks, BlockFilter(start=start))

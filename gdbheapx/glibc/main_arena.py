@@ -111,9 +111,8 @@ def _mapped_end(context: Context, address: int) -> int:
 
 
 def fence_end(context: Context, at: int) -> int:
-    """Where a piece ends by the two (or three) fenceposts of 2 words at `at`; 0 if that is not what stands there (sysmalloc).
-
-    Where the alignment exceeds 2 words, the old top's size is rounded down: less than one unit lies between.
+    """Return where a piece ends by its two or three fenceposts of 2 words at `at` (sysmalloc), or 0. Where the alignment exceeds 2 words,
+    the old top's size is rounded down, and less than one unit lies between.
     """
     word, align = context.glibc.geometry.word_bytes, context.glibc.geometry.alignment_bytes
     count = 0
@@ -385,7 +384,7 @@ def _without_last(context: Context, region: Region, result: WalkResult) -> Remna
 
 
 class Damage(NamedTuple):
-    """Where a run of chunks ended against the rules."""
+    """A place where a run of chunks ended against the rules."""
 
     at: int
     end: int

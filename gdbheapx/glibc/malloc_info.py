@@ -18,7 +18,6 @@ from gdbheapx.problems import MEMORY_UNREADABLE
 
 
 class _Sums(NamedTuple):
-    """What the trailer adds up over all arenas."""
 
     fast_chunks: int
     fast_bytes: int
@@ -160,7 +159,7 @@ class Mallinfo2(NamedTuple):
 
 
 class StatsArena(NamedTuple):
-    """One arena's block of malloc_stats."""
+    """An arena's block of malloc_stats."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     system_bytes: int
@@ -199,7 +198,7 @@ def malloc_stats(rows: Sequence[ArenaTotals], mp: View) -> Tuple[List[StatsArena
 
 
 class NativeStats(NamedTuple):
-    """What malloc_stats(3) and mallinfo2 tell."""
+    """Figures of malloc_stats(3) and mallinfo2."""
 
     fields: Mallinfo2
     arenas: Sequence[StatsArena]
@@ -209,7 +208,7 @@ class NativeStats(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """What it took from the kernel."""
+        """Return the bytes taken from the kernel."""
         return self.total.system_bytes
 
     def data(self) -> Dict[str, Any]:

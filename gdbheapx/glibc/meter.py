@@ -60,7 +60,7 @@ class OneList(NamedTuple):
 
 
 class GlibcMeter:
-    """Of one copy."""
+    """Reader of one malloc's counters."""
 
     figures = FIGURES
 
@@ -75,7 +75,7 @@ class GlibcMeter:
 
     @property
     def info(self) -> AllocatorInfo:
-        """Of the allocator."""
+        """Return the allocator's description."""
         return self.glibc.info()
 
     def read(self, walk_seconds: float) -> Reading:
@@ -236,7 +236,7 @@ class GlibcMeter:
 
 
 def exact(totals: Mapping[str, Optional[int]]) -> Reading:
-    """The same figures from a walk over every chunk while the process stood still."""
+    """Return the meter's figures from the totals of a walk in a stop."""
 
     def both(*names: str) -> Optional[int]:
         return add(totals.get(name) for name in names)

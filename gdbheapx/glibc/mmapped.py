@@ -87,8 +87,9 @@ def _is_blind(context: Context) -> bool:
 
 
 def where(context: Context, heaps: Sequence[Range]) -> List[Range]:
-    """Where mmapped chunks can begin, the smallest ranges first: what a runtime keeps for itself is large. The first page of one may be
-    protected by now, as a whole block may be, or as a guard is."""
+    """Return ranges where mmapped chunks can begin, smallest first, as a runtime's own are large. The first page of one may be protected
+    by now, as a whole block may be, or as a guard is.
+    """
     taken = sorted([*heaps, *context.others()])
     mappings = [mapping for mapping in private_mappings(context.target) if not _is_named(mapping.name)]
     plain = united(mapping for mapping in mappings if mapping.readable and mapping.writable)

@@ -17,7 +17,7 @@ DONTNEED = 4
 
 
 def dry_run(arenas: Sequence[ArenaTrim], is_live: bool) -> DryRun:
-    """All arenas together."""
+    """Return the prediction for all arenas together."""
     resident, exclusive = add(row.resident_bytes for row in arenas), add(row.exclusive_bytes for row in arenas)
     predicted = Predicted(sum(row.bytes for row in arenas), resident, exclusive)
     columns = [column for column in columns_of(ArenaTrim) if resident is not None or column.field != "resident_bytes"]

@@ -13,7 +13,7 @@ MOST_MERGED = 16
 
 
 class ArenaTotals(NamedTuple):
-    """One glibc arena. system = used + tcache + fast + free + top + overhead + unparsed, to the byte."""
+    """An arena's figures: system = used + tcache + fast + free + top + overhead + unparsed, to the byte."""
 
     allocator: str
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
@@ -79,7 +79,7 @@ class ArenaTotals(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """What it took from the kernel; where that is lost, what is known to lie in it."""
+        """Return the bytes taken from the kernel; where that is lost, the bytes known to lie in the arena."""
         if self.system_bytes is not None:
             return self.system_bytes
         return sum(
@@ -98,7 +98,7 @@ class MmappedTotals(NamedTuple):
 
 
 class BinRow(NamedTuple):
-    """One non-empty bin of an arena."""
+    """A row of `bins`."""
 
     allocator: str
     arena: Annotated[int, Column("arena", TEXT)]

@@ -1,4 +1,4 @@
-"""The arenas of a build without symbols: found by the structure of main_arena and its ring, then mp_ beside it, and each thread's variables.
+"""Search for the malloc of a build without symbols: main_arena by its bins and ring, mp_ beside it, and each thread's variables.
 
 malloc_state is the one struct whose bins point into itself. Around it lie struct malloc_par and the break; beside each thread pointer lie
 `tcache` and `thread_arena`, at the same distance in all threads (initial-exec TLS).
@@ -44,7 +44,7 @@ class Area(NamedTuple):
 
 
 def of_modules(target: Target, modules: Sequence[Module]) -> Iterator[Area]:
-    """What is there of the writable segments of these objects."""
+    """Yield the readable parts of the writable segments of these objects."""
     left = MOST_BYTES
     for module in modules:
         own = min(left, MOST_OF_ONE)
@@ -58,8 +58,9 @@ def of_modules(target: Target, modules: Sequence[Module]) -> Iterator[Area]:
 
 
 def of_mappings(target: Target, known: Sequence[Module], of_files: bool) -> Iterator[Area]:
-    """The same of writable private mappings that belong to no object in the list, of files or anonymous ones, the smallest first. For an
-    object that no list names (dlmopen), and for a core that tells of none."""
+    """Yield writable private mappings that belong to no listed object, smallest first: of an object that no list names (dlmopen), or a
+    core without a list.
+    """
     taken = [(start, end) for module in known for start, _, end in target.writable_segments(module)]
     own = [mapping for mapping in target.mappings() if mapping.writable and not mapping.shared and mapping.is_file == of_files]
     rest = [mapping for mapping in own if not any(mapping.start < end and start < mapping.end for start, end in taken)]
@@ -113,7 +114,7 @@ def list_searched_areas(target: Target, known: Set[int]) -> List[List[Module]]:
 
 
 class ArenaLayout(NamedTuple):
-    """One of the layouts that there are."""
+    """Layouts of the structs in some releases."""
 
     version: Version
     """The newest release that has it."""
@@ -121,17 +122,17 @@ class ArenaLayout(NamedTuple):
 
     @property
     def bins_offset(self) -> int:
-        """Of bins in malloc_state."""
+        """Return the offset of malloc_state.bins."""
         return self.types.structs[layouts.MALLOC_STATE.name].members["bins"].offset
 
     @property
     def next_offset(self) -> int:
-        """Of next."""
+        """Return the offset of malloc_state.next."""
         return self.types.structs[layouts.MALLOC_STATE.name].members["next"].offset
 
 
 class Candidate(NamedTuple):
-    """What looks like a main_arena."""
+    """A place that may be main_arena."""
 
     module: Module
     address: int
@@ -146,7 +147,7 @@ class Candidate(NamedTuple):
 
     @property
     def is_used(self) -> bool:
-        """It has memory."""
+        """Return whether the arena has memory."""
         return bool(self.state["system_mem"])
 
 
@@ -224,7 +225,7 @@ def _at_bins(target: Target, module: Module, bins: int, rows: Sequence[ArenaLayo
 
 
 def wrong_bins(target: Target, state: View, most: int = BINS // 2) -> int:
-    """How many of the bins are neither empty nor linked both ways; all, if more than `most`."""
+    """Count the bins that are neither empty nor linked both ways; all, if more than `most`."""
     word, links = target.word_bytes, state.array("bins")
     first = state.address_of("bins") - 2 * word
     wrong = 0
@@ -271,7 +272,6 @@ def ring_of(target: Target, row: ArenaLayout, address: int) -> Tuple[Tuple[int, 
 
 
 def _is_thread_arena(target: Target, row: ArenaLayout, address: int) -> bool:
-    """It stands behind the heap_info that says so (arena.c: _int_new_arena)."""
     info = row.types.structs[layouts.HEAP_INFO.name]
     try:
         return target.read_word(address - info.size_bytes + info.members["ar_ptr"].offset) == address
@@ -307,7 +307,7 @@ PAGE = 4096
 
 
 class Par(NamedTuple):
-    """What looks like the mp_ of an arena, with that arena's layout."""
+    """A place that may be the mp_ of an arena, with that arena's layout."""
 
     arena: Candidate
     address: int
@@ -369,7 +369,7 @@ def _places_of_par(target: Target, arena: Candidate, areas: Sequence[Area], base
 
 
 def rate_par(par: View, target: Target, base: Optional[int]) -> int:
-    """How much speaks for it; 0 if it cannot be an mp_ (malloc.c: struct malloc_par and its initialiser)."""
+    """Count what speaks for an mp_; 0 if it cannot be one (malloc.c: struct malloc_par and its initialiser)."""
     mapped, most = par["n_mmaps"], par["max_n_mmaps"]
     if not 0 <= mapped <= most or par["no_dyn_threshold"] not in (0, 1) or par["n_mmaps_max"] < 0:
         return 0
@@ -401,7 +401,7 @@ def is_par_proven(score: int, base: Optional[int]) -> bool:
 
 
 def has_tcache_settings(par: View) -> bool:
-    """What stands where mp_.tcache_* would are settings of thread caches (malloc.c, from 2.26; tunables set them)."""
+    """Return whether the words at mp_.tcache_* are settings of thread caches (malloc.c, from 2.26; tunables set them)."""
     bins = par.get("tcache_bins", "tcache_small_bins")
     if bins is None:
         return False
@@ -410,9 +410,8 @@ def has_tcache_settings(par: View) -> bool:
 
 
 def find_break(target: Target, par: Par, searched: Sequence[Area]) -> Optional[int]:
-    """Where it lies; None if no word, or more than one, is it.
-
-    It holds an address between the end of top and the end of the mapping; of an arena with pieces from mmap the highest above sbrk_base.
+    """Return the address of __curbrk, or None if no word, or more than one, can be it. Its value lies between the end of top and the end
+    of the mapping; in an arena with pieces from mmap it is the highest above sbrk_base.
     """
     low, high = _bounds(target, par)
     held: Dict[int, int] = {}
@@ -457,7 +456,7 @@ BETWEEN_BYTES = 512
 
 
 class ThreadLocalOffsets(NamedTuple):
-    """Where the variables lie, counted from the thread pointer. None: not found, or this build has none."""
+    """Offsets of the variables from the thread pointer. None: not found, or this build has none."""
 
     tcache: Optional[int]
     thread_arena: Optional[int]
@@ -508,9 +507,8 @@ def _readable(target: Target, start: int, end: int, from_end: bool) -> Tuple[int
 
 
 def find_thread_locals(target: Target, ring: Sequence[int], structs: Sequence[StructType]) -> ThreadLocalOffsets:
-    """Where the two variables lie.
-
-    `ring`: all  `structs`: each form of tcache_perthread_struct that the layout allows, none for builds without thread caches.
+    """Find the offsets of `tcache` and `thread_arena`. `ring`: all arenas. `structs`: each form of tcache_perthread_struct that the
+    layout allows, none for builds without thread caches.
     """
     threads = [thread for thread in target.threads() if thread.thread_pointer and _is_block(target, thread.thread_pointer)]
     blocks = [_Memory(target, thread, REACH_BYTES) for thread in threads[:MOST_SEARCHED]]
@@ -635,7 +633,7 @@ WITHOUT_CACHES = "libc_malloc_debug"
 
 
 class ArenaPlace(NamedTuple):
-    """One copy, and what proves it."""
+    """A malloc found by structure, and its proof."""
 
     module: Module
     main_arena: int
@@ -658,11 +656,11 @@ class ArenaPlace(NamedTuple):
 
     @property
     def releases(self) -> str:
-        """Those that have these layouts."""
+        """Return the releases that have these layouts."""
         return layouts.releases_of(self.rows)
 
     def of_release(self, target: Target, version: Version) -> Optional["ArenaPlace"]:
-        """With the layouts of a release that is known from elsewhere; None if they do not fit."""
+        """Return the place with the layouts of a release that is known from elsewhere, or None if they do not fit."""
         row = layouts.row_of(version)
         if row not in self.rows:
             return None
@@ -747,6 +745,5 @@ def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[Threa
 
 
 def _places(row: ArenaLayout) -> List[List[int]]:
-    """Where the members of both structs lie, and how long each is."""
     both = [row.types.structs[name] for name in (layouts.MALLOC_STATE.name, layouts.MALLOC_PAR.name)]
     return [[*(member.offset for member in struct.members.values()), struct.size_bytes] for struct in both]

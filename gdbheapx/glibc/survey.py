@@ -73,7 +73,7 @@ class Lists(NamedTuple):
 
 
 def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaWalk], heap_max: int) -> Lists:
-    """All lists of chunks that look used and are not, followed together."""
+    """Follow all lists of chunks that look used and are free; of the `others`, which were read before, only those of thread caches."""
     lists = FreeLists(context)
     caches = tcache.read_caches(lists, arenas)
     fast = [(walk, bins.ask_fast(lists, walk.arena)) for walk in walks]
@@ -285,7 +285,7 @@ def _name_bad_bin(context: Context, walk: ArenaWalk) -> None:
 
 
 def arena_claims(done: Survey) -> List[Claim]:
-    """What the arenas occupy, a heap or a piece of the main arena each."""
+    """Return the ranges of all arenas: a heap or a piece of the main arena each."""
     page = done.context.glibc.geometry.page_bytes
     claims = [Claim(*span, walk.arena.title) for walk in done.walks for span in walk.ranges(page)]
     lost = done.remnant
@@ -295,7 +295,7 @@ def arena_claims(done: Survey) -> List[Claim]:
 
 
 def arena_totals(done: Survey) -> List[ArenaTotals]:
-    """One row per arena, in ring order."""
+    """Return one row for each arena, in ring order."""
     threads = threads_by_arena(done.singles.caches)
     rows = []
     for walk in done.walks:
@@ -380,7 +380,6 @@ def _row(done: Survey, walk: ArenaWalk) -> ArenaTotals:
 
 
 def _blockless_huge_bytes(context: Context, walk: ArenaWalk, total: Optional[WalkResult], kept: InRam) -> Optional[int]:
-    """None on a core, which needs nothing of that."""
     if context.ram.pages is None:
         return None
     from gdbheapx.glibc import trim

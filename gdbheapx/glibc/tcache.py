@@ -40,7 +40,7 @@ MAX_REPORTED = 8
 
 
 class Cache(NamedTuple):
-    """One thread's cache."""
+    """A thread's cache."""
 
     thread: Thread
     address: Optional[int]
@@ -54,7 +54,7 @@ class Cache(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """Why one thread's cache is not known."""
+    """Reason why a thread's cache is unknown."""
 
     where: Optional[int]
     why: str
@@ -135,7 +135,6 @@ def _settle(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], 
 
 
 def _missing(arenas: Sequence[Arena], caches: Sequence[Cache]) -> Dict[int, int]:
-    """For each arena attached_threads less the threads that were found to point to it."""
     missing = {arena.address: arena.state.get("attached_threads") or 0 for arena in arenas}
     for cache in caches:
         if cache.arena in missing and (cache.known or cache.address):
@@ -225,7 +224,7 @@ class CacheBins(Sequence[CacheBin]):
 
 
 class Caches(NamedTuple):
-    """All threads' caches."""
+    """Caches of all threads."""
 
     caches: Sequence[Cache]
     known: bool
@@ -320,7 +319,6 @@ class _Reader:
 
 
 class _Files:
-    """Where files are mapped."""
 
     def __init__(self, target: Target) -> None:
         self._spans = target.file_ranges()

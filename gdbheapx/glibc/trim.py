@@ -51,8 +51,10 @@ def list_free_pages(context: Context, walks: Sequence[ArenaWalk]) -> List[Range]
 
 
 def count_zero_huge_bytes(context: Context, walks: Sequence[ArenaWalk], heap_max: int) -> Optional[int]:
-    """What of count_blockless_huge_bytes() holds zeros alone; None as Ram.zero_huge_bytes()."""
-    spans = [*list_free_pages(context, walks), *(span for walk in walks for span in (*list_top_pages(context, walk), *walk.reserves(heap_max)))]
+    """Return how much of count_blockless_huge_bytes() holds only zeros; None as Ram.zero_huge_bytes()."""
+    spans = list_free_pages(context, walks)
+    for walk in walks:
+        spans += [*list_top_pages(context, walk), *walk.reserves(heap_max)]
     return context.ram.zero_huge_bytes(spans, context.source, context.budget)
 
 
@@ -69,7 +71,7 @@ class TopTrim(NamedTuple):
 
 
 class ArenaTrim(NamedTuple):
-    """One arena's share of what malloc_trim would give back."""
+    """Memory of an arena that malloc_trim would give back."""
 
     arena: Annotated[int, Column("arena", TEXT)]
     interior_bytes: Annotated[int, Column("inside free chunks", BYTES)]

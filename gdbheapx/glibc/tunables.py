@@ -35,7 +35,7 @@ _COLUMNS = (Column("name", TEXT, field="name"), Column("value", COUNT, field="va
 
 
 class Tunable(NamedTuple):
-    """One setting."""
+    """A setting in force."""
 
     name: Optional[str]
     """As the struct's member is called; None where releases that may be this one call it otherwise."""
@@ -47,7 +47,7 @@ class Tunable(NamedTuple):
 
 
 class Tunables(NamedTuple):
-    """All of them."""
+    """Settings in force."""
 
     tunables: List[Tunable]
 
@@ -83,6 +83,6 @@ def _remark(name: str, value: int, mp: View) -> str:
 
 
 def page(answer: Tunables) -> Page:
-    """One line per setting."""
+    """Yield one line for each setting."""
     told = [(row, cells("%s", Size(row.value)) if row.unit else row.value) for row in answer.tunables]
     yield Table(_COLUMNS, [{**row._asdict(), "name": row.name or UNKNOWN, "value": value} for row, value in told])

@@ -160,7 +160,6 @@ def _thresholds(mp: View, has: Figures, page_bytes: int, by_call: str) -> List[E
 
 
 def _fastbins(has: Figures, more: str) -> List[Effect]:
-    """Where some are filled."""
     if not has.fast_bytes:
         return []
     setting = has.no_fastbins + (more if has.no_fastbins.startswith(TUNABLES) else "")

@@ -127,7 +127,7 @@ def abort_of(rule: str) -> Optional[str]:
 
 
 class Moment(NamedTuple):
-    """What of a process can be in the middle of a change."""
+    """Locks and threads that explain a contradiction in a process that was stopped in the middle of a change."""
 
     locked: FrozenSet[int]
     """Addresses of arenas whose mutex is held."""
@@ -137,7 +137,7 @@ class Moment(NamedTuple):
     """There is one thread, which takes no lock (SINGLE_THREAD_P, 2.27)."""
 
     def evidence(self, arena: Optional[int], is_cache: bool) -> Optional[str]:
-        """What may explain a contradiction in this arena, or in a thread cache."""
+        """Return what may explain a contradiction in this arena or in a thread cache, or None."""
         if arena in self.locked:
             return LOCKED
         if self.inside and (self.is_single or is_cache):
@@ -146,7 +146,9 @@ class Moment(NamedTuple):
 
 
 def moment(context: Context, walks: Sequence[ArenaWalk]) -> Moment:
-    """Who was changing what. A core of a process that crashed, or that malloc itself has ended, shows what was wrong before."""
+    """Return which arenas are locked and whether a thread is inside malloc. A core of a process that crashed or aborted shows what was
+    wrong before.
+    """
     threads = context.target.threads()
     spans = code.spans(context.target, context.glibc.module) or []
 
@@ -169,7 +171,7 @@ def _near_stack(context: Context, pointer: Optional[int]) -> List[int]:
 
 
 class Findings:
-    """All of one heap."""
+    """Broken rules of one heap, each place once."""
 
     def __init__(self, context: Context, walks: Sequence[ArenaWalk], when: Moment) -> None:
         self._context, self._when = context, when
@@ -182,7 +184,7 @@ class Findings:
 
     @property
     def rows(self) -> List[BrokenRule]:
-        """In the order found. What is said of one address has one suspect."""
+        """Return all in the order found; findings at one address share a suspect."""
         suspects = {row.address: row.suspect for row in self._found.values() if row.suspect is not None and row.address is not None}
         return [
             row if row.suspect is not None else row._replace(suspect=suspects.get(row.address or Address(0)))
@@ -195,11 +197,11 @@ class Findings:
         return self._spans[place][2] if place >= 0 and address is not None and address < self._spans[place][1] else None
 
     def has(self, *rules: str) -> bool:
-        """One of these rules is broken somewhere."""
+        """Return whether one of these rules is broken anywhere."""
         return any(rule in rules for rule, _ in self._found)
 
     def add(self, rule: str, address: Optional[int], what: str, suspect: Optional[Suspect] = None, is_cache: bool = False) -> None:
-        """One more, unless it is there already."""
+        """Add a broken rule unless its place has it already."""
         key = (rule, address)
         if key in self._found or len(self._found) >= MOST_BROKEN:
             return

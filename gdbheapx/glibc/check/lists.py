@@ -30,7 +30,7 @@ FLAGS = 7
 
 
 class Binned(NamedTuple):
-    """What the bins hold."""
+    """Members of bins."""
 
     members: Sequence[int]
     """Of all arenas, sorted."""
@@ -41,7 +41,7 @@ class Binned(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What the pass found."""
+    """Contradictions of single chunks, from one pass."""
 
     rows: Sequence[api.Broken]
     stops: Dict[int, api.Broken]
@@ -62,7 +62,7 @@ def regions(context: Context, walks: Sequence[ArenaWalk], known: Set[int]) -> Li
 
 
 def look(context: Context, walks: Sequence[ArenaWalk], listed: CachedChunks, binned: Binned) -> Rows:
-    """One pass over all chunks."""
+    """Check every chunk in one pass."""
     passed = context.walker.check(regions(context, walks, binned.known), listed.chunks, binned.members)
     stops = {row.address: row for row in passed.rows if row.rule == api.BROKEN_STOP}
     return Rows([row for row in passed.rows if row.rule != api.BROKEN_STOP], stops, passed.counts)
@@ -82,7 +82,7 @@ def _itself(context: Context, row: api.Broken, status: str) -> Suspect:
 
 
 def tell(context: Context, findings: Findings, rows: Rows, binned: Binned) -> None:
-    """Each row as a broken rule."""
+    """Add each row to the findings as a broken rule."""
     for row in rows.rows:
         before, is_unsorted = suspect(context, row), row.address in binned.unsorted
         at = row.address
@@ -129,7 +129,7 @@ def follow_bins(context: Context, arenas: Sequence[Arena]) -> Doubles:
 
 
 def binned(doubles: Doubles) -> Binned:
-    """What the bins hold, and of which arenas that is all."""
+    """Return the members of bins, and the arenas whose bins are whole."""
     known: Set[int] = set()
     for arena_bins in doubles.asked:
         if not any(doubles.followed.problems[arena_bins.first : arena_bins.first + len(arena_bins.used)]):
@@ -218,8 +218,9 @@ def _tell_cache(findings: Findings, singles: Singles, cache: Tuple[int, int], in
 
 
 def check_members(context: Context, findings: Findings, singles: Singles, arenas: Sequence[Arena], walks: Sequence[ArenaWalk]) -> bool:
-    """What members of lists say of themselves: sizes, keys, order; and of bins their links. True if the bins hold exactly the free
-    chunks, as far as their number and the sum of their addresses tell."""
+    """Check sizes, keys and order of list members, and links of bins. Return whether the bins hold exactly the free chunks, as far as
+    their number and the sum of their addresses show.
+    """
     named: List[str] = []
     lists: List[api.MemberList] = []
     for name, members in [*_of_caches(context, singles), *_of_fast(context, singles), *_of_bins(context, arenas)]:
@@ -281,7 +282,6 @@ def _key(context: Context, singles: Singles) -> int:
 
 
 def _second_words(context: Context, entry: int, count: int) -> Iterator[int]:
-    """Of the first entries of a thread cache's list, which has so many."""
     size = 2 * context.glibc.geometry.word_bytes
     for _ in range(count):
         link, second = context.target.words_in(context.target.read_prefix(entry, size).ljust(size, b"\0"))

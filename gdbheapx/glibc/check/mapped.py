@@ -23,7 +23,7 @@ SEARCHED = 1 << 40
 
 
 def tell(own: Context, findings: Findings, heaps: List[Range], rest: Report) -> None:
-    """What mp_ counts must be what there is. Where it is not, the header that contradicts it is told; else it stays a gap of the answer."""
+    """Find the header that contradicts mp_'s count of mmapped chunks; without one the difference stays a gap of the answer."""
     missing: List[Diagnostic] = []
 
     def report(code: object, address: object, what: str, hint: Optional[str]) -> None:
@@ -48,7 +48,7 @@ def tell(own: Context, findings: Findings, heaps: List[Range], rest: Report) -> 
 
 
 class Header(NamedTuple):
-    """What stands where the header of an mmapped chunk must be."""
+    """The words at a place where the header of an mmapped chunk must be."""
 
     block: int
     """Where its mapping begins."""
@@ -128,7 +128,6 @@ class Damaged:
         return (before & ~1 if self._trailer else before), field
 
     def _places(self, block: int, end: int) -> Iterator[int]:
-        """Where the header of this block can be: by ascending alignment (see mmapped.c: places_of)."""
         head, alignment, before = 2 * self._geometry.word_bytes, self._geometry.alignment_bytes, -1
         plain = block + alignment - head
         for _ in range(MOST_PLACES):
@@ -155,7 +154,6 @@ class Damaged:
         return best
 
     def _rule(self, prev_size: int, field: int, chunk: int) -> str:
-        """By what free() says of it (malloc.c: __libc_free, munmap_chunk, _int_free)."""
         page, geometry = self._geometry.page_bytes, self._geometry
         size, mem = field & ~FLAGS, chunk + 2 * geometry.word_bytes
         is_wild = chunk > -size & ((1 << 8 * geometry.word_bytes) - 1)

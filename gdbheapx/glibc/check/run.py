@@ -72,7 +72,7 @@ SIZES = (codes.CHUNK_SMALL, codes.CHUNK_MISALIGNED, codes.CHUNK_OVERRUN, codes.F
 
 
 def tell(context: Context, findings: Findings, walk: ArenaWalk, rows: Rows) -> None:
-    """All of one arena."""
+    """Check the fields of one arena."""
     _top(context, findings, walk.arena, suspect(context, rows.stops.get(walk.arena.top)))
     _state(findings, walk.arena)
     _bin_map(context, findings, walk.arena)
@@ -162,8 +162,9 @@ def heap_rules(context: Context, arena: Arena, address: int, known: AbstractSet[
 def rules(
     own: Context, survey: Survey, told: Sequence[Diagnostic], around: HeapContext, ranges: Callable[[], List[Tuple[int, int]]]
 ) -> List[BrokenRule]:
-    """What is broken. `own`: a context whose complaints are in `told`, with which the chunks were walked; `around`: what all looks share;
-    `ranges`: what the arenas occupy."""
+    """Return all broken rules. `own`: a context whose complaints are in `told`, with which the chunks were walked; `around`: the
+    command's context; `ranges`: memory of the arenas.
+    """
     rest = around.report
     walks = [walk for walk in survey.walks if not walk.timed_out]
     findings = Findings(own, walks, moment(own, walks))
@@ -207,7 +208,7 @@ def _lists_and_chunks(context: Context, findings: Findings, survey: Survey, are_
 
 
 class CheckedLists(NamedTuple):
-    """What was found beside the walk."""
+    """Results of the passes over lists and chunks, and of the walk."""
 
     rows: lists.Rows
     binned: lists.Binned
@@ -215,7 +216,6 @@ class CheckedLists(NamedTuple):
 
 
 def _is_unmapped(context: Context, findings: Findings, diagnostic: Diagnostic) -> bool:
-    """It cannot be read because it is nowhere: told as a broken rule."""
     if diagnostic.code not in UNMAPPED or diagnostic.address is None:
         return False
     address = diagnostic.address

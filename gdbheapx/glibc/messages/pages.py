@@ -23,7 +23,7 @@ def totals(rows: Sequence[ArenaTotals], mapped: MmappedTotals) -> Dict[str, Opti
 
 
 def arenas(rows: Sequence[ArenaTotals], totals: Mapping[str, Optional[int]]) -> Page:
-    """One line per arena, a line of sums, the mapped chunks."""
+    """Yield one line for each arena, their sums and the mmapped chunks."""
     shown = [{**row._asdict(), "index": "%d%s" % (row.index, " (locked)" if row.locked else "")} for row in rows]
     system = totals["system_bytes"]
     free = sum(totals[key] or 0 for key in ("free_bytes", "fast_bytes", "top_bytes"))
@@ -52,7 +52,7 @@ def _bin(row: BinRow) -> Dict[str, Any]:
 
 
 def checks(target: Target, glibc: Glibc) -> List[Check]:
-    """What proves a copy that was found by structure; whether thread caches are found."""
+    """Return what proves a malloc that was found by structure, and whether thread caches were found."""
     return [*_proof(glibc), *_caches(target, glibc)]
 
 

@@ -31,7 +31,7 @@ NO_ENVIRONMENT = "on the whole machine, for programs that get no environment, as
 
 
 def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
-    """What shows in the arenas."""
+    """Return damage and locks that the arenas show."""
     told = []
     locked = [row for row in rows if row.locked]
     if locked:
@@ -49,7 +49,7 @@ def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
 
 
 def with_abort(judged: Verdict) -> Verdict:
-    """The same for a process that malloc has ended: of a small heap that is the verdict."""
+    """Add that malloc aborted the process; in a small heap that is the verdict."""
     line = Finding(ABORTED, "it stands in abort(), called by malloc", "%s shows the damage" % ask("check"), codes.ABORTED_IN_MALLOC)
     if judged.kind == verdict.SMALL:
         return of_lines([line._replace(evidence=judged.evidence or line.evidence)], judged.sure)
@@ -164,7 +164,7 @@ class Case(NamedTuple):
 
 
 def judge(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
-    """All copies of glibc's malloc together: it is one to whoever asks where the memory is."""
+    """Judge all glibc mallocs of a process together: to a user they are one."""
     rows = [row for heap in facts for row in heap.arenas]
     sums = figures(facts, rows, around)
     asks, what = any(heap.asks_for_huge_pages for heap in facts), "beyond the ends of heaps"
@@ -203,7 +203,9 @@ def _blockless(
 
 
 def huge_pages_cure(asks_for_them: bool, is_always: bool = False) -> Optional[Step]:
-    """It asks for huge pages only where glibc.malloc.hugetlb or its own default says so; a kernel that `is_always` gives them unasked."""
+    """Return the step that stops malloc from asking for huge pages, or None where it does not ask, or where the kernel `is_always` giving
+    them.
+    """
     if not asks_for_them or is_always:
         return None
     return Step(NOT_ASKING, "at the next start stops malloc from asking for huge pages, as it does now")
@@ -401,7 +403,6 @@ def _code(ask: Ask[Case]) -> str:
 
 
 def _cause(ask: Ask[Case]) -> str:
-    """Of free memory that malloc keeps: one verdict, whatever keeps it."""
     if ask(lambda case: 2 * case.left > case.free):
         return codes.ARENAS_LEFT
     return codes.UNMERGED if ask(lambda case: 2 * case.unmerged > case.free) else codes.FREED_AND_HELD
@@ -479,7 +480,6 @@ def _line(code: str, sums: Figures, possible: Sequence[Case]) -> Finding:
 
 
 def _gone(sums: Figures, case: Case) -> Said:
-    """What is address space alone, in words."""
     if case.gone <= SMALL_BYTES:
         return say("")
     where = "not in the core" if sums.is_core else "not in RAM"
@@ -493,7 +493,6 @@ def _gone(sums: Figures, case: Case) -> Said:
 
 
 def _trim_hint(sums: Figures) -> Optional[Said]:
-    """What a trim would give, as far as that is known."""
     total, resident = sums.reclaimable_bytes, sums.reclaimable_resident_bytes
     if total is None:
         return None
@@ -509,7 +508,6 @@ def _trim_hint(sums: Figures) -> Optional[Said]:
 
 
 def _end_hint(sums: Figures, is_unmerged: bool) -> Said:
-    """Why no trim reaches the ends of thread arenas, and what does."""
     why = "malloc_trim never returns the end of a thread arena"
     trim = say("%s: it would return %s", why, Size(sums.reclaimable_bytes)) if sums.reclaimable_bytes is not None else say("%s", why)
     if is_unmerged:
@@ -519,7 +517,7 @@ def _end_hint(sums: Figures, is_unmerged: bool) -> Said:
 
 
 def side_lines(sums: Figures, kind: str) -> List[Finding]:
-    """What else stands out; nothing where the whole is small, or unknown."""
+    """Return further findings beside the verdict; none where the heap is small or unknown."""
     if kind in (verdict.SMALL, verdict.INCONCLUSIVE):
         return []
     case = cases(sums)[0]

@@ -76,7 +76,7 @@ class MemberList(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """One contradiction."""
+    """A contradiction."""
 
     rule: int
     """A BROKEN_ or MEMBER_ number."""
@@ -91,7 +91,7 @@ class Broken(NamedTuple):
 
 
 class BrokenChunks(NamedTuple):
-    """All that a pass found."""
+    """Contradictions that a pass over chunks found."""
 
     rows: Tuple[Broken, ...]
     """In the order met, at most MOST_ROWS of a rule."""
@@ -100,7 +100,7 @@ class BrokenChunks(NamedTuple):
 
 
 class BrokenMembers(NamedTuple):
-    """All that a pass over lists found."""
+    """Contradictions that a pass over lists found."""
 
     rows: Tuple[Broken, ...]
     """In the order met, at most MOST_ROWS of a rule."""
@@ -113,12 +113,12 @@ class BrokenMembers(NamedTuple):
 
 
 def flat_regions(regions: Sequence[Checked]) -> "array[int]":
-    """As check.c reads them."""
+    """Return regions as check.c reads them."""
     return array("Q", [number for one in regions for number in (*one.region, one.flags)])
 
 
 def flat_lists(lists: Sequence[MemberList]) -> "array[int]":
-    """As members.c reads them."""
+    """Return lists as members.c reads them."""
     return array("Q", [int(number) for one in lists for number in one])
 
 

@@ -58,7 +58,7 @@ class Lists:
 
 
 class Rules(NamedTuple):
-    """What all lists of one call have in common."""
+    """Rules that all lists of one call share."""
 
     mangled: bool
     """Links of fastbins and thread caches are protected (malloc.c: PROTECT_PTR)."""
@@ -100,7 +100,7 @@ class Followed(NamedTuple):
 
 
 def wrong(found: Followed, index: int) -> Optional[str]:
-    """What is wrong with a list, None if nothing, or if only time ran out."""
+    """Return the damage of a list in words, or None if there is none or time ran out."""
     problem, at = found.problems[index], found.ats[index]
     if not problem or problem == CUT:
         return None

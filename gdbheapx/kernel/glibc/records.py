@@ -43,12 +43,14 @@ class Geometry(NamedTuple):
 
     @property
     def overhead_bytes(self) -> int:
-        """Of a chunk that the program may not use: its size field, and with tags the next one's prev_size (malloc.c: memsize)."""
+        """Return the bytes of a chunk that the program may not use: its size field, and with tags the next one's prev_size (malloc.c:
+        memsize).
+        """
         return (2 if self.is_tagged else 1) * self.word_bytes
 
 
 class Region(NamedTuple):
-    """One run of chunks without a hole: a heap of an arena, or a piece of the main arena."""
+    """A run of chunks without a hole: a heap of an arena, or a piece of the main arena."""
 
     begin: int
     """Address of the first chunk (its header)."""
@@ -129,7 +131,7 @@ class WalkResult(NamedTuple):
 
     @property
     def interior_residency(self) -> Optional[Residency]:
-        """What of the interior is in RAM, swap not counted; None without a page table."""
+        """Return the resident part of the interior, without swap; None without a page table."""
         resident, exclusive, unsure = self.interior_resident_bytes, self.interior_exclusive_bytes, self.interior_unsure_bytes
         if resident is None or exclusive is None or unsure is None or self.interior_huge_bytes is None:
             return None
@@ -179,7 +181,7 @@ def add_histograms(parts: Sequence[Sequence[Tuple[int, int, int, int, int, int]]
 
 
 class MmappedChunk(NamedTuple):
-    """One chunk that has a mapping of its own."""
+    """A chunk that has a mapping of its own."""
 
     chunk: int
     """Header address."""
@@ -228,7 +230,7 @@ class MmappedChunks(Sequence[MmappedChunk]):
 
 
 class MmappedSearch(NamedTuple):
-    """What is wanted, and how far to look for it."""
+    """Bounds and goal of a search for mmapped chunks."""
 
     has_trailer: bool
     """The layout of glibc 2.43 (malloc.c: mmap_size)."""
@@ -248,12 +250,12 @@ class MmappedSearch(NamedTuple):
     """How far a block may reach that begins in a range, one for each: a program may protect a part of it. Empty: to the range's end."""
 
     def limits_of(self, ranges: Sequence[Tuple[int, int]]) -> Sequence[int]:
-        """One for each range."""
+        """Return the limit of each range."""
         return self.limits or [end for _, end in ranges]
 
 
 class MmappedFound(NamedTuple):
-    """What was found."""
+    """Result of a search for mmapped chunks."""
 
     chunks: MmappedChunks
     complete: bool
