@@ -47,8 +47,6 @@ class Reading(NamedTuple):
     """How much of what it holds are blocks side by side, which a walk goes through one by one; None: not known."""
     large_bytes: Optional[int] = None
     """How much of it are blocks with a mapping of their own."""
-    lists_lead_far: bool = False
-    """Whoever asks for blocks follows lists that lead through all that is walked; totals are told without."""
 
 
 class Meter(Protocol):
@@ -61,9 +59,6 @@ class Meter(Protocol):
     @property
     def figures(self) -> Sequence[Figure]:
         """What `values` of each reading are."""
-
-    def has_long_lists(self) -> bool:
-        """A walk has to follow lists of free blocks that are so long that they count."""
 
     def read(self, walk_seconds: float) -> Reading:
         """The counters now. `walk_seconds`: so long an estimate may take; 0: none is made, and it is None."""

@@ -33,8 +33,6 @@ TOLERATED_OF_SYSTEM = 1000
 """Or by one part in so many of what all arenas have: of little that is free a few chunks are more than 2 %, and matter to nobody."""
 LIST_TRIES, MOST_BROKEN = 8, 4
 """How often a list is followed that changes meanwhile; and how many may never hold, which count as far as they were followed."""
-LONG, LONG_SECONDS = 20_000, 0.03
-"""So many chunks in fastbins, or so much time to follow them, and they are long."""
 NEW_RING = 16
 """Samples after which the whole ring is read again."""
 
@@ -92,12 +90,6 @@ class GlibcMeter:
         used = None if held is None or kept is None or kept > held else held - kept
         kept = kept if used is not None else None
         return Reading((len(arenas), system, top, mapped, free), held, used, kept, system, system - (top or 0), mapped)
-
-    def has_long_lists(self) -> bool:
-        """Fastbins are so long that it takes a walk less time to copy everything than to follow them."""
-        fast = [one._replace(most=min(one.most, LONG)) for one in self._lists(self._arenas()) if one.kind == FAST]
-        sums = self._follow(fast, Budget(LONG_SECONDS))
-        return sums is None or sum(size // one.chunk_bytes for one, (size, _) in zip(fast, sums)) >= LONG
 
     def _arenas(self) -> List[Arena]:
         """All arenas as they are now; the ring is followed anew where it has changed, and now and then. Empty if it cannot be read."""

@@ -91,10 +91,6 @@ class JemallocMeter:
     def info(self) -> AllocatorInfo:
         return self._context.jemalloc.info()
 
-    def has_long_lists(self) -> bool:
-        """Return False: jemalloc has no list that a walk follows."""
-        return False
-
     def read(self, walk_seconds: float) -> Reading:
         """The counters now. There is nothing to be estimated."""
         pages: Dict[str, Optional[int]] = dict.fromkeys(METER_STATES, 0)

@@ -562,10 +562,6 @@ class MimallocMeter:
         """Describe the allocator."""
         return self._mimalloc.info()
 
-    def has_long_lists(self) -> bool:
-        """Totals follow those of what other threads have freed alone."""
-        return False
-
     def read(self, walk_seconds: float) -> Reading:
         """The counters now: a page that is being made, or given up, is left out."""
         found = self._mimalloc.read(self._target)
@@ -588,7 +584,6 @@ def _make_reading(pages: int, used: int, free: int, reserve: int, span: int, hel
         returnable_bytes=None,
         walked_bytes=held - large,
         large_bytes=large,
-        lists_lead_far=True,
     )
 
 

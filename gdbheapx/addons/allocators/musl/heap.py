@@ -350,10 +350,6 @@ class MuslMeter:
         """Describe the allocator."""
         return self._musl.info()
 
-    def has_long_lists(self) -> bool:
-        """Free slots are bits of masks, not lists."""
-        return False
-
     def read(self, walk_seconds: float) -> Reading:
         """The metas now. There is nothing to be estimated."""
         area, seen, rows = read_first_area(self._target, self._musl.context, self._musl.offsets), set(), []  # type: ignore[var-annotated]

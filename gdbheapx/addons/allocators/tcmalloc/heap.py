@@ -356,10 +356,6 @@ class TcmallocMeter:
         """Describe the allocator."""
         return self._tcmalloc.info()
 
-    def has_long_lists(self) -> bool:
-        """Sums follow none."""
-        return False
-
     def read(self, walk_seconds: float) -> Reading:
         """The counters now. There is nothing to be estimated."""
         own, central = read_stats(self._target, self._tcmalloc), self._central()
@@ -369,7 +365,7 @@ class TcmallocMeter:
         if free + returned > system:  # read at different moments
             return nothing(TCMALLOC_FIGURES)
         in_spans, in_transfer = (None, None) if central is None else central
-        return _make_reading(CountedBytes(system, free, returned, in_spans, in_transfer, self._cached()))._replace(lists_lead_far=True)
+        return _make_reading(CountedBytes(system, free, returned, in_spans, in_transfer, self._cached()))
 
     def _central(self) -> Optional[Tuple[int, int]]:
         """Bytes in spans and in transfer caches."""
