@@ -4,7 +4,6 @@ from typing import Annotated, Callable, Container, Iterable, List, NamedTuple, O
 
 from gdbheapx.columns import IF_ANY, TEXT, Column
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.inferior.standing import find_running_threads
 from gdbheapx.model import Address
 from gdbheapx.problems import Code, Diagnostic, Report, Severity
 
@@ -79,6 +78,8 @@ def call_changing(target: Target, module: Module, changing: Code, report: Report
     """Return a report that calls damage a change under way, by the code `changing`, where a thread of a live process was stopped in this object."""
 
     def told(code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
+        from gdbheapx.inferior.standing import find_running_threads  # of cores nobody asks
+
         is_damage = target.kind == "live" and code.nature == Severity.DAMAGE
         if is_damage and find_running_threads(target, module):
             report(changing, address, what, RUN_AGAIN)

@@ -13,7 +13,6 @@ from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, Glibc, Heap
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import BulkSource, Mapping, Target
-from gdbheapx.inferior.standing import find_running_threads
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import STOP_TOP
@@ -51,6 +50,8 @@ class Context(NamedTuple):
     def threads_at_work(self) -> Set[int]:
         """Return the ids of a live process's threads that were stopped while they ran in malloc's object: their caches, and what malloc
         counts without a lock, may be in the middle of a change."""
+        from gdbheapx.inferior.standing import find_running_threads
+
         return find_running_threads(self.target, self.glibc.module) if self.target.kind == "live" else set()
 
     def is_changed_without_locks(self) -> bool:
