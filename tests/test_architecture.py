@@ -19,7 +19,7 @@ ENTRY = {"api", "catalogue", "cli", "command", "completion", "copying", "direct"
 ALLOWED = {
     "inferior": {"inferior"},
     "layout": {"inferior", "layout", "packs"},
-    "allocators": {"inferior", "layout", "allocators"},
+    "allocators": {"inferior", "allocators"},
     "arch": {"arch"},
     "packs": {"packs"},
     "glibc": {"inferior", "layout", "allocators", "glibc"},
@@ -238,7 +238,7 @@ NAMED_BY = {"decay": "decay", "purge": "purge", "tickers": "tickers", "trim": "t
 """Commands and the capability behind them. Where one allocator alone has it, the help may name that one."""
 
 
-NAMING = ("allocators/__init__.py", "allocators/gates.py", "allocators/measured.py", "catalogue.py", "addons/allocators/__init__.py", "addons/allocators/gates.py")
+NAMING = ("allocators/__init__.py", "allocators/fingerprints.py", "allocators/measured.py", "catalogue.py", "addons/allocators/__init__.py", "addons/allocators/gates.py")
 """Files that put allocators together: the registry, what is known of them before they are imported, what was measured."""
 
 

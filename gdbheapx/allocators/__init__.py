@@ -9,7 +9,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.problems import NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED
 
 if TYPE_CHECKING:
-    from gdbheapx.allocators.gates import Gate
+    from gdbheapx.allocators.fingerprints import Gate
     from gdbheapx.allocators.heap import Allocator
     from gdbheapx.allocators.records import Instances
     from gdbheapx.inferior.base import Target
@@ -33,13 +33,13 @@ def list_modules() -> List[str]:
 
 
 class Behind:
-    """An allocator behind its gate (gates.py): what a target without it needs of it is here, and anything else imports it."""
+    """An allocator of an add-on behind its gate: its module is imported only for a target that may have it."""
 
     def __init__(self, module: str, gate: "Gate") -> None:
         self._module, self._gate, self.name, self.fingerprint = module, gate, gate.name, gate.fingerprint
 
     def can(self, capability: str) -> bool:
-        """As Allocator.can."""
+        """See Allocator.can."""
         return capability in self._gate.capabilities or capability == self._gate.returns
 
     def find(self, target: "Target") -> "Instances":
@@ -55,20 +55,21 @@ class Behind:
 
 
 def every() -> "List[Allocator[Any, Any]]":
-    """All of them."""
+    """Return all allocators in the registry's order."""
     behind = {name: Behind(name, gate) for name, gate in addon_gates().items() if name not in sys.modules}
     known: List[Any] = [behind[name] if name in behind else importlib.import_module(name).ALLOCATOR for name in list_modules()]
     return known
 
 
 def by_name() -> "Dict[str, Allocator[Any, Any]]":
-    """The same, by name."""
+    """Return all allocators by name."""
     return {allocator.name: allocator for allocator in every()}
 
 
 def named(name: str, records: Iterable[object] = ()) -> "Allocator[Any, Any]":
-    """One of them, to show its own records. HeapxError where there is none, for a snapshot may come from a gdbheapx that has others, and
-    where a record is another's, for a snapshot may be made by hand."""
+    """Return an allocator, which shows its own records. HeapxError where a snapshot names one that this version lacks, or where one made
+    by hand has another's records.
+    """
     known, again = by_name(), "read the snapshot with the version that took it"
     if name not in known:
         missing = addon_loader.missing_allocator(name)
@@ -87,7 +88,7 @@ class OfAllocator(NamedTuple):
     name: str
 
     def kind(self) -> Any:
-        """What may stand there."""
+        """Return the union of the records that allocators have under this name."""
         places = [allocator.records[self.name].rpartition(".") for allocator in every() if self.name in allocator.records]
         return Union[tuple(getattr(importlib.import_module(module), name) for module, _, name in places)]
 

@@ -6,8 +6,7 @@ Whose malloc the process calls: each allocator's fingerprint says so, and those 
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx import addon_loader, allocators, problems
-from gdbheapx.allocators import fingerprints
-from gdbheapx.allocators.gates import FORKS
+from gdbheapx.allocators.fingerprints import BY_FUNCTION, FORK_FUNCTIONS, GO, VALGRIND, VALGRIND_HINT, TextMatch, executable, find
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import Answered, HeapContext, Instance, Instances, NotRead, Returning, Unread
 from gdbheapx.errors import HeapxError, UsageError
@@ -44,12 +43,12 @@ class Owner(NamedTuple):
 
 
 def find_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Optional[Owner]:
-    """Who answers the process's calls of malloc; None if nobody does, or it could not be told (unreadable tables)."""
+    """Return the object whose malloc the process calls; None if there is none or its tables cannot be read."""
     files = (mapping for mapping in target.mappings() if mapping.name)
-    tool = next((mapping for mapping in files if fingerprints.VALGRIND.fullmatch(mapping.name.rsplit("/", 1)[-1])), None)
+    tool = next((mapping for mapping in files if VALGRIND.fullmatch(mapping.name.rsplit("/", 1)[-1])), None)
     if tool is not None:  # no list of the dynamic linker leads there: the process is the tool's, which loads the program itself
         module = Module(tool.name, tool.start - tool.offset, False, None, None)
-        return Owner(module, "Valgrind", None, fingerprints.VALGRIND_HINT, is_anywhere=True)
+        return Owner(module, "Valgrind", None, VALGRIND_HINT, is_anywhere=True)
     symbol = target.dynamic_symbol("malloc")
     if symbol is None:
         return _static(target, allocators)
@@ -62,24 +61,24 @@ def find_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Opt
         return Owner(symbol.module, missing[0], None, missing[1])
     for function, owner in [
         *((name, allocator.name) for allocator in allocators for name in allocator.fingerprint.functions),
-        *fingerprints.BY_FUNCTION,
-        *FORKS,
+        *BY_FUNCTION,
+        *FORK_FUNCTIONS,
     ]:
         exported = target.dynamic_symbol(function)
         if exported is not None and exported.module == symbol.module:
             return Owner(symbol.module, owner)
     texts = [text for allocator in allocators for text in allocator.fingerprint.library_texts]
-    match = next(iter(fingerprints.find(target, symbol.module, texts)), None)
+    match = next(iter(find(target, symbol.module, texts)), None)
     return _of_text(symbol.module, match) if match is not None else Owner(symbol.module, None)
 
 
-def _of_text(module: Module, match: fingerprints.TextMatch) -> Owner:
+def _of_text(module: Module, match: TextMatch) -> Owner:
     return Owner(module, match.known.name, match.version, match.known.hint)
 
 
 def _static(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Optional[Owner]:
     """The malloc that is linked into a program without dynamic linking; None for a program that has one."""
-    program = fingerprints.executable(target.modules())
+    program = executable(target.modules())
     if program is None or len(target.modules()) > 1:
         return None
     for allocator in allocators:
@@ -87,21 +86,21 @@ def _static(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Option
         if variables and all(target.module_symbol(program, name) is not None for name in variables):
             return Owner(program, allocator.name)
     texts = [text for allocator in allocators for text in allocator.fingerprint.texts]
-    match = next(iter(fingerprints.find(target, program, texts)), None)
+    match = next(iter(find(target, program, texts)), None)
     if match is not None:
         return _of_text(program, match)
     return Owner(program, None) if target.module_symbol(program, "malloc") is not None else None
 
 
 class Listed(NamedTuple):
-    """One copy of an allocator."""
+    """An allocator instance with its allocator."""
 
     allocator: Allocator[Any, Any]
     located: Instance
 
 
 class Discovery:
-    """One for each time that a live process stood still; the parts are looked for when they are asked for."""
+    """Looks for allocators in one state of the target, each when it is asked for."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -118,7 +117,7 @@ class Discovery:
         return self._found[allocator.name]
 
     def copies(self) -> List[Listed]:
-        """All that can be read, in the registry's order."""
+        """Return the instances that can be read, in the registry's order."""
         return [Listed(allocator, copy) for allocator in allocators.every() for copy in self.found(allocator).located]
 
     def with_capability(self, capability: str) -> List[Allocator[Any, Any]]:
@@ -126,25 +125,25 @@ class Discovery:
         return [allocator for allocator in allocators.every() if allocator.can(capability)]
 
     def unread(self) -> List[Unread]:
-        """All that are there and cannot be read."""
+        """Return the instances that cannot be read."""
         return [unread for allocator in allocators.every() for unread in self.found(allocator).unread]
 
     def missing(self) -> List[NotRead]:
-        """What is missing to look for allocators of which no copy was found."""
+        """Return what is missing to look for allocators of which no instance was found."""
         known = [self.found(allocator) for allocator in allocators.every()]
         return [lacking for instances in known if not instances.located for lacking in instances.missing]
 
     def unused(self) -> List[NotRead]:
-        """All that are there, and from which nothing was ever allocated."""
+        """Return the instances that nothing was ever allocated from."""
         return [unused for allocator in allocators.every() for unused in self.found(allocator).unused]
 
     def ids(self) -> List[str]:
-        """Of the allocators that can be read."""
+        """Return the ids of instances that can be read."""
         return [copy.located.id for copy in self.copies()]
 
     @property
     def owner(self) -> Optional[Owner]:
-        """Whose malloc the process calls."""
+        """Return the object whose malloc the process calls."""
         if not self._owner:
             self._owner.append(find_owner(self.target, allocators.every()))
         return self._owner[0]
@@ -169,13 +168,13 @@ class Discovery:
     def runtime(self) -> Optional[str]:
         """The runtime of a program that has no malloc at all, such as `Go`; None where that is not so, or not known."""
         if not self._runtime:
-            program = fingerprints.executable(self.target.modules()) if self.owner is None else None
-            matches = fingerprints.find(self.target, program, (fingerprints.GO,)) if program is not None else []
+            program = executable(self.target.modules()) if self.owner is None else None
+            matches = find(self.target, program, (GO,)) if program is not None else []
             self._runtime.append(matches[0].known.name if matches else None)
         return self._runtime[0]
 
     def infos(self) -> List[AllocatorInfo]:
-        """What the envelope lists, the owner of malloc first."""
+        """Return the envelope's entries, the owner of malloc first."""
         infos = [copy.located.info() for copy in self.copies()]
         foreign = self.foreign_owner()
         if foreign is not None:
@@ -208,8 +207,9 @@ class Heaps:
         self._all: Optional[List[Heap]] = None
 
     def all(self) -> Sequence[Heap]:
-        """Those that the command is about: all that can be read, or the one that --allocator names; the owner of malloc first; at least
-        one, but for `may_be_none`."""
+        """Return the heaps that the command is about, the owner of malloc first: the one that --allocator names, or all that can be read.
+        At least one, unless `may_be_none`.
+        """
         if self._all is None:
             heaps = [self.open(copy) for copy in self.discovery.copies() if self.allocator_id in (None, copy.located.id)]
             if not heaps:
@@ -229,7 +229,7 @@ class Heaps:
         return _in_use(self.all())
 
     def with_capability(self, capability: str) -> List[Heap]:
-        """Those of them that have this capability; HeapxError where none has."""
+        """Return the heaps that have this capability; HeapxError if none has."""
         able = [heap for heap in self.all() if heap.can(capability)]
         if not able:
             raise self.none_has(capability)
@@ -270,13 +270,12 @@ class Heaps:
         return "%s --dry-run" % heap.returning.command
 
     def _rather(self, heap: Heap) -> Optional[Returning]:
-        """What returns the memory of the program's own malloc, where this heap's way would do nothing for it."""
+        """Return how the program's own malloc returns memory, if this heap's way has no effect on it."""
         owner = self.one().info.owns_malloc and not heap.info.owns_malloc
         return self.one().returning if owner and heap.returning is not None and heap.returning.is_owners else None
 
     def in_question(self, capability: str) -> List[Heap]:
-        """For a command about one sort of allocator: may be empty, and needs no other to be readable; one of the sort that cannot be read
-        makes the answer partial."""
+        """Return the heaps of one sort of allocator, perhaps none; an unreadable one of the sort makes the answer partial."""
         able = [copy for copy in self.discovery.copies() if copy.allocator.can(capability)]
         copies = [copy for copy in able if self.allocator_id in (None, copy.located.id)]
         heaps = [heap for heap in self.all() if heap.can(capability)] if copies or self.allocator_id is not None else []
@@ -285,7 +284,7 @@ class Heaps:
         return heaps
 
     def together(self, capability: str) -> Answered:
-        """One answer for all heaps of the sort that has this capability, those that cannot be read among them."""
+        """Make one answer of all heaps that have this capability, with those that cannot be read."""
         heaps = self.in_question(capability)
         allocator, target = self.discovery.with_capability(capability)[0], self.discovery.target
         unsure = not heaps and (bool(self.discovery.found(allocator).missing) or target.lost_bytes() != 0)
@@ -298,7 +297,7 @@ class Heaps:
         return [unread for allocator in self.discovery.with_capability(capability) for unread in self.discovery.found(allocator).unread]
 
     def none_has(self, capability: str) -> HeapxError:
-        """Why the command does not apply here, and what does."""
+        """Make the error of a command that applies to no heap here, with one that does."""
         for unread in self.unread_with_capability(capability):
             return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
         able = self.discovery.with_capability(capability)
@@ -331,7 +330,7 @@ class Heaps:
         return [(claim.start, claim.end) for heap in opened if heap.kind != name for claim in heap.claims()]
 
     def _about_nothing(self) -> None:
-        """There is nothing to read: an error, or, for a command that has more to say, a note of what is there."""
+        """Raise an error where nothing can be read, or note what is there for a command that has more to say."""
 
         error = why(self.discovery, self.allocator_id)
         if isinstance(error, UsageError) or not (self.may_be_none and self.allocator_id is None):

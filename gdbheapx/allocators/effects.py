@@ -11,7 +11,7 @@ EXACT, BOUNDED = "exact", "bounded"
 
 
 class Effect(NamedTuple):
-    """One setting at the next start, and the memory that it would save at the same point of the program's work."""
+    """A setting for the next start, and the memory that it would save at the same point of the program's work."""
 
     code: str
     """What is set: a word that never changes."""
@@ -52,7 +52,7 @@ class Requests(NamedTuple):
 
 
 def restart(free_bytes: Optional[int]) -> Effect:
-    """Without a setting: what lies free goes. More goes where the program makes fewer or smaller blocks than it has now."""
+    """Return the effect of a restart without a setting: free memory goes, and more where the program then has fewer or smaller blocks."""
     free = "none of the free memory" if free_bytes is None else "up to %s less" % size(free_bytes)
     why = "the same blocks, made anew, need %s; fewer or smaller ones save more" % free
     cost = "the process ends, and must build its state again"
@@ -60,7 +60,7 @@ def restart(free_bytes: Optional[int]) -> Effect:
 
 
 def of_classes(rows: Iterable[HistogramRow], block_bytes: Callable[[int], int]) -> List[Requests]:
-    """Of a block in a size class the request is known down to the next smaller one. `block_bytes`: the class of a request."""
+    """Bound the requests of blocks in each size class by the next smaller class. `block_bytes` rounds a request up to its class."""
     made = []
     for row in rows:
         low, high = 1, row.size_bytes

@@ -1,12 +1,11 @@
-"""By what an allocator or a runtime is known in an object: functions it exports, names of its files, variables, texts in its constants.
+"""Recognise an allocator or a runtime in an object: by functions it exports, names of its files, variables, texts in its constants.
 
-Those that are read here say theirs in their own folder; what stands here are those that are not. A static program has neither a dynamic
-linker's list nor a name `malloc`, and a libc may export malloc and no name that tells whose it is: texts are left, which no strip takes
-away.
+Allocators that are read have their fingerprints in their own folders; those here are not read. A static program has neither a dynamic
+linker's list nor a name `malloc`, and a libc may export malloc and no name that identifies it: texts are left, which no strip removes.
 """
 
 import re
-from typing import Iterable, List, NamedTuple, Optional, Pattern, Sequence, Tuple
+from typing import FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Pattern, Sequence, Tuple
 
 from gdbheapx.inferior.base import Module, Target
 
@@ -40,7 +39,7 @@ class TextFingerprint(NamedTuple):
 
 
 class Fingerprint(NamedTuple):
-    """By what an object is known to hold this allocator's malloc."""
+    """Names, variables and texts by which an object is known to hold this allocator's malloc."""
 
     functions: Sequence[str] = ()
     """Exported by no other allocator."""
@@ -64,14 +63,14 @@ GO = TextFingerprint(
 
 
 class TextMatch(NamedTuple):
-    """One that was found in an object."""
+    """A text fingerprint found in an object."""
 
     known: TextFingerprint
     version: Optional[str]
 
 
 def find(target: Target, module: Module, fingerprints: Iterable[TextFingerprint]) -> List[TextMatch]:
-    """Those that stand in the object's constants; empty where these are not at hand."""
+    """Return the fingerprints whose texts stand in the object's constants; none where these cannot be read."""
     sought = list(fingerprints)
     missing = [set(known.texts) for known in sought]
     versions: List[Optional[bytes]] = [None for _ in sought]
@@ -91,3 +90,48 @@ def find(target: Target, module: Module, fingerprints: Iterable[TextFingerprint]
 def executable(modules: Sequence[Module]) -> Optional[Module]:
     """The program itself."""
     return next((module for module in modules if module.is_executable), None)
+
+
+class Gate(NamedTuple):
+    """Decides whether a module of the registry is imported for a target. A static program may hold any allocator."""
+
+    name: str
+    """The allocator's."""
+    fingerprint: Fingerprint
+    files: Pattern[str]
+    """Beginnings of its objects' names."""
+    texts: Tuple[TextFingerprint, ...] = ()
+    """Of a program that has malloc itself; no other object is asked for them, but see least_data_bytes."""
+    capabilities: FrozenSet[str] = frozenset(("meter", "exact-reading"))
+    """Allocator.known_capabilities."""
+    returns: Optional[str] = None
+    """The command that returns its memory."""
+    least_data_bytes: Optional[int] = None
+    """It hides in libraries and programs: every object with as much writable memory is asked for its texts."""
+    help: Mapping[str, str] = {}
+    """Paragraphs for the help of commands, by command."""
+
+    def may_be_in(self, target: Target) -> bool:
+        """The target has an object that is worth a closer look."""
+        modules = target.modules()
+        if self.least_data_bytes is not None:
+            return bool(self.hidden_in(target))
+        if len(modules) == 1 and modules[0].is_executable or any(self.files.match(module.file_name) for module in modules):
+            return True
+        if any(target.dynamic_symbol(function) is not None for function in self.fingerprint.functions):
+            return True
+        owner = target.dynamic_symbol("malloc") if self.texts else None
+        return owner is not None and owner.module.is_executable and bool(find(target, owner.module, self.texts))
+
+    def hidden_in(self, target: Target) -> Sequence[Module]:
+        """The objects that have its texts."""
+        large = [module for module in target.modules() if _data_bytes(target, module) >= (self.least_data_bytes or 0)]
+        return [module for module in large if find(target, module, self.texts)]
+
+
+def _data_bytes(target: Target, module: Module) -> int:
+    return sum(end - start for start, _, end in target.writable_segments(module))
+
+
+FORK_FUNCTIONS = (("moz_arena_malloc", "mozjemalloc"),)
+"""As fingerprints.BY_FUNCTION: descendants of an allocator that is read, too far from it to be read (Firefox's, memory/build)."""

@@ -63,7 +63,7 @@ Answer = TypeVar("Answer")
 
 
 def once(method: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
-    """Of a method that is asked often: what it gave is kept."""
+    """Cache what a method without arguments returns."""
 
     @wraps(method)
     def kept(self: Any) -> Answer:
@@ -105,14 +105,14 @@ def plain_parts(allocator_id: str, parts: Sequence[Part]) -> Page:
 
 
 def plain_shape(shape: BlockShape) -> "PinShape":
-    """Where blocks lie on their pages, without any rule by which memory is returned."""
+    """Return the shape of a heap without a rule by which memory is returned: its blocks on their pages."""
     from gdbheapx.kernel.blocks.pins import PinShape
 
     return PinShape(MIN_PAGE_BYTES, 0, shape.header_bytes or 0, shape.overheads)
 
 
 class Heap(ABC):
-    """One heap of an allocator. In brackets what each member is there for, so that nobody makes it twice."""
+    """A heap of an allocator. Brackets name the commands that a member serves, so that nobody makes it twice."""
 
     @property
     def kind(self) -> str:
@@ -126,8 +126,9 @@ class Heap(ABC):
 
     @property
     def capabilities(self) -> Mapping[str, Callable[..., Any]]:
-        """What only some allocators can: `tickers`, `cure`, `decay`, `profile`, `native-info`, `native-stats`,
-        `held-bytes`; `meter`, which reads its counters while the process runs, and `exact-reading`, the same of one that stands still."""
+        """Return what only some allocators can: `tickers`, `cure`, `decay`, `profile`, `native-info`, `native-stats`, `held-bytes`;
+        `meter`, which reads its counters while the process runs, and `exact-reading`, the same of a stopped process.
+        """
         return {}
 
     returning: Optional[Returning] = None
@@ -139,7 +140,7 @@ class Heap(ABC):
         return None
 
     def would_return(self, portion: "Portion") -> "DryRun":
-        """What that would return: of a core as well. [the same with --dry-run]"""
+        """Predict what a call would return, of a core too. [the same with --dry-run]"""
         raise NotImplementedError
 
     def return_plan(self, portion: "Portion") -> "Plan":
@@ -147,18 +148,19 @@ class Heap(ABC):
         raise NotImplementedError
 
     def can(self, capability: str) -> bool:
-        """It has a capability, or returns memory by the command of this name."""
+        """True if it has a capability, or returns memory by the command of this name."""
         return capability in self.capabilities or self.returning is not None and capability == self.returning.command
 
     @abstractmethod
     def claims(self) -> List[Claim]:
-        """All addresses that it has from the kernel, also those that it only reserved: the system tells what takes memory of them, and
-        arenas() what is committed. [report's split; keeps one allocator from reading another's; never a root of the graph]"""
+        """Return all address ranges taken from the kernel, also those only reserved: the system knows which take memory, arenas() which
+        are committed. [report's split; keeps one allocator from reading another's; never a root of the graph]
+        """
 
     @property
     @abstractmethod
     def shape(self) -> BlockShape:
-        """What the numbers of its blocks mean."""
+        """Describe the numbers of its blocks."""
 
     @abstractmethod
     def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
@@ -176,7 +178,7 @@ class Heap(ABC):
         return ()
 
     def block_at(self, address: int) -> "Optional[Place]":
-        """Where the address lies; None if it is not in this heap's memory. Reads no more than it must. [whatis]"""
+        """Return the location of an address, or None if it is not in this heap's memory; reads no more than necessary. [whatis]"""
         from gdbheapx.allocators import places
 
         claim = next((claim for claim in self.claims() if claim.start <= address < claim.end), None)
@@ -190,26 +192,27 @@ class Heap(ABC):
         return iter(())
 
     def kept(self) -> "Optional[Keeping]":
-        """By which rule free memory stays, and how much does by the figures of arenas(); None: not known. Before blocks(), of the same
-        look: a process that stands still is assumed. [pins]"""
+        """Return the rule by which free memory stays and the bytes by the figures of arenas(); None if unknown. Called before blocks(),
+        on a stopped process. [pins]
+        """
         return None
 
     def what_if(self) -> "Sequence[Effect]":
-        """What its settings would change, had the process begun with them. [what-if]"""
+        """Return the effects of its settings, had the process begun with them. [what-if]"""
         from gdbheapx.allocators.effects import restart
 
         return [restart(heap_sum(self.info.id, self.histogram(), self.arenas(), self.totals()).kept_bytes)]
 
     def requests(self) -> "Sequence[Requests]":
-        """What was asked for, by its blocks in use; empty where that is not known. [what-if]"""
+        """Return the sizes that were asked for, by its blocks in use; empty if unknown. [what-if]"""
         return ()
 
     def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
-        """The same in the order in which the allocator's own structures have them. [chunks]"""
+        """Return blocks in the order of the allocator's own structures. [chunks]"""
         return self.blocks(block_filter, arena)
 
     def histogram(self) -> List[HistogramRow]:
-        """All blocks by size class. [chunks --histogram, report; what grows between two looks]"""
+        """Return a row for each size class. [chunks --histogram, report; what grows between two looks]"""
         counts: Dict[int, List[int]] = {}
         for batch in self.blocks():
             for size, class_ in zip(batch.usable_bytes, batch.classes):
@@ -220,7 +223,7 @@ class Heap(ABC):
 
     @abstractmethod
     def arenas(self) -> Sequence[ArenaRow]:
-        """One record per arena, see Facts. [arenas, report]"""
+        """Return a record for each arena, see Facts. [arenas, report]"""
 
     def totals(self) -> Dict[str, Optional[int]]:
         """Their sums. [arenas, report]"""
@@ -236,7 +239,7 @@ class Heap(ABC):
         return Tunables()
 
     def caches(self) -> Sequence[ThreadCache]:
-        """What threads keep. [tcache]"""
+        """Return a row for each thread cache. [tcache]"""
         return ()
 
     def facts(self) -> Facts:
@@ -244,7 +247,7 @@ class Heap(ABC):
         return PlainFacts(self.info, self.arenas(), self.totals(), self.histogram(), self.claims())
 
     def checks(self) -> List[Check]:
-        """What there is to say of how it is read. [doctor]"""
+        """Return remarks on how it is read. [doctor]"""
         return []
 
 
@@ -253,7 +256,7 @@ OneFacts = TypeVar("OneFacts", bound=Facts)
 
 
 class Allocator(ABC, Generic[OneLocated, OneFacts]):
-    """What a module of the registry has under the name ALLOCATOR."""
+    """The ALLOCATOR of a module of the registry."""
 
     name: str
     fingerprint: Fingerprint = Fingerprint()
@@ -279,7 +282,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         raise NotImplementedError
 
     def can(self, capability: str) -> bool:
-        """As Heap.can."""
+        """See Heap.can."""
         return capability in self.known_capabilities or self.returning is not None and capability == self.returning.command
 
     @abstractmethod
@@ -288,7 +291,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
 
     @abstractmethod
     def open(self, located: OneLocated, around: HeapContext) -> Heap:
-        """One of them, to be read."""
+        """Open an instance for reading."""
 
     def warm(self) -> None:
         """Import what nearly every look at it needs, while gdb reads files."""
@@ -301,16 +304,17 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         return ()
 
     def together(self, capability: str, told: Sequence[Tuple[AllocatorInfo, object]], unread: Sequence[Unread], unsure: bool) -> Answered:
-        """One answer from what the heaps gave for a capability, and those that are not read. `unsure`: none was found, and what would show
-        one may be missing."""
+        """Make one answer of what heaps gave for a capability and of those not read. `unsure`: none was found, and what would show one
+        may be missing.
+        """
         raise NotImplementedError
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:
-        """What its part of the memory is called; `is_alone`: there is no other heap."""
+        """Name its part of the memory; `is_alone`: there is no other heap."""
         return allocator_id
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
-        """These arenas, and the sums of all."""
+        """Return the arenas and their sums."""
         return plain_page(rows, totals)
 
     def page(self, name: str, answer: Any) -> Page:

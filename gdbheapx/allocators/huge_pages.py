@@ -30,7 +30,7 @@ _HINTS = {
 
 
 class Returned(NamedTuple):
-    """What one allocator gave back or never used, and yet is in RAM."""
+    """Memory that one allocator gave back or never used, and that is resident all the same."""
 
     name: str
     """The allocator's, for sentences."""
@@ -48,7 +48,7 @@ class Returned(NamedTuple):
 
 
 class Blockless(NamedTuple):
-    """What huge pages fill of one allocator's memory where it has no block: of a huge page all comes into RAM at the first touch."""
+    """Huge pages of one allocator's memory where it has no block: a huge page becomes resident as a whole at the first touch."""
 
     name: str
     huge_bytes: Optional[int]
@@ -132,7 +132,7 @@ def decides(part_bytes: Optional[int], held_bytes: int) -> bool:
 
 
 def may_decide(resident_bytes: Optional[int], address_space_bytes: int, is_core: bool) -> bool:
-    """Nothing tells what of it is in RAM, and it could be the verdict. A core never tells: it has such pages as zeros."""
+    """True if its resident part is unknown and could be the verdict. A core never tells: it has such pages as zeros."""
     return resident_bytes is None and address_space_bytes > SMALL_BYTES and not is_core
 
 
@@ -165,5 +165,5 @@ def _cures(returned: Returned, facts: Optional[HugePages]) -> List[Step]:
 
 
 def against(judged: Verdict, returned: Optional[Judged]) -> Sequence[Step]:
-    """What to do against huge pages, where they are the verdict."""
+    """Return steps against huge pages where they are the verdict."""
     return returned.steps if returned is not None and judged.code == returned.finding.code else ()

@@ -31,7 +31,7 @@ USUAL: Mapping[int, str] = {EDGE: PAGE, HOLE: SMALL, RESERVE: "end", ROOM: SLAB,
 
 
 class ArenaKeeps(NamedTuple):
-    """One arena."""
+    """Free memory that stays in one arena."""
 
     arena: int
     kept_bytes: Optional[int]
@@ -53,7 +53,7 @@ class Term(NamedTuple):
 
 
 class Keeping(NamedTuple):
-    """One heap."""
+    """Free memory that stays in one heap, and by which rules."""
 
     shape: PinShape
     arenas: Sequence[ArenaKeeps] = ()
@@ -66,5 +66,5 @@ class Keeping(NamedTuple):
 
     @property
     def kept_bytes(self) -> Optional[int]:
-        """What stays, by the figures of `arenas`; None where they are not known of every arena."""
+        """Bytes that stay by the figures of `arenas`; None if unknown for an arena."""
         return add(arena.kept_bytes for arena in self.arenas) if self.terms else None

@@ -12,7 +12,7 @@ LEAST_SHARE = 10
 
 
 class Setting(NamedTuple):
-    """One, at the next start."""
+    """A setting for the next start."""
 
     variable: str
     """Of the environment. A build may read another: its `PublicNames` has that."""
@@ -23,12 +23,12 @@ class Setting(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As it is typed."""
+        """The setting as it is typed."""
         return "%s=%s" % (self.variable, self.value) if self.value else self.variable
 
 
 class Case(NamedTuple):
-    """One program, without and with a setting."""
+    """A measured program, without and with a setting."""
 
     setting: str
     """Its text."""
@@ -39,7 +39,7 @@ class Case(NamedTuple):
 
     @property
     def saved_percent(self) -> int:
-        """Of the memory without it; below 0: it takes more."""
+        """Percent of the memory without the setting; below 0: it takes more."""
         return int(100 * (self.before_mib - self.after_mib) / self.before_mib)
 
 
@@ -189,6 +189,6 @@ def saved_percent(setting: Setting, causes: Collection[str]) -> int:
 
 
 def helping(causes: Collection[str], among: Collection[Setting]) -> List[Setting]:
-    """Those that were measured to help against one of these causes: what saved most first, of those alike the least harm."""
+    """Return the settings measured to help against one of these causes, those that saved most first, then those that harm least."""
     weighed = {one: saved_percent(one, causes) for one in among}
     return sorted((one for one in among if weighed[one]), key=lambda one: (-weighed[one], one.harm))

@@ -14,7 +14,7 @@ SAMPLED_PAGES, LEAST_PAGES, GOLDEN = 256, 64, 0.6180339887498949
 
 
 class Figure(NamedTuple):
-    """One figure that a meter gives, in the allocator's own word."""
+    """A figure that a meter gives, in the allocator's own word."""
 
     key: str
     """As files have it; sizes end in `bytes`."""
@@ -54,11 +54,11 @@ class Meter(Protocol):
 
     @property
     def info(self) -> AllocatorInfo:
-        """Of the allocator."""
+        """Describe the allocator."""
 
     @property
     def figures(self) -> Sequence[Figure]:
-        """What `values` of each reading are."""
+        """Describe `values` of each reading."""
 
     def read(self, walk_seconds: float) -> Reading:
         """The counters now. `walk_seconds`: so long an estimate may take; 0: none is made, and it is None."""
@@ -70,8 +70,7 @@ def nothing(figures: Sequence[Figure]) -> Reading:
 
 
 def most_pointers(target: Target, claims: Sequence[Claim], blocks_bytes: int) -> Optional[int]:
-    """How many words of so many bytes of blocks may point into the claims, at most, by pages from all over them; None: too few can be
-    read."""
+    """Bound the words in so many bytes of blocks that may point into the claims, by sampled pages; None if too few can be read."""
     page, word = target.page_bytes, target.word_bytes
     low, high = min((claim.start for claim in claims), default=0), max((claim.end for claim in claims), default=0)
     total, words, found, pages = sum(claim.end - claim.start for claim in claims), 0, 0, 0

@@ -7,7 +7,7 @@ from gdbheapx.model import Address
 
 
 class Neighbour(NamedTuple):
-    """One block."""
+    """A block near an address."""
 
     address: Address
     """What malloc returned, or would."""
@@ -18,7 +18,7 @@ class Neighbour(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One structure that holds the address, or the block: a chunk, an extent, a heap, a bin, a cache."""
+    """A structure that holds an address or its block: a chunk, an extent, a heap, a bin, a cache."""
 
     kind: str
     """Such as `heap`, `extent`, `slab`, `bin`, `cache`."""
@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an address lies."""
+    """The location of an address in a heap."""
 
     allocator: str
     arena: Optional[int]
@@ -90,7 +90,7 @@ def neighbour(row: Optional[Tuple[int, ...]], shape: BlockShape) -> Optional[Nei
 
 
 def place(near: Neighbours, shape: BlockShape, allocator: str, address: int, parts: Sequence[Part] = ()) -> Place:
-    """What the rows say. A neighbour counts only if it touches the block."""
+    """Make the location from rows of a stream. A neighbour counts only if it touches the block."""
     here, lead = near.here, shape.header_bytes or 0
     previous, after = neighbour(near.previous, shape), neighbour(near.next, shape)
     block = neighbour(here, shape)

@@ -32,14 +32,14 @@ class Held(NamedTuple):
     """lwp; None where the lock does not tell."""
 
     def sentence(self, threads: Sequence[Standing]) -> str:
-        """For a refusal."""
+        """Name the holder, for a refusal."""
         holder = next((thread for thread in threads if thread.lwp == self.owner), None)
         who = holder.who if holder is not None else "thread %d" % self.owner if self.owner else "an unknown thread"
         return "%s holds %s" % (who, self.name)
 
 
 class SystemCall(NamedTuple):
-    """One that the allocator's function may make."""
+    """A system call that the allocator's function may make."""
 
     name: str
     arguments: Sequence[Optional[int]] = ()
@@ -53,7 +53,7 @@ FUTEX = (SystemCall("futex", (None, 128)), SystemCall("futex", (None, 129)))
 
 
 class Change(ABC):
-    """One change of a process."""
+    """A change of a process."""
 
     target: Any
     """The live target, which only what acts may hold stopped."""
@@ -71,7 +71,7 @@ class Change(ABC):
         return whole(self.target, self.module, self.module.file_name)
 
     def known(self, spans: Optional[List[Span]], whose: str, hint: Optional[str] = None) -> List[Span]:
-        """These spans; Refusal where there are none."""
+        """Return these spans; Refusal if there are none."""
         if spans is not None:
             return spans
         what = "%s's functions in %s were not found, so gdbheapx cannot determine whether a thread is inside one"
@@ -125,7 +125,7 @@ class Plan(Change):
         """The locks that are held now."""
 
     def predict(self) -> Predicted:
-        """What it will give back; Refusal if the heap is damaged, OutOfTime if it was not read to its end."""
+        """Predict what it returns; Refusal if the heap is damaged, OutOfTime if it was not read to its end."""
         troubles = Troubles()
         predicted = self.look(self.anew(troubles.report))
         in_time(self.budget)
@@ -133,22 +133,22 @@ class Plan(Change):
         return predicted
 
     def look(self, heap: Returns) -> Predicted:
-        """What this heap would return, with a look at all that the call relies on."""
+        """Predict what this heap returns, reading all that the call relies on."""
         return heap.would_return(self.portion).predicted
 
     def read(self) -> Predicted:
         return self.predict()
 
     def kept(self) -> Optional[Mapping[str, Optional[int]]]:
-        """What the allocator keeps now, as in Predicted; None where it counts nothing of the sort."""
+        """Return what the allocator keeps now, as in Predicted; None if it counts nothing of the sort."""
         return None
 
     def waits_inside(self, thread: Standing) -> bool:
-        """It stands inside for good, at a place that hurts nobody: its locks tell the rest."""
+        """True for a thread parked in the allocator, such as a background thread waiting on a condition: it does not block the call."""
         return False
 
     def suits(self, thread: Standing) -> Optional[str]:
-        """What speaks against calling on this thread; None if nothing does."""
+        """Return the reason against calling on this thread, or None."""
         return None
 
 
@@ -161,7 +161,7 @@ class Suspect(NamedTuple):
 
 
 class CurePlan(Change):
-    """One byte of each thread that it is wrong in."""
+    """A change of one byte in each thread where it is wrong."""
 
     is_call = False
     byte: str
@@ -174,7 +174,7 @@ class CurePlan(Change):
 
     @abstractmethod
     def look(self, only: Optional[int]) -> List[Suspect]:
-        """Who is to be cured now, of all threads or of the one with this lwp; Refusal where that one is not to be."""
+        """Return the threads to cure now, all or the one with this lwp; Refusal where that one needs none."""
 
     @abstractmethod
     def answer(self, info: AllocatorInfo, report: Any, cured: Sequence[object], stopped_ms: Optional[float]) -> Answered:
@@ -207,11 +207,11 @@ class Troubles:
 
 
 def in_time(budget: Budget) -> None:
-    """There is time left: what was read up to here was read to its end. What is said of a walk that was broken off is no damage."""
+    """Raise OutOfTime if the budget has expired: what an unfinished walk reports is no damage."""
     if budget.expired():
         raise OutOfTime("%s before everything was checked: nothing was done" % budget.reason, budget.next_step, code=budget.code)
 
 
 def whole(target: Target, module: Module, what: str) -> List[Span]:
-    """All code of an object."""
+    """Return all code of an object."""
     return [Span(start, end, what) for start, end in target.code_ranges(module)]

@@ -33,11 +33,11 @@ Page = Iterable[Union[str, Table]]
 
 
 class Instance(Protocol):
-    """One copy of an allocator in the target that can be read, and all that is constant about it."""
+    """An allocator in the target that can be read; its members are constant."""
 
     @property
     def id(self) -> str:
-        """As `allocator` fields and --allocator have it."""
+        """The id of `allocator` fields and --allocator."""
 
     @property
     def module(self) -> Module: ...
@@ -47,21 +47,21 @@ class Instance(Protocol):
 
     @property
     def unlisted(self) -> Optional[str]:
-        """What to mind about a release that was never tried; None for a listed one."""
+        """Warning for an untested release, or None."""
 
     def info(self) -> AllocatorInfo:
         """Its entry in the envelope."""
 
 
 class Unread(Protocol):
-    """One that is there and cannot be read."""
+    """An allocator in the target that cannot be read."""
 
     @property
     def module(self) -> Module: ...
 
     @property
     def what(self) -> str:
-        """One sentence: which, where, why not."""
+        """A sentence: which, where, why not."""
 
     @property
     def hint(self) -> Optional[str]:
@@ -93,7 +93,7 @@ class Instances(NamedTuple):
         return next((copy for copy in copies if copy.owns_malloc), copies[0] if copies else None)
 
     def none_chosen(self, name: str, allocator_id: Optional[str]) -> HeapxError:
-        """Why there is none; `name`: the allocator's."""
+        """Make the error of an absent instance; `name`: the allocator's."""
         for unread in self.unread:
             return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
         where = "here" if allocator_id is None else "with the id %s here" % allocator_id
@@ -101,7 +101,7 @@ class Instances(NamedTuple):
 
 
 class HeapContext(NamedTuple):
-    """What a heap is read with."""
+    """Everything that a heap is read with."""
 
     target: Target
     kernel: Kernel
@@ -112,7 +112,7 @@ class HeapContext(NamedTuple):
     """Gives the ranges that other allocators hold."""
 
     def anew(self, report: Report) -> "HeapContext":
-        """For a second look at the same process, which knows nothing of the first and tells somebody else."""
+        """Return a context for a second reading of the same process, independent of the first."""
         return heap_context(self.target, self.kernel, self.budget, report)
 
 
@@ -122,7 +122,7 @@ def heap_context(target: Target, kernel: Kernel, budget: Budget, report: Report)
 
 
 class Part(NamedTuple):
-    """One part of what an allocator holds."""
+    """A part of what an allocator holds."""
 
     name: str
     bytes: Optional[int]
@@ -137,7 +137,7 @@ class Tunables(NamedTuple):
 
 
 class ArenaRow(Protocol):
-    """What the record of an arena has in any allocator; its columns are declared with it."""
+    """Members that every allocator's arena record has; its columns are declared with it."""
 
     @property
     def allocator(self) -> str:
@@ -145,7 +145,7 @@ class ArenaRow(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """What it has from the kernel."""
+        """Bytes taken from the kernel."""
 
 
 class HeapArenas(NamedTuple):
@@ -157,7 +157,7 @@ class HeapArenas(NamedTuple):
 
 
 class Returning(NamedTuple):
-    """How an allocator returns free memory to the OS when somebody asks for it."""
+    """The way in which an allocator returns free memory to the OS on request."""
 
     command: str
     """`trim` or `purge`: what does it, and with --dry-run predicts it."""
@@ -172,7 +172,7 @@ class Returning(NamedTuple):
 
 
 class NeverReturns(NamedTuple):
-    """Why nothing that one could call makes an allocator return free memory."""
+    """The reason why no call makes an allocator return free memory."""
 
     what: str
     hint: str
@@ -194,7 +194,7 @@ class Answered(Protocol):
 
     @property
     def is_strict_finding(self) -> bool:
-        """The same with --strict."""
+        """Exit code 3 with --strict."""
 
     @property
     def is_done(self) -> bool:
@@ -202,7 +202,7 @@ class Answered(Protocol):
 
 
 class Facts(Protocol):
-    """One look at a heap, frozen: verdicts, findings and pages read this and never live memory. Allocators add fields of their own."""
+    """A frozen reading of a heap: verdicts, findings and pages read this and never live memory. Allocators add fields of their own."""
 
     @property
     def info(self) -> AllocatorInfo: ...
@@ -216,7 +216,7 @@ class Facts(Protocol):
 
     @property
     def sizes(self) -> Sequence[HistogramRow]:
-        """All blocks by size class."""
+        """Blocks by size class."""
 
     @property
     def claims(self) -> Sequence[Claim]:
@@ -224,7 +224,7 @@ class Facts(Protocol):
 
 
 def heap_sum(allocator: str, sizes: Iterable[HistogramRow], arenas: Iterable[ArenaRow], totals: Mapping[str, Optional[int]]) -> HeapSum:
-    """What a heap holds and what of it is in use; chunks that are mappings of their own are no arena's, and in use."""
+    """Sum the bytes that a heap holds and has in use; chunks with a mapping of their own belong to no arena and are in use."""
     held = sum(row.held_bytes for row in arenas) + (totals.get("mmapped_bytes") or 0)
     return HeapSum(allocator, held, sum(row.used_bytes for row in sizes))
 
@@ -240,7 +240,7 @@ class PlainFacts(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What a verdict on an allocator must know of the process."""
+    """The state of the process that a verdict on an allocator depends on."""
 
     threads: int
     modules: Sequence[Module]
@@ -269,7 +269,7 @@ class Surroundings(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What is said of one heap, or of several copies of one allocator together."""
+    """Verdict and findings on one heap, or on several instances of one allocator."""
 
     allocator: str
     """Its id."""

@@ -10,7 +10,7 @@ from gdbheapx.units import Said, Size, cells
 
 
 class Portion(NamedTuple):
-    """How much of the free memory is to be returned: all of it, if nothing is said."""
+    """The part of free memory to return; by default all."""
 
     pad_bytes: int = 0
     """So much stays at the end of the main heap."""
@@ -25,7 +25,7 @@ OPTIONS = {"pad_bytes": "--pad", "arena": "--arena", "is_decayed": "--decay"}
 
 
 class Predicted(NamedTuple):
-    """What a call will give back."""
+    """A prediction of what a call returns."""
 
     bytes: Optional[int]
     """None where the heap does not tell it of every part."""
@@ -47,8 +47,7 @@ def kept_keys(when: str, kept: Optional[Mapping[str, Optional[int]]]) -> Dict[st
 
 
 def in_ram(resident_bytes: Optional[int], exclusive_bytes: Optional[int], when: str = " now") -> Said:
-    """What stands behind the bytes that a call would return: how many are in RAM, and of these what the machine gets, where that is
-    less."""
+    """Say how much of the bytes that a call would return is resident, and what the machine gets where that is less."""
     if resident_bytes is None:
         return cells("")
     text = cells(", %s of it in RAM%s", Size(resident_bytes), when)
@@ -59,7 +58,7 @@ def in_ram(resident_bytes: Optional[int], exclusive_bytes: Optional[int], when: 
 
 
 class DryRun(NamedTuple):
-    """What a call would give back. Nothing was called."""
+    """A prediction as an answer; nothing was called."""
 
     returning: Returning
     predicted: Predicted
@@ -125,10 +124,10 @@ class Returns(Protocol):
 
     @property
     def returning(self) -> Optional[Returning]:
-        """How it does so."""
+        """Describe how it returns memory."""
 
     def would_return(self, portion: Portion) -> DryRun:
-        """What it would return."""
+        """Predict what it would return."""
 
 
 OneThatReturns = TypeVar("OneThatReturns", bound=Returns)

@@ -33,7 +33,7 @@ class Suspect(NamedTuple):
 
 
 class BrokenRule(NamedTuple):
-    """One place that contradicts a rule of the allocator."""
+    """A place that contradicts a rule of the allocator."""
 
     allocator: str
     arena: Annotated[Optional[int], Column("arena", TEXT)]
@@ -52,7 +52,7 @@ class BrokenRule(NamedTuple):
 
     @property
     def is_sure(self) -> bool:
-        """Nothing but damage explains it."""
+        """True if only damage explains it."""
         return self.evidence is None
 
 
@@ -75,7 +75,7 @@ def sorted_out(told: Iterable[Diagnostic], known: Container[Code], rest: Report,
 
 
 def call_changing(target: Target, module: Module, changing: Code, report: Report) -> Report:
-    """Return a report that calls damage a change under way, by the code `changing`, where a thread of a live process was stopped in this object."""
+    """Return a report that calls damage a change under way (`changing`) where a thread of a live process was stopped in this object."""
 
     def told(code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
         from gdbheapx.inferior.standing import find_running_threads  # of cores nobody asks

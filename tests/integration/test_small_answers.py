@@ -42,7 +42,7 @@ main()
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_modules_and_files_of_arenas(stage: Stage, form: str) -> None:
     """No more modules are imported, and no more files run, than these; tabulate only where a table is printed, and nothing of allocators that
-    are behind a gate (allocators/gates.py): the program has none of them."""
+    are behind a gate (addons/allocators/gates.py): the program has none of them."""
     core = stage.start("recorder", "1", "2000", "5").core()
     words = [sys.executable, "-c", COUNTED % {"root": str(ROOT)}, "--core", str(core), "arenas", *["--json"] * (form == "json")]
     outcome = run(words, env={"GDBHEAPX_GDB": "none"})

@@ -3,8 +3,7 @@
 import re
 from typing import Mapping
 
-from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
-from gdbheapx.allocators.gates import Gate
+from gdbheapx.allocators.fingerprints import Fingerprint, Gate, TextFingerprint
 from gdbheapx.hints import ask
 
 MI_HINT = "mi_stats_print in the program shows what it holds, and so does MIMALLOC_SHOW_STATS=1 when the program exits"

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple, cast
 
 from gdbheapx.addons.allocators.gates import GATES, OF_GOOGLE, TC_FILES, TC_FUNCTION
-from gdbheapx.allocators import fingerprints
+from gdbheapx.allocators.fingerprints import find
 from gdbheapx.allocators.heap import Allocator, Heap
 from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, Page, Part, Returning, Surroundings
 from gdbheapx.inferior.base import Module, Target
@@ -132,7 +132,7 @@ def find_suspect_objects(target: Target) -> List[Module]:
             known.append(exported.module)
     alone = modules[0] if len(modules) == 1 else None
     program = owner.module if owner is not None else alone
-    if program is not None and program.is_executable and program not in known and fingerprints.find(target, program, GATE.texts):
+    if program is not None and program.is_executable and program not in known and find(target, program, GATE.texts):
         known.append(program)
     return known
 

@@ -10,8 +10,7 @@ from typing import Container, Dict, Iterator, List, NamedTuple, Optional, Sequen
 from gdbheapx.addons.allocators.gates import GOOGLE, GOOGLE_HINT, OF_GOOGLE
 from gdbheapx.addons.allocators.tcmalloc import codes
 from gdbheapx.addons.allocators.tcmalloc.records import SIZE_CLASSES, SPAN_BYTES
-from gdbheapx.allocators import fingerprints
-from gdbheapx.allocators.fingerprints import TextFingerprint
+from gdbheapx.allocators.fingerprints import TextFingerprint, find
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.model import AllocatorInfo
@@ -361,7 +360,7 @@ def find_tcmallocs(target: Target, objects: Sequence[Module]) -> Instances:
     unused: List[NotRead] = []
     for module in objects:
         name = module.file_name
-        texts = [match.known for match in fingerprints.find(target, module, (GOOGLE, DEBUG_FILE))]
+        texts = [match.known for match in find(target, module, (GOOGLE, DEBUG_FILE))]
         if target.exported(module, OF_GOOGLE) is not None or GOOGLE in texts:
             what = "google's tcmalloc in %s is not read: it has no releases, and each build has its own layout" % name
             unread.append(NotRead(module, what, GOOGLE_HINT))
@@ -385,7 +384,7 @@ def find_tcmallocs(target: Target, objects: Sequence[Module]) -> Instances:
 
 def read_tc_release(target: Target, module: Module) -> Optional[str]:
     """Return the release by a text; None where constants cannot be read."""
-    match = next(iter(fingerprints.find(target, module, (RELEASE_TEXT,))), None)
+    match = next(iter(find(target, module, (RELEASE_TEXT,))), None)
     return match.version if match is not None else None
 
 
