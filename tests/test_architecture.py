@@ -24,7 +24,7 @@ ALLOWED = {
     "packs": {"packs"},
     "glibc": {"inferior", "layout", "allocators", "glibc"},
     "jemalloc": {"inferior", "layout", "allocators", "jemalloc"},
-    "analysis": {"inferior", "layout", "allocators", "analysis", "session"},
+    "analysis": {"inferior", "allocators", "analysis", "session"},
     "snapshot": {"inferior", "allocators", "analysis", "session", "command", "catalogue", "invocation", "output", "snapshot"},
     "report": {"allocators", "analysis", "report", "catalogue", "command", "snapshot"},
     "addons": set(),
@@ -35,7 +35,7 @@ ALLOWED = {
     "addons/runtimes": {"inferior", "analysis", "session", "addons/runtimes"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},
-    "commands": {"allocators", "layout", "analysis", "snapshot", "report", "actions", "session", "command"},
+    "commands": {"allocators", "analysis", "snapshot", "report", "actions", "session", "command"},
 }
 ALLOWED = {name: row for name, row in ALLOWED.items() if "/" not in name or (ROOT / "gdbheapx" / name).exists()}  # add-ons that are there
 """What else each folder may import. `analysis` sees the session's types; `report` and `actions` the declarations' Style, Options and JsonLines."""

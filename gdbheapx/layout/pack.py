@@ -42,7 +42,8 @@ def parse_pack(text: str) -> Pack:
     """Return the pack that tools/make_packs.py wrote as this text."""
     tree: Dict[str, Any] = json.loads(text)
     structs = {
-        name: StructType(struct[0], {field: Member(*place) for field, place in struct[1].items()}) for name, struct in tree["structs"].items()
+        name: StructType(size_bytes, {field: Member(*place) for field, place in members.items()})
+        for name, (size_bytes, members) in tree["structs"].items()
     }
     variables = {name: Member(0, *place) for name, place in tree["variables"].items()}
     return Pack(
