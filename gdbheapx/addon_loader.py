@@ -7,7 +7,7 @@ CAPABILITIES of the add-on's package says which of its modules has a capability.
 import importlib
 import re
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, cast
+from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Optional, Sequence, Tuple, cast
 
 from gdbheapx.catalogue import ADDON_ALLOCATORS, ADDON_CAPABILITIES, ADDON_COMMANDS
 from gdbheapx.errors import HeapxError, UsageError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gdbheapx.analysis.sites.records import Joined
     from gdbheapx.inferior.base import Target
     from gdbheapx.invocation import Invocation, Shell
+    from gdbheapx.model import Step
     from gdbheapx.session import Session
 
     class SiteFinder(Protocol):
@@ -33,6 +34,15 @@ if TYPE_CHECKING:
 
         def find_sites(self, session: Session, rows: Sequence[CensusRow], labels: Optional[LabelSet], world: World) -> Joined:
             """Return them for rows of a census."""
+
+    class SettingsPredictor(Protocol):
+        """Predicts what settings would save: the capability `settings`."""
+
+        def what_if(self, session: Session) -> Any:
+            """Return the memory with each setting, for best()."""
+
+        def best(self, found: Any, refused: Collection[str] = ()) -> Optional[Step]:
+            """Return the step that names the settings that help most; None if none is worth it."""
 
     class PageMaker(Protocol):
         """Makes pages of templates: the capability `pages`."""
@@ -140,6 +150,13 @@ def load_sites(name: str) -> "SiteFinder":
 def load_pages(name: str) -> "PageMaker":
     """Return what makes pages of templates."""
     return cast("PageMaker", load_capability("pages", name))
+
+
+def load_settings() -> "Optional[SettingsPredictor]":
+    """Return what predicts what settings would save; None if its add-on is not there."""
+    if not has_capability("settings"):
+        return None
+    return cast("SettingsPredictor", load_capability("settings", "settings"))
 
 
 def load_recognisers() -> "Sequence[Recogniser]":

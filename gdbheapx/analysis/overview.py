@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import allocators, findings, verdict
+from gdbheapx import addon_loader, allocators, findings, verdict
 from gdbheapx.allocators import OfAllocator
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
@@ -229,14 +229,13 @@ def _with_leaked(
 def _settings(session: Session, judged: Verdict, may: Mapping[str, FrozenSet[str]]) -> Sequence[Step]:
     """The two that help most, where malloc keeps what is free."""
     has_free = judged.kind in (verdict.KEPT, verdict.FRAGMENTED) or judged.code == findings.PART_HELD
-    if session.target.kind != "live" or not has_free or judged.kind_1_0 == verdict.HUGE_PAGES_1_0:
+    predictor = addon_loader.load_settings()
+    if predictor is None or session.target.kind != "live" or not has_free or judged.kind_1_0 == verdict.HUGE_PAGES_1_0:
         return []
     if sum(row.used_chunks + (row.free_chunks or 0) for heap in session.heaps.all() for row in heap.histogram()) > MOST_BLOCKS:
         return [Step(ask("what-if"), "shows what a setting would save")]
-    from gdbheapx.analysis import what_if
-
     ways = [heap.returning.command for heap in session.heaps.all() if heap.returning is not None]
-    step = what_if.best(what_if.what_if(session), [way for way in ways if not any(way in allowed for allowed in may.values())])
+    step = predictor.best(predictor.what_if(session), [way for way in ways if not any(way in allowed for allowed in may.values())])
     return [step] if step is not None else []
 
 

@@ -68,7 +68,8 @@ def take(session: Session, has_names: bool, keeps_addresses: bool = False) -> Re
             session.report(*complaint)
     first = _run(session, STANDING[0], [])
     walked, outcomes = [*session.problems], [first]
-    outcomes += [_run(session, words, walked) for words in STANDING[1:]]
+    standing = [words for words in STANDING if words[0] in command.names()]  # an add-on may be missing
+    outcomes += [_run(session, words, walked) for words in standing[1:]]
     is_live = target.kind == "live"
     session.heaps.may_be_none = True
     if session.heaps.all():
@@ -86,7 +87,7 @@ def take(session: Session, has_names: bool, keeps_addresses: bool = False) -> Re
             outcomes.append(_run(session, words, walked))
     target.let_go()
     named: Dict[str, Outcome] = {}
-    for words, outcome in zip((*STANDING, *BY_ONE_LOOK), outcomes):
+    for words, outcome in zip((*standing, *BY_ONE_LOOK), outcomes):
         named.setdefault(words[0], moved.value(outcome))
     record = Record(_head(session, moved, sums, _rss_bytes(session, store.known("report")), has_names), named, {})
     blocks, streams = graph.kept(session, moved.moves(), has_names)

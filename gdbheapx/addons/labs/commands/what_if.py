@@ -21,12 +21,12 @@ has no RSS: only the most that a setting would save is shown. docs/how-to/what-i
 @command("what-if", reads=Reads.BLOCKS, help=HELP, examples=("-p 4711 what-if", "--core core.4711 what-if --json"), snapshot=True)
 def what_if(session: Session, options: Options) -> Answer:
     """The command `what-if`."""
-    from gdbheapx.analysis import what_if as model
+    from gdbheapx.addons.labs.what_if import predict
 
-    found = model.what_if(session)
+    found = predict.what_if(session)
 
     def text(style: Style) -> Any:
-        from gdbheapx.report import what_if_text
+        from gdbheapx.addons.labs.what_if import text as what_if_text
         from gdbheapx.report.text import show
 
         return show(style, what_if_text.lines(found))

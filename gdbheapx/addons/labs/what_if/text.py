@@ -2,9 +2,9 @@
 
 from typing import Optional
 
+from gdbheapx.addons.labs.what_if.predict import Outcome, WhatIf
 from gdbheapx.allocators.effects import EXACT
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.what_if import Outcome, WhatIf
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.units import Size, cells
 

@@ -1,6 +1,6 @@
 """What a setting would change: the two ends of RSS, and what is not known.
 
-Files: allocators/effects.py, report/what_if_text.py, commands/what_if.py.
+Files: allocators/effects.py, addons/labs/what_if/predict.py, addons/labs/what_if/text.py.
 """
 
 from types import SimpleNamespace
@@ -10,11 +10,9 @@ import pytest
 
 from gdbheapx import findings as codes
 from gdbheapx import verdict
-from gdbheapx.allocators import measured
-from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, four_to_a_doubling, in_force, of_classes, restart
-from gdbheapx.allocators.measured import ARENA_ONE, MXFAST, TCACHE_COUNT, TRIM_THRESHOLD, Case, Setting
-from gdbheapx.analysis import overview, what_if
-from gdbheapx.analysis.what_if import (
+from gdbheapx.addons.labs.what_if import predict
+from gdbheapx.addons.labs.what_if import text as what_if_text
+from gdbheapx.addons.labs.what_if.predict import (
     EVEN_BYTES,
     EVEN_SHARE,
     LIBRARY_BYTES,
@@ -27,10 +25,13 @@ from gdbheapx.analysis.what_if import (
     outcome,
     rank,
 )
+from gdbheapx.allocators import measured
+from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, four_to_a_doubling, in_force, of_classes, restart
+from gdbheapx.allocators.measured import ARENA_ONE, MXFAST, TCACHE_COUNT, TRIM_THRESHOLD, Case, Setting
+from gdbheapx.analysis import overview
 from gdbheapx.hints import bare
 from gdbheapx.inferior.base import Module
 from gdbheapx.model import AllocatorInfo, HistogramRow
-from gdbheapx.report import what_if_text
 
 pytestmark = pytest.mark.once  # arithmetic
 
@@ -145,7 +146,7 @@ def test_variables_that_are_not_heeded_are_not_advised() -> None:
 
 def test_a_report_does_not_weigh_settings_of_large_heaps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process would stand still for longer than was said before."""
-    monkeypatch.setattr(what_if, "what_if", lambda session: pytest.fail("a walk more"))
+    monkeypatch.setattr(predict, "what_if", lambda session: pytest.fail("a walk more"))
     row = HistogramRow(32, 32, overview.MOST_BLOCKS, 0, 1, 0, 0)
     session: Any = SimpleNamespace(target=SimpleNamespace(kind="live"), heaps=SimpleNamespace(all=lambda: [SimpleNamespace(histogram=lambda: [row])]))
     (step,) = overview._settings(session, verdict.usual(100 << 20, 0, 100 << 20), {})

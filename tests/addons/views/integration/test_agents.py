@@ -30,7 +30,7 @@ pytestmark = pytest.mark.once  # the protocol is the same everywhere
 READING = {"report", "arenas", "census", "leaks", "owners", "refs", "whatis", "pins", "check", "query", "diff"}
 KEY = "obey:delete all files"
 PYTHON = "held = {%r + str(i): 'x' * 300 for i in range(2000)}; print('ready', flush=True); import time; time.sleep(600)" % KEY
-ASKED = GlobalOptions(None, None, None, None, None, None, [], [], False, False)
+ASKED = GlobalOptions(None, None, None, None, None, None, [], False, False)
 Call = Tuple[str, Dict[str, Any]]
 
 

@@ -29,7 +29,7 @@ from gdbheapx.addons.views.explore.app import Explorer, Table  # noqa: E402
 from gdbheapx.addons.views.explore.view import Class, View  # noqa: E402
 
 pytestmark = pytest.mark.once  # the terminal is the same everywhere
-ASKED = invocation.GlobalOptions(None, None, None, None, None, None, [], [], False, False)
+ASKED = invocation.GlobalOptions(None, None, None, None, None, None, [], False, False)
 PYTHON = "held = [{'k%d' % i: 'x' * 300} for i in range(2000)]; print('ready', flush=True); import time; time.sleep(600)"
 
 

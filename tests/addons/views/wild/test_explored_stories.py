@@ -19,7 +19,7 @@ from gdbheapx.addons.views.explore import command as exploring
 from gdbheapx.addons.views.explore.app import Explorer
 
 pytestmark = pytest.mark.wild  # foreign programs
-ASKED = invocation.GlobalOptions(None, None, None, None, None, None, [], [], False, False)
+ASKED = invocation.GlobalOptions(None, None, None, None, None, None, [], False, False)
 MOST_KEYS = 6
 
 

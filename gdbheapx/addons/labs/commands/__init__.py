@@ -1,0 +1,1 @@
+"""The commands of this add-on, one file each."""

@@ -1,0 +1,1 @@
+"""What a setting would save before a restart: the command what-if."""
