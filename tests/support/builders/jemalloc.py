@@ -247,9 +247,9 @@ class World:
         shape = detection_geometry.RtreeShape(48, (18, 18), True)
         return JemallocGeometry(8, True, 12, sizes, sizes[28:], bins, "extent_s", fields, states, 0, shape, 1, True, arenas, arenas, None, 4096, False)
 
-    def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str], is_passing: bool = False) -> None:
+    def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
         """What readers find wrong."""
-        self.problems.append(Diagnostic(code, address, what, hint, is_passing))
+        self.problems.append(Diagnostic(code, address, what, hint))
 
     # ------------------------------------------------------------------------------------------------ memory
 

@@ -4,14 +4,12 @@ Files: jemalloc/detection/fingerprint.py, jemalloc/detection/geometry.py, jemall
 """
 
 import random
-from types import SimpleNamespace
 from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
 
-from gdbheapx import kernel as kernels
 from gdbheapx.inferior.base import Module, Thread, ThreadLocal, TypeSet
-from gdbheapx.jemalloc import find, layouts, structure, traces
+from gdbheapx.jemalloc import layouts, structure, traces
 from gdbheapx.jemalloc import layouts as detection_geometry
 from gdbheapx.jemalloc.layouts import BinInfo, assemble_geometry
 from gdbheapx.layout import pack
@@ -306,30 +304,6 @@ def test_symbols_by_structure_know_nothing_else() -> None:
     assert symbols.by_structure and found is not None and (found.address, found.source) == (ARENAS, "probe")
     assert symbols.find("narenas_total") is None and symbols.names("opt_") == [] and symbols.thread_local("tsd_tls") is None
     assert symbols.size_bytes("arenas") is None and symbols.constant("config_prof") is None and symbols.near() is None
-
-
-@pytest.mark.parametrize("kind", ["prof stats", "neither"])
-def test_what_threads_settle_is_not_searched_for_again(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which of four kinds of tsd_s it is may be open while the process runs. Once it is stopped its threads tell: not a word of the object's
-    data is searched for that."""
-    process, table = Process(PLACES["5.3.1"]), next(one for one in layouts.read_struct_tables() if one.name == "5.3.1 " + kind)
-    arenas, tsd = process.found(), BLOCKS + 0x100000000
-    process.pieces[tsd] = bytearray(8192)
-    put_tsd(process, table, tsd, process.arenas[0], tsd, tsd)
-    types = structure._drop_tsd(table.types)
-    symbols = structure.StructureSymbols(process, LIBRARY, {"arenas": arenas.address})
-    symbols.tell(lambda: structure.TsdFinder(process, LIBRARY, types, process.arenas, None))
-    assert symbols.thread_local("tsd_tls") is None
-    geometry = SimpleNamespace(page_bytes=4096, nbins=table.nbins)
-    facts = (LIBRARY, table.version, None, symbols, types, geometry, "table", structure.FOUND_BY, None, 1, 0, table.name)
-    found, before = find.Jemalloc("jemalloc#2", *facts), kernels.load().searched_words
-    assert find.settle_tsd(process, found) is found, "no thread tells"
-    monkeypatch.setattr(structure, "_read_blocks", lambda *arguments: iter([tsd]))
-    monkeypatch.setattr(process, "thread_local_image", lambda module: b"")
-    settled = find.settle_tsd(process, found)
-    assert kernels.load().searched_words == before
-    assert (settled.fitting, settled.id, settled.types.structs["tsd_s"]) == (table.name, "jemalloc#2", table.types.structs["tsd_s"])
-    assert not structure.is_tsd_undecided(settled.types) and symbols._tsds is None, "the place is looked for by the right kind"
 
 
 # ---------------------------------------------------------------------------------------------------- a build of no known layout
