@@ -1,6 +1,6 @@
 """check on jemalloc: each planted damage under its rule, nothing in what is whole, on a core and live.
 
-Files: jemalloc/check/arenas.py, jemalloc/check/findings.py, jemalloc/check/run.py.
+Files: jemalloc/check.py.
 """
 
 from typing import Any, Iterator

@@ -1,6 +1,6 @@
 """`malloc-stats --json` equals what jemalloc itself printed while memory was as it is, figure by figure; and so do the other commands.
 
-Files: commands/stats.py, jemalloc/heap/base.py.
+Files: commands/stats.py, jemalloc/arenas.py.
 """
 
 from typing import Any, Dict, Iterator, List, Tuple

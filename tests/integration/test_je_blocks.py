@@ -1,6 +1,6 @@
 """Against a program that records its own blocks: jemalloc's listing says of each what became of it.
 
-Files: jemalloc/context.py, jemalloc/heap/arenas.py, jemalloc/heap/totals.py.
+Files: jemalloc/arenas.py, jemalloc/extents.py.
 """
 
 import os

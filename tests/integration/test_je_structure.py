@@ -1,6 +1,6 @@
 """A jemalloc without names, read by its structure: the same figures as with its pack, by every command, live and on a core.
 
-Files: jemalloc/detection/detect.py, jemalloc/detection/structure.py.
+Files: jemalloc/find.py, jemalloc/structure.py.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Which thread may make a call, and which stand inside an allocator, without gdb.
 
-Files: actions/inside.py, inferior/standing.py, jemalloc/plan/locks.py.
+Files: actions/inside.py, inferior/standing.py, jemalloc/plan.py.
 """
 
 from typing import Any, List, Optional, Sequence

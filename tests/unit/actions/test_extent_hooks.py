@@ -1,6 +1,6 @@
 """Whose extent hooks an arena has: jemalloc's own, the program's, or nobody can tell.
 
-Files: jemalloc/plan/plans.py.
+Files: jemalloc/plan.py.
 """
 
 from types import SimpleNamespace

@@ -1,6 +1,6 @@
 """gdbheapx/actions/seccomp.py and inferior/live/seccomp.py: what filters answer, by programs written here.
 
-Files: glibc/plan.py, jemalloc/plan/plans.py.
+Files: glibc/plan.py, jemalloc/plan.py.
 """
 
 import struct

@@ -1,6 +1,6 @@
 """What commands that act have to tell: the same keys for a real run and a dry one, sums in which unknown stays unknown, and their text.
 
-Files: glibc/messages/pages.py, glibc/plan.py, jemalloc/plan/plans.py.
+Files: glibc/messages/pages.py, glibc/plan.py, jemalloc/plan.py.
 """
 
 

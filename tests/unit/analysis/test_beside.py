@@ -1,6 +1,6 @@
 """What an answer about one allocator leaves out: another that holds more.
 
-Files: jemalloc/messages/arenas.py.
+Files: jemalloc/text.py.
 """
 
 from types import SimpleNamespace

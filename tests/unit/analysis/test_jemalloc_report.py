@@ -1,6 +1,6 @@
 """The sentences of report and doctor about jemalloc, from figures alone.
 
-Files: jemalloc/records.py, jemalloc/messages/checkup.py, jemalloc/messages/findings.py, jemalloc/messages/judgement.py, jemalloc/messages/programs.py.
+Files: jemalloc/records.py, jemalloc/text.py.
 """
 
 from typing import Any, List, Optional

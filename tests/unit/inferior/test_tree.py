@@ -1,6 +1,6 @@
 """Paths in the tree the target ran in, and what is said about debug files for it.
 
-Files: glibc/detect.py, jemalloc/detection/unread.py.
+Files: glibc/detect.py, jemalloc/find.py.
 """
 
 import errno

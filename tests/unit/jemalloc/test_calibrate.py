@@ -1,6 +1,6 @@
 """Whether a layout is that of the build at hand: arenas name the index under which they stand.
 
-Files: jemalloc/detection/detect.py, jemalloc/detection/structure.py.
+Files: jemalloc/find.py, jemalloc/structure.py.
 """
 
 from typing import Any, List

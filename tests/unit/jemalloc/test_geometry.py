@@ -1,6 +1,6 @@
 """The constants of a build on machines of either word size.
 
-Files: jemalloc/detection/geometry.py, jemalloc/context.py.
+Files: jemalloc/layouts.py, jemalloc/arenas.py.
 """
 
 from types import SimpleNamespace

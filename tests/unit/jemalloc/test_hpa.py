@@ -1,6 +1,6 @@
 """Free pages of the huge page allocator, by the structure of each huge page.
 
-Files: jemalloc/heap/hpa.py, jemalloc/stats/hpa.py.
+Files: jemalloc/extents.py, jemalloc/stats.py.
 """
 
 from typing import Tuple

@@ -1,4 +1,4 @@
-"""gdbheapx/jemalloc/heap/arenas.py"""
+"""gdbheapx/jemalloc/arenas.py"""
 
 from types import SimpleNamespace
 from typing import Any, List

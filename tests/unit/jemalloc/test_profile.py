@@ -1,6 +1,6 @@
 """The heap profile: the text that prof.dump would write, from tables and trees in memory, whole or damaged.
 
-Files: jemalloc/profile/live.py.
+Files: jemalloc/profile.py.
 """
 
 import math

@@ -1,6 +1,6 @@
 """By which names a program reaches its jemalloc: found in symbol tables and constants, never assumed; and whether its build can profile.
 
-Files: jemalloc/detection/symbols.py, jemalloc/stats/build_options.py.
+Files: jemalloc/symbols.py, jemalloc/options.py.
 """
 
 from typing import Any, Dict, Iterator, List, Optional, Tuple

@@ -1,6 +1,6 @@
 """Who can purge an arena, case by case; the decay state it rests on; and whether a build counts at all.
 
-Files: jemalloc/purging/decay.py, jemalloc/purging/outlook.py, jemalloc/purging/ticker_rows.py, jemalloc/stats/build_options.py.
+Files: jemalloc/decay.py, jemalloc/options.py.
 """
 
 from types import SimpleNamespace

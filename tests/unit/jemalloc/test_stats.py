@@ -1,6 +1,6 @@
 """malloc-stats: the arithmetic between memory and jemalloc's own words, and the tables of its text.
 
-Files: jemalloc/context.py, jemalloc/heap/mutexes.py, jemalloc/messages/stats_tables.py, jemalloc/messages/tunables.py, jemalloc/stats/build_options.py, jemalloc/stats/arena.py, jemalloc/stats/figures.py, jemalloc/stats/hpa.py, jemalloc/stats/options.py, jemalloc/stats/tunables.py.
+Files: jemalloc/arenas.py, jemalloc/stats_text.py, jemalloc/text.py, jemalloc/options.py, jemalloc/stats.py.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """What a jemalloc without names is known by: its layouts as data, arenas[] among what imitates it, the kind of tsd_s, the root of its tree.
 
-Files: jemalloc/detection/fingerprint.py, jemalloc/detection/geometry.py, jemalloc/detection/structure.py, jemalloc/detection/tables.py, jemalloc/detection/tsd_place.py, jemalloc/detection/unlisted.py, layout/view.py.
+Files: jemalloc/structure.py, jemalloc/layouts.py, layout/view.py.
 """
 
 import random

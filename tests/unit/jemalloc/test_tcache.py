@@ -1,6 +1,6 @@
 """Thread caches of every layout, from 5.0.1 to 5.3.1: what they hold, whose they are, and what damage does to them.
 
-Files: jemalloc/threads/tcache.py, jemalloc/threads/tcache_lists.py.
+Files: jemalloc/threads.py.
 """
 
 from typing import Any, Dict, List, Optional, Tuple

@@ -1,6 +1,6 @@
 """The decision table row by row, on records and on synthetic tsds of 5.0.1 and 5.1.0 (types by hand) and 5.2.1 (types of the pack).
 
-Files: jemalloc/purging/background.py.
+Files: jemalloc/decay.py.
 """
 
 from typing import Any, Dict, Optional

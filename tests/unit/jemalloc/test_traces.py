@@ -1,6 +1,6 @@
 """What gives a jemalloc without symbols away, and what does not.
 
-Files: jemalloc/detection/traces.py.
+Files: jemalloc/traces.py.
 """
 
 from typing import Dict, Iterator, List, Sequence, Tuple
