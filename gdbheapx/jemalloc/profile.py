@@ -1,6 +1,7 @@
 """Read the live heap profile from memory: every sampled backtrace, with what each thread still holds by it.
 
-Sources: prof.c up to 5.2.1, prof_data.c from 5.3.0 on. prof_dump adds up the same counters, under locks; here they are taken as they are."""
+Sources: prof.c up to 5.2.1, prof_data.c from 5.3.0 on. prof_dump adds up the same counters, under locks; here they are taken as they are.
+"""
 
 import math
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple

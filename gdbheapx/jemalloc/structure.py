@@ -1,4 +1,4 @@
-"""Read a jemalloc that names nothing by its structure: arenas, layout, bins, radix tree, options and tsd found in memory, then proven as any other."""
+"""Read a jemalloc that names nothing by its structure: find arenas, layout, bins, radix tree, options and tsd in memory, then prove them."""
 
 from array import array
 from itertools import islice
