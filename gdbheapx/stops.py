@@ -29,6 +29,8 @@ class Reads(Enum):
 NO_HALVES = (Reads.GRAPH, Reads.OWNERS, Reads.WEAK, Reads.CENSUS, Reads.PINS, Reads.SNAPSHOT)
 """A half of these is no answer."""
 GIB = 1 << 30
+COUNTED_BYTES = 512 << 20
+"""From how much in small blocks on they are counted before the process is stopped."""
 READ_STOP_S = 2.0
 """How long a live process may stand still at a time for what reads it."""
 
@@ -108,6 +110,8 @@ def _loop_s() -> float:
 def in_stop(reads: Reads, process: Process) -> Reads:
     """Return what is read of a process while it stands still: a copy of everything, or what is asked for where a walk is shorter or there
     is no room for a copy."""
+    if reads in HEADER_MS and process.small_blocks is None and (process.small_bytes or 0) >= COUNTED_BYTES:
+        return reads  # they may be large: a walk over headers may be far shorter
     is_shorter = reads in NO_HALVES or predict_ms(Reads.COPY, process) <= predict_ms(reads, process)
     return Reads.COPY if is_shorter and copy_bytes(reads, process) <= process.room_bytes else reads
 

@@ -87,7 +87,8 @@ def test_what_is_copied() -> None:
     small, large = Process(GIB, 1, 100, GIB, 0, 2 * GIB), Process(GIB, 1, 100, 0, GIB, 2 * GIB)
     looks = (Reads.GRAPH, Reads.OWNERS, Reads.WEAK, Reads.CENSUS, Reads.PINS, Reads.SNAPSHOT)
     assert {reads for reads in Reads if stops.in_stop(reads, large) == Reads.COPY} == {*looks, Reads.COPY}
-    assert [stops.in_stop(reads, small) for reads in (Reads.GRAPH, Reads.CENSUS, Reads.TOTALS)] == [Reads.COPY, Reads.CENSUS, Reads.COPY]
+    assert [stops.in_stop(reads, small) for reads in (Reads.GRAPH, Reads.CENSUS, Reads.TOTALS)] == [Reads.COPY, Reads.CENSUS, Reads.TOTALS]
+    assert stops.in_stop(Reads.TOTALS, small._replace(small_blocks=11_000_000)) == Reads.COPY
     assert stops.in_stop(Reads.TOTALS, small._replace(small_blocks=16_384)) == Reads.TOTALS, "headers of large blocks are few"
     assert stops.in_stop(Reads.CHECK, small._replace(room_bytes=GIB // 2)) == Reads.CHECK
     assert {stops.in_stop(reads, Process(10 << 20, 1, 100, 10 << 20, 0, GIB)) for reads in Reads} == {Reads.COPY}, "a small process"
