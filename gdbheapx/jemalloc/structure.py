@@ -1,4 +1,4 @@
-"""Read a jemalloc that names nothing by its structure: find arenas, layout, bins, radix tree, options and tsd in memory, then prove them."""
+"""Read a jemalloc that names nothing by its structure: find arenas, layout, bins, radix tree, options and tsd in memory, and prove them."""
 
 from array import array
 from itertools import islice
