@@ -100,11 +100,11 @@ def main(core: str, library: str) -> None:
     reach = None  # its memory is none of the census's
     session = opened(core)
     before = peak_bytes(forget=True)
-    clock.time("census", lambda: find.find(session, contents=False))
+    clock.time("census", lambda: find.find_census(session, contents=False))
     found["census"] = clock.took["census"]
     found["bytes a block of census"] = (peak_bytes() - before) / max(1, found["blocks"])
     session = opened(core)
-    used = clock.time("census with contents", lambda: find.find(session)).bytes
+    used = clock.time("census with contents", lambda: find.find_census(session)).bytes
     found["content a GB"] = (clock.took["census with contents"] - found["census"]) / used * 1e9
     print(json.dumps(found))
 

@@ -111,7 +111,7 @@ def measure(pid: int, folder: Path) -> Tuple[Joined, List[Tuple[Any, ...]], Dict
         from gdbheapx.own_memory import allowed_bytes
 
         world = World.of(session)
-        look = find.take(session, world, owning=False)
+        look = find.take_census(session, world, owning=False)
         told, truth, functions = look.told, record(folder / str(pid)), Functions(session.target)
         assert told is not None
         found = scan(session.target, session.budget, read(session.target, allowed_bytes()))

@@ -85,16 +85,16 @@ def census(session: Session, options: Options) -> Answer:
 
     session.without_names = options.no_names
     world = World(session) if session.target.has_memory else None
-    looks: List[find.Looked] = []
+    looks: List[find.CensusLook] = []
     limit = options.limit
     shown = census_text.MOST_ROWS if limit is None else limit
 
-    def texts(examples: Sequence[by_text.Example]) -> Optional[Sequence[by_text.Sample]]:
+    def texts(examples: Sequence[by_text.Example]) -> Optional[Sequence[by_text.SampleText]]:
         graph = looks[0].reach.graph if looks and looks[0].reach is not None else None
         return by_text.find_sample_texts(session, examples, world, graph) if options.show_data else None
 
     def look() -> find.Census:
-        looks.append(find.take(session, world))
+        looks.append(find.take_census(session, world))
         return looks[0].census
 
     if sum((options.copies, options.by_text is not None, options.by != find.SIGNATURE)) > 1:

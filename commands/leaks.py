@@ -66,13 +66,13 @@ def leaks(session: Session, options: Options) -> Answer:
         if swept is not None:
             return model.judged(session, swept)
         graph = block.make_of_counted(session)
-        further = pieces.further(session, garbage=False) if graph is None else heap_graph.NO_FURTHER
+        further = pieces.find_further(session, garbage=False) if graph is None else heap_graph.NO_FURTHER
         slots = memory_budget.fits(session, memory_budget.OWNERS_BYTES) is None
         reach, sums = heap_graph.marked(session, options.weak, further, None if graph is None else graph.reach, slots)
-        found = paths.find(reach, graph.paths) if graph is not None else None
+        found = paths.find_cycles(reach, graph.paths) if graph is not None else None
         if found is not None:
             sums = model.without(reach, sums, found.nodes)
-        naming = functools.partial(block.labels, session) if block.can_tell(session) else None
+        naming = functools.partial(block.label_by_words, session) if block.can_tell(session) else None
         made = model.find(reach, options.interior_holds, sums, naming)._replace(garbage=found.garbage if found is not None else None)
         garbage = frozenset(found.nodes if found is not None else ())
         listed.extend(model.listed(reach, made, options.interior_holds, garbage) if options.list else ())

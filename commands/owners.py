@@ -58,7 +58,7 @@ def owners(session: Session, options: Options) -> Answer:
 
     def read() -> dominance.Tallied:
         memory_budget.check(session)
-        return dominance.tally(session, *block.make(session))
+        return dominance.tally(session, *block.make_named_graph(session))
 
     def find() -> model.Owners:
         tallied = read()

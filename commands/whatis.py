@@ -119,9 +119,9 @@ def find_chains(session: Session, at: int, limit: int) -> "Optional[Refs]":
     found = model.find(graph.reach, graph.names, at, marks, graph.paths)
     heap_graph.check_time(session)
     if found is not None and block.can_tell(session):
-        told = block.signatures(session, model.blocks(graph.reach, found))
+        told = block.find_signatures(session, model.blocks(graph.reach, found))
         found = model.named(found, {address: signature.name for address, signature in told.items()})
-    return None if found is None else model.with_containers(found, block.pointers(session, graph.reach, model.pointers(found, limit)))
+    return None if found is None else model.with_containers(found, block.find_pointed_containers(session, graph.reach, model.pointers(found, limit)))
 
 
 def locate(session: Session, place: int, has_holders: Optional[bool]) -> "Tuple[Location, bool]":
@@ -139,12 +139,12 @@ def locate(session: Session, place: int, has_holders: Optional[bool]) -> "Tuple[
     blocks = [at.block for at in location.places if at.block is not None and at.block.status in words[at.allocator]]
     used = [(block.address, block.usable_bytes) for block in blocks]
     if not location.places or any(usable >= LEAST_CUT_BYTES for _, usable in used):
-        piece = pieces.at(session, place)
+        piece = pieces.find_piece_at(session, place)
         location = locate.with_piece(location, piece)
         if piece is not None:
             used = [(piece.address, piece.usable_bytes)] if piece.address is not None and piece.usable_bytes is not None else []
     is_wanted = bool(used) and (memory_budget.is_small(session, asked=True) if has_holders is None else has_holders)
     if is_wanted:
-        what = block.signature(session, *used[0])
-        location = location._replace(signature=block.words(what) if what is not None else None)
+        what = block.find_signature(session, *used[0])
+        location = location._replace(signature=block.describe_signature(what) if what is not None else None)
     return location, is_wanted

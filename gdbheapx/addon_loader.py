@@ -170,7 +170,7 @@ def load_books() -> "Optional[Callable[[Session, int], Optional[Books]]]":
     """Return what finds a program's own books of its memory; None if no add-on does."""
     if not has_capability("books"):
         return None
-    return cast("Callable[[Session, int], Optional[Books]]", load_capability("books", "books").find)
+    return cast("Callable[[Session, int], Optional[Books]]", load_capability("books", "books").find_bind_books)
 
 
 def load_collector_reader() -> "Optional[Callable[[Target], Optional[CollectorState]]]":

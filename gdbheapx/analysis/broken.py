@@ -49,7 +49,7 @@ def with_suspects(session: Session, look: Broken) -> Broken:
     some = sorted(suspects)[:MOST_SUSPECTS]
     if not some:
         return look
-    names = block.signatures(session, [(address, suspects[address]) for address in some])
+    names = block.find_signatures(session, [(address, suspects[address]) for address in some])
     held = block.find_holders(session, some) if memory_budget.is_small(session) else {}
 
     def told(suspect: Suspect) -> Suspect:

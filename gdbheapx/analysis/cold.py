@@ -115,7 +115,7 @@ def aged(start: int, end: int, bits: bytes, ages: Ages) -> bytes:
 
 def spans(session: Session, ages: Optional[Ages], is_asked: Callable[[int, int], bool]) -> List[kernel.Span]:
     """Of the mappings that are asked for, as they are now."""
-    pages, use, page = owned.pages(session), session.target.memory_use(), session.target.page_bytes
+    pages, use, page = owned.read_page_states(session), session.target.memory_use(), session.target.page_bytes
     made = []
     for one in () if use is None else use.mappings:
         start, end = one.mapping.start, one.mapping.end
@@ -177,7 +177,7 @@ def summed(some: Sequence[ColdSum]) -> ColdSum:
 def _parts(session: Session, ages: Optional[Ages]) -> List[Part]:
     """Of one look. HeapxError where there is no room for the graph."""
     seen: List[List[kernel.Span]] = [session.shared(PAGES)] if session.shared(PAGES) is not None else []
-    found = by_owner.blocks(session, True, lambda graph: None if seen else seen.append(of_blocks(session, ages, graph)))
+    found = by_owner.find_owned_blocks(session, True, lambda graph: None if seen else seen.append(of_blocks(session, ages, graph)))
     told, names = found.told, found.told.names
     spans_, page = seen[-1] if seen else (), session.target.page_bytes
     session.budget.progress.stage = "adding up the blocks of each page"

@@ -245,7 +245,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
     split = runtimes.split
     coverage.note(session, coverage.of_split(session, split))
     watch = Watch(split, session.target.page_bytes) if split is not None else None
-    looked = find.take(session, runtimes.world, watch)
+    looked = find.take_census(session, runtimes.world, watch)
     made = runtime_tables.tables(runtimes.found, split, looked, watch) if split is not None and watch is not None else None
     suspect, leaked, garbage = None, None, None
     lost: Sequence[leaks.LostByName] = ()

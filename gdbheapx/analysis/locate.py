@@ -5,9 +5,9 @@ from typing import List, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.places import Place
-from gdbheapx.analysis.census.block import words
+from gdbheapx.analysis.census.block import describe_signature
 from gdbheapx.analysis.census.find import LabelSet
-from gdbheapx.analysis.census.pieces import Piece
+from gdbheapx.analysis.census.pieces import RuntimePiece
 from gdbheapx.analysis.reachability.refs import Holder
 from gdbheapx.analysis.reachability.symbols import module_at
 from gdbheapx.arch import Architecture
@@ -80,7 +80,7 @@ class Location(NamedTuple):
     """What the block is, such as its class, and how sure that is; None where nobody looked, or nothing knows it."""
     used: Optional[UsedBlock] = None
     """Of a snapshot, in place of `places`."""
-    piece: Optional[Piece] = None
+    piece: Optional[RuntimePiece] = None
     """In memory that a runtime cuts up itself, beside the block of an allocator that it may have cut; None where there is none."""
 
 
@@ -97,7 +97,7 @@ def locate(target: Target, heaps: Sequence[Heap], address: int) -> Location:
     )
 
 
-def with_piece(location: Location, piece: Optional[Piece]) -> Location:
+def with_piece(location: Location, piece: Optional[RuntimePiece]) -> Location:
     """With what a runtime has there: it is no stack then."""
     return location if piece is None else location._replace(piece=piece, named=None, thread=None)
 
@@ -116,7 +116,7 @@ def kept(told: LabelSet, address: int) -> Location:
     start, usable = told.reach.graph.blocks([node])[0]
     name = told.names[told.labels[node] - 1] if told.labels[node] else None
     block = UsedBlock(Address(start), offset, usable)
-    return Location(Address(address), (), None, None, None, None, words(name) if name is not None else None, block)
+    return Location(Address(address), (), None, None, None, None, describe_signature(name) if name is not None else None, block)
 
 
 def _mapped(mapping: Mapping, address: int) -> Mapped:

@@ -266,7 +266,7 @@ def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
     if not owners or lacking is not None:
         memory_budget.check_least(session, memory_budget.PINNED_BYTES)
         session.budget.progress.stage = "reading all blocks"
-        known, names = census.signed(session, (heap.blocks() for heap in session.heaps.all()))
+        known, names = census.label_by_rows(session, (heap.blocks() for heap in session.heaps.all()))
         ask_heaps(session, heaps, False)
         return Labelled(PinLabels(known), names, None)
     told = census.label_blocks(session, lambda graph: ask_heaps(session, heaps, session.target.kind != "core"))

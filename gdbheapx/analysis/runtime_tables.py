@@ -7,7 +7,7 @@ pages lie in them the difference is a line of its own, below 0, and what is left
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import registry
-from gdbheapx.analysis.census.find import Looked
+from gdbheapx.analysis.census.find import CensusLook
 from gdbheapx.analysis.census.world import Inner, Recogniser, RuntimeLabels, Signature
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import Owner
@@ -67,12 +67,12 @@ class Watch:
             self.absent_bytes = max(0, sum(end - start for start, end in whole) - held_bytes)
 
 
-def tables(recognisers: Sequence[Recogniser], split: Split, looked: Looked, watch: Watch) -> List[RuntimeTable]:
+def tables(recognisers: Sequence[Recogniser], split: Split, looked: CensusLook, watch: Watch) -> List[RuntimeTable]:
     """One for each."""
     return [_table(recogniser, split, looked, watch) for recogniser in recognisers]
 
 
-def _table(recogniser: Recogniser, split: Split, looked: Looked, watch: Watch) -> RuntimeTable:
+def _table(recogniser: Recogniser, split: Split, looked: CensusLook, watch: Watch) -> RuntimeTable:
     module, words, live = recogniser.module, recogniser.table, split.memory.measure == "resident"
     assert words is not None
     held = watch.pools.get(module, {})
@@ -110,7 +110,7 @@ def _has_pieces(part: MemoryPart, held: Dict[Owner, int]) -> bool:
     return any((owner.kind, owner.name) == (part.kind, part.name) for owner in held)
 
 
-def _pools(module: str, words: RuntimeLabels, looked: Looked, held_bytes: int, absent: str) -> List[RuntimeRow]:
+def _pools(module: str, words: RuntimeLabels, looked: CensusLook, held_bytes: int, absent: str) -> List[RuntimeRow]:
     """What it cut up itself."""
     managed = [memory for memory in looked.census.managed if memory.module == module]
     if not managed:

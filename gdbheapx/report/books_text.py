@@ -3,7 +3,7 @@
 from typing import Iterable
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.census.books import UNNAMED, Books, QueueRow, by_name, together
+from gdbheapx.analysis.census.books import UNNAMED, Books, QueueRow, sum_by_name, sum_contexts
 from gdbheapx.columns import BYTES, COUNT, IF_ANY, IF_KNOWN, TEXT, Column, Table
 from gdbheapx.units import Size, plural, say, share
 
@@ -23,12 +23,12 @@ COLUMNS = (
 def page(books: Books) -> Page:
     """Contexts, their sum against malloc's, tasks or loops."""
     yield "%s's memory contexts" % books.program
-    named = by_name(books.contexts)
+    named = sum_by_name(books.contexts)
     rows = named[:MOST_ROWS] if len(named) > MOST_ROWS + 1 else named
     if len(rows) < len(named):
         names = {row.name for row in rows}
         small = [context for context in books.contexts if (context.name or UNNAMED) not in names]
-        rows = [*rows, together("%d smaller names" % (len(named) - len(rows)), small)]
+        rows = [*rows, sum_contexts("%d smaller names" % (len(named) - len(rows)), small)]
     yield Table(COLUMNS, rows)
     yield say(
         "  together %s: %s of the %s in use; the rest is that of libraries, and rounding",

@@ -5,8 +5,8 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.census import by_text
-from gdbheapx.analysis.census.by_text import Sample
-from gdbheapx.analysis.census.copies import CopyClass, CopyRow, Found
+from gdbheapx.analysis.census.by_text import SampleText
+from gdbheapx.analysis.census.copies import CopyClass, CopyRow, CopySearch
 from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Same
 from gdbheapx.analysis.census.slabs import Slabs
 from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
@@ -30,7 +30,7 @@ WORDS = {
 
 
 def data(
-    census: Census, limit: Optional[int], samples: Optional[Sequence[Sample]] = None, joined: Optional[Joined] = None
+    census: Census, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None, joined: Optional[Joined] = None
 ) -> Dict[str, Any]:
     """The `data` member; `samples`, `joined`: where they were asked for."""
     rows: Sequence[Any] = list(census.rows[:limit])
@@ -51,7 +51,7 @@ def data(
 
 
 def lines(
-    style: Style, census: Census, limit: Optional[int], samples: Optional[Sequence[Sample]] = None, joined: Optional[Joined] = None
+    style: Style, census: Census, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None, joined: Optional[Joined] = None
 ) -> Iterator[str]:
     """The text."""
     yield from text.show(style, page(census, limit))
@@ -91,7 +91,7 @@ def sites_page(joined: Joined, most: int) -> Page:
         yield say("not searched, because the code could not be read: %s", names)
 
 
-def copies_data(found: Found, limit: Optional[int], samples: Optional[Sequence[Sample]] = None) -> Dict[str, Any]:
+def copies_data(found: CopySearch, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None) -> Dict[str, Any]:
     """The same of --copies."""
     return {
         **({"samples": list(samples)} if samples is not None else {}),
@@ -104,13 +104,13 @@ def copies_data(found: Found, limit: Optional[int], samples: Optional[Sequence[S
     }
 
 
-def copies_lines(style: Style, found: Found, limit: Optional[int], samples: Optional[Sequence[Sample]] = None) -> Iterator[str]:
+def copies_lines(style: Style, found: CopySearch, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None) -> Iterator[str]:
     """The text of --copies."""
     yield from text.show(style, copies_page(found, limit))
     yield from _texts(samples)
 
 
-def copies_page(found: Found, limit: Optional[int]) -> Page:
+def copies_page(found: CopySearch, limit: Optional[int]) -> Page:
     """What all of them take, by what they are, one by one."""
     yield say("In use: %s in %s", Size(found.used_bytes), plural(found.used_blocks, "block"))
     yield _sum_of_copies(found.blocks, found.bytes, found.contents, found.spare_bytes)
@@ -130,17 +130,17 @@ def copies_page(found: Found, limit: Optional[int]) -> Page:
         yield say(what, plural(found.unlike_blocks, "block"))
 
 
-def by_text_data(found: by_text.Found, limit: Optional[int]) -> Dict[str, Any]:
+def by_text_data(found: by_text.FoundTexts, limit: Optional[int]) -> Dict[str, Any]:
     """The same of --by-text."""
     return {**found._asdict(), "rows": list(found.rows[:limit]), "fields": list(found.fields)}
 
 
-def by_text_lines(style: Style, found: by_text.Found, limit: Optional[int]) -> Iterator[str]:
+def by_text_lines(style: Style, found: by_text.FoundTexts, limit: Optional[int]) -> Iterator[str]:
     """The text of --by-text."""
     yield from text.show(style, by_text_page(found, limit))
 
 
-def by_text_page(found: by_text.Found, limit: Optional[int]) -> Page:
+def by_text_page(found: by_text.FoundTexts, limit: Optional[int]) -> Page:
     """The objects, the texts of one field, and which others have some."""
     names = ", ".join(found.names[:3]) + (" and others" if len(found.names) > 3 else "")
     yield say("%s: %s (%s), by the text at %s", names, plural(found.blocks, "object"), Size(found.bytes), found.field)
@@ -167,7 +167,7 @@ def _copied(row: Dict[str, Any]) -> Dict[str, Any]:
     return {**row, "signature": row["signature"] or "not named", **({"sample": str(row["sample"])} if "sample" in row else {})}
 
 
-def _texts(samples: Optional[Sequence[Sample]]) -> Iterator[str]:
+def _texts(samples: Optional[Sequence[SampleText]]) -> Iterator[str]:
     """Where they were asked for."""
     if samples is not None:
         yield ""

@@ -10,9 +10,9 @@ from bisect import bisect_left
 from itertools import compress
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
-from gdbheapx.analysis.census.by_owner import Blocks as HeldBlocks
+from gdbheapx.analysis.census.by_owner import OwnedBlocks as HeldBlocks
 from gdbheapx.analysis.census.find import LabelSet
-from gdbheapx.analysis.census.owned import Stack
+from gdbheapx.analysis.census.owned import OwnerStack
 from gdbheapx.kernel.blocks.csv import COLUMNS, SIGNATURE, CsvWords
 from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
 from gdbheapx.report.text import DIRECTION
@@ -42,7 +42,7 @@ def folded_frame(name: str) -> str:
     return LIKE_A_NUMBER.sub("\\\\x20", ESCAPED.sub(hexed, name)) or "[no name]"
 
 
-def folded_lines(stacks: Sequence[Stack]) -> Iterator[str]:
+def folded_lines(stacks: Sequence[OwnerStack]) -> Iterator[str]:
     """The largest first."""
     for stack in sorted(stacks, key=lambda stack: -stack.bytes):
         if stack.bytes:

@@ -360,7 +360,7 @@ def _contexts(old: Record, new: Record) -> Optional[List[Change]]:
 
 
 def _of_books(books: Books) -> Sums:
-    return {(row.name, ""): (row.inuse_bytes, row.blocks) for row in program_books.by_name(books.contexts)}
+    return {(row.name, ""): (row.inuse_bytes, row.blocks) for row in program_books.sum_by_name(books.contexts)}
 
 
 def _leaks(leaks: Leaks) -> Optional[Sums]:

@@ -2,7 +2,7 @@
 
 from typing import Dict, Mapping, NamedTuple, Optional, Tuple, cast
 
-from gdbheapx.analysis.census.by_owner import NO_OWNER, Held, held
+from gdbheapx.analysis.census.by_owner import NO_OWNER, OwnerRows, find_owner_rows
 from gdbheapx.analysis.reachability.dominance import MOST_OWNERS, TALLIED, Tallied
 from gdbheapx.analysis.reachability.held import words
 from gdbheapx.analysis.reachability.owners import BLOCK, SHARED, Owned, Owners
@@ -30,7 +30,7 @@ class Listed(NamedTuple):
 class Made(NamedTuple):
     """What the graph of a snapshot gives."""
 
-    held: Optional[Held]
+    held: Optional[OwnerRows]
     why: Optional[str]
     """Why there is none."""
     named: Mapping[str, Tuple[int, int]] = {}
@@ -45,7 +45,7 @@ def made(session: Session, record: Record, name: str) -> Made:
     own = Session(cast(Target, target), session.budget)  # it is asked for what the graph has, never for memory
     own.store = Reading(record, own, lambda: target.unpacked(own))
     try:
-        graph = held(own)
+        graph = find_owner_rows(own)
         return Made(graph, None, _named(own.shared(TALLIED)))
     except HeapxError as error:
         return Made(None, error.message)
@@ -64,7 +64,7 @@ def _named(tallied: Tallied) -> Dict[str, Tuple[int, int]]:
     return named
 
 
-def listed(owners: Owners, graph: Optional[Held]) -> Listed:
+def listed(owners: Owners, graph: Optional[OwnerRows]) -> Listed:
     """By the graph, else by the list of the largest that each snapshot has."""
     rows, most = (graph.owners, MOST_OWNERS) if graph is not None else (owners.owners, OWNERS_KEPT)
     sums: Sums = {}
@@ -76,7 +76,7 @@ def listed(owners: Owners, graph: Optional[Held]) -> Listed:
     return Listed(sums, what, rows[-1].retained_bytes if len(rows) >= most else 0)
 
 
-def classes(graph: Held) -> Sums:
+def classes(graph: OwnerRows) -> Sums:
     """(class, owner) -> bytes, blocks."""
     sums: Sums = {}
     for place, rows in graph.rows.items():

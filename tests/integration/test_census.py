@@ -86,8 +86,8 @@ def test_containers_of_rust_in_a_program_in_cplusplus(stage: Stage, way: str, mo
     """Where a library in Rust is loaded beside C++, the containers of C++ are told as before, and no block is taken for one of Rust."""
     session = Session(open_elf_target(pid=kinds(stage, way).pid))
     session.prepare()
-    monkeypatch.setattr(rust, "is_used", lambda world: True)
-    rows = find.find(session).rows
+    monkeypatch.setattr(rust, "has_rust", lambda world: True)
+    rows = find.find_census(session).rows
     found = {name: sum(row.blocks for row in rows if row.signature == name) for name in (NODE, STRING, VECTOR)}
     assert found == {NODE: 2 * MANY, STRING: MANY, VECTOR: FEW}
     assert not [row for row in rows if row.sure == SHAPE and (row.signature or "").startswith(("dyn ", "Vec ", "Rc or Arc", "node of a BTree", "table of a Hash"))]

@@ -112,7 +112,7 @@ def counted(process: Process) -> Tuple[Dict[Tuple[str, str, str], int], int]:
     """(Blocks by what the census says they are, how sure and whose; all blocks)."""
     session = Session(open_elf_target(pid=process.pid))
     session.prepare()
-    found = find.find(session)
+    found = find.find_census(session)
     rows: Dict[Tuple[str, str, str], int] = Counter()
     for row in found.rows:
         rows[row.signature or "", row.sure, row.module] += row.blocks
@@ -148,8 +148,8 @@ def test_the_census_of_another_program(stage: Stage, name: str) -> None:
 def test_containers_in_c_programs(stage: Stage, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a library in C++ or Rust is loaded beside C, blocks of C are taken for containers no more often than was measured."""
     process, program = started(stage, name)
-    for language in (cplusplus, rust):
-        monkeypatch.setattr(language, "is_used", lambda world: True)
+    monkeypatch.setattr(cplusplus, "has_cpp", lambda world: True)
+    monkeypatch.setattr(rust, "has_rust", lambda world: True)
     rows, blocks = counted(process)
     names: Dict[str, Optional[int]] = {BEYOND[kind].name: kind for kind in BEYOND if BEYOND[kind].sure == SHAPE}
     names["dyn "] = None

@@ -14,8 +14,8 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 import pytest
 
 from gdbheapx.analysis.census import block
-from gdbheapx.analysis.census.cplusplus_keys import hash_of, quoted
-from gdbheapx.analysis.naming.namer import PathStep, text_of
+from gdbheapx.analysis.census.cplusplus_keys import hash_of, quote_cpp_text
+from gdbheapx.analysis.naming.namer import PathStep, format_path
 from gdbheapx.analysis.reachability import dominance, ownership
 from gdbheapx.analysis.reachability.owners import ELEMENTS, Owners, each
 from gdbheapx.inferior.source import CoreSource
@@ -42,7 +42,7 @@ KEYS = {b"u:1234": '"u:1234"', b'a"\\\n\x00': '"a\\"\\\\\\n\\u{0}"', b"\xff": '"
 
 def folded(path: str) -> str:
     """As a text is shown that is long."""
-    return text_of([PathStep("variable", path, None)])
+    return format_path([PathStep("variable", path, None)])
 
 
 class Truth:
@@ -85,7 +85,7 @@ def test_paths_lead_where_they_say(stage: Stage, core: str, build: str, seed: in
     preloaded = {"LD_PRELOAD": str(jemalloc())} if build == "jemalloc" else {}
     process = stage.start("keys", str(seed), flags=BUILDS[build], env=preloaded)
     session = opened(process.core())
-    graph = block.make(session)
+    graph = block.make_named_graph(session)
     truth = Truth(process, session.target.modules()[0].base, build in ("dynamic symbols", "jemalloc") or (build == "symbols" and not STRIPPED))
     chosen = random.Random(seed).sample(truth.rows, OBJECTS)
     places = [graph.reach.graph.find(address) for address, _ in chosen]
@@ -137,7 +137,7 @@ def test_damaged_memory_ends(stage: Stage, core: str, seed: int) -> None:
     """Whatever words say, every question is answered."""
     process = stage.start("keys", str(seed), flags=BUILDS["symbols"])
     session = opened(process.core())
-    graph = block.make(session)
+    graph = block.make_named_graph(session)
     assert graph.paths is not None
     rng, read, lines = random.Random(seed), session.target.read_prefix, process.record_path.read_text().splitlines()
 
@@ -156,7 +156,7 @@ def test_damaged_memory_ends(stage: Stage, core: str, seed: int) -> None:
 @pytest.mark.parametrize("data", KEYS)
 def test_keys_are_literals(data: bytes) -> None:
     """Escaped, and cut."""
-    assert quoted(data) == KEYS[data]
+    assert quote_cpp_text(data) == KEYS[data]
 
 
 def test_damaged_hash() -> None:
@@ -169,7 +169,7 @@ def test_members_are_called_as_in_the_source(stage: Stage, core: str) -> None:
     process = stage.start("keys", "3", flags=BUILDS["symbols"])
     session = Session(ElfTarget(CoreSource(str(process.core()))))
     session.prepare()
-    graph = block.make(session)
+    graph = block.make_named_graph(session)
     rows = [row for row in Truth(process, 0, True).rows if row[1].startswith(("g_service", "g_other"))]
     places = [graph.reach.graph.find(address) for address, _ in rows]
     assert graph.paths is not None
@@ -192,7 +192,7 @@ def test_every_printed_name_is_accepted(stage: Stage, core: str, tmp_path: Path)
     """What `owners` prints of a core, `--of` and `whatis` find again, and what it prints of a process and a snapshot, too. The storage of a
     container is called as its variable is, without its file: that finds the variable."""
     process = stage.start("keys", "7", flags=BUILDS["symbols"])
-    tallied = dominance.Tallied(*block.make(opened(process.core())))
+    tallied = dominance.Tallied(*block.make_named_graph(opened(process.core())))
     names = random.Random(7).sample(sorted(printed(ownership.find(tallied, 4, 12))), 60)
     nodes = {name: ownership.find_named(tallied, name) for name in names}
     found = {name: None if node is None else tallied.name(node) for name, node in nodes.items()}

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any, Dict, Sequence
 
-from gdbheapx.analysis.census.world import Recogniser, Signature, World, together
+from gdbheapx.analysis.census.world import Recogniser, Signature, World, order_rows
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
 from tests.support.processes import Process
@@ -17,7 +17,7 @@ def told(recognisers: Sequence[Recogniser], **where: Any) -> Told:
     session = Session(open_elf_target(**where))
     session.prepare()
     world = World(session)
-    asked = together([ask for one in recognisers for ask in one.asks(world)])
+    asked = order_rows([ask for one in recognisers for ask in one.asks(world)])
     signatures = world.find(asked.rows, asked.sets)
     asked.settle(signatures)
     blocks: Told = Counter()

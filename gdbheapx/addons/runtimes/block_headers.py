@@ -4,7 +4,7 @@ import re
 import struct
 from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.containers import MOST_COUNT, Containers, ContainerWords, spare_bytes_beyond
+from gdbheapx.analysis.census.containers import MOST_COUNT, ContainerFinder, ContainerWords, spare_bytes_beyond
 from gdbheapx.analysis.census.find import BUFFER
 from gdbheapx.analysis.census.vtables import Images
 from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Length, Recogniser, RuntimeLabels, Signature, World
@@ -96,7 +96,7 @@ class Redis(Recogniser):
     def lengths(self, world: World) -> Iterable[Length]:
         return (Length(EMBEDDED, 16, 20, length_bytes=1),)
 
-    def read_container(self, containers: Containers, at: int, these: Sequence[int]) -> Optional[ContainerWords]:
+    def read_container(self, containers: ContainerFinder, at: int, these: Sequence[int]) -> Optional[ContainerWords]:
         """Read a dict: type, two tables, how many in each, where rehashing is, and the tables' sizes as powers of two; up to 6.2 type,
         private data, and twice table, size, mask, how many."""
         if len(these) < 7:

@@ -42,7 +42,7 @@ MOST_WORDS = 1 << 21
 """Of pages, read for where their pieces begin."""
 
 
-class Type(NamedTuple):
+class GType(NamedTuple):
     """GType with a class."""
 
     address: int
@@ -60,7 +60,7 @@ class Fundamentals(NamedTuple):
     """By number."""
 
 
-class Slab(NamedTuple):
+class SlicePage(NamedTuple):
     """A page of pieces of one size."""
 
     address: int
@@ -83,7 +83,7 @@ def outside(world: World, name: str) -> Iterator[Tuple[int, int]]:
                 yield at, word
 
 
-def fundamentals(world: World) -> Fundamentals:
+def find_fundamentals(world: World) -> Fundamentals:
     """Return the nodes of fundamental types; none if the table is not found."""
     images = world.once(Images)
     for at, node in outside(world, "libgobject"):
@@ -102,12 +102,12 @@ def fundamentals(world: World) -> Fundamentals:
     return Fundamentals(SUPERS[0], {})
 
 
-def classes(world: World) -> Dict[int, Type]:
+def find_gtypes(world: World) -> Dict[int, GType]:
     """Address of a class -> its type: of all types that have instances."""
-    types: Dict[int, Type] = {}
+    types: Dict[int, GType] = {}
     seen: Set[int] = set()
     left = MOST_TYPES
-    supers, nodes = world.once(fundamentals)
+    supers, nodes = world.once(find_fundamentals)
     rest = [(4 * number, node) for number, node in nodes.items()]
     while rest:
         own, node = rest.pop()
@@ -127,7 +127,7 @@ def classes(world: World) -> Dict[int, Type]:
     return types
 
 
-def _class(world: World, own: int, node: Sequence[int]) -> Optional[Tuple[int, Type]]:
+def _class(world: World, own: int, node: Sequence[int]) -> Optional[Tuple[int, GType]]:
     """(class, type) of a node from N_CHILDREN on, if its class was made; its first word leads back."""
     place, quark = node[(N_CHILDREN - DATA) // 8], node[(N_CHILDREN - QNAME) // 8] & 0xFFFFFFFF
     data = world.words(place, SIZES // 8 + 1) if place else None
@@ -136,16 +136,16 @@ def _class(world: World, own: int, node: Sequence[int]) -> Optional[Tuple[int, T
     instance, private = data[SIZES // 8] & 0xFFFF, data[SIZES // 8] >> 16 & 0xFFFF
     if instance < LEAST_INSTANCE_BYTES or private % 8:
         return None
-    return data[CLASS // 8], Type(own, quark, instance, private)
+    return data[CLASS // 8], GType(own, quark, instance, private)
 
 
-def quarks(world: World) -> int:
+def find_quarks(world: World) -> int:
     """Return the address of the names of quarks (glib/gquark.c: quarks), or 0.
 
     A core may lack names that are constants of a library: all types have one, some can be read, and those that are known differ.
     """
-    supers, known = world.once(fundamentals)
-    asked: Dict[int, Optional[str]] = {class_.quark: None for class_ in world.once(classes).values()}
+    supers, known = world.once(find_fundamentals)
+    asked: Dict[int, Optional[str]] = {class_.quark: None for class_ in world.once(find_gtypes).values()}
     for number, name in NAMED.items():
         words = world.words(known[number] + supers - QNAME, 1) if number in known else None
         asked[words[0] & 0xFFFFFFFF if words is not None else 0] = name
@@ -173,15 +173,15 @@ def _quark(world: World, names: int, quark: int) -> Optional[str]:
     return world.text(words[0], MOST_NAME) if words is not None and words[0] else None
 
 
-def page_bytes(chunk_bytes: int) -> int:
+def slice_page_bytes(chunk_bytes: int) -> int:
     """Return the bytes of a GSlice page for pieces of a size."""
     return max(LEAST_PAGE, 1 << (8 * chunk_bytes + SLAB_INFO_BYTES - 1).bit_length())
 
 
-def slabs(world: World) -> List[Slab]:
+def find_slice_pages(world: World) -> List[SlicePage]:
     """GSlice's pages, by address; none where it hands out malloc's blocks."""
     images = world.once(Images)
-    slabs_: Dict[int, Slab] = {}
+    slabs_: Dict[int, SlicePage] = {}
     for start, end in images.ranges:
         span = images.span_at(start)
         if span is None or "libglib" not in span[2].file_name:
@@ -191,26 +191,26 @@ def slabs(world: World) -> List[Slab]:
                 for place in range(at + 16, at + 16 + 8 * SEARCHED_WORDS, 8):
                     stacks = world.words(images.word(place) or 0, SLAB_SIZES)
                     for number, first in enumerate(stacks or ()):
-                        made = ring(world, first, UNIT_BYTES * (number + 1), MOST_SLABS - len(slabs_))
+                        made = follow_ring(world, first, UNIT_BYTES * (number + 1), MOST_SLABS - len(slabs_))
                         slabs_.update((slab.address, slab) for slab in made)
                     if slabs_:
-                        return without_overlap(slabs_)
+                        return drop_overlaps(slabs_)
     return []
 
 
-def without_overlap(slabs_: Dict[int, Slab]) -> List[Slab]:
+def drop_overlaps(slabs_: Dict[int, SlicePage]) -> List[SlicePage]:
     """Return slabs by address; what damage leads to twice counts once."""
-    kept: List[Slab] = []
+    kept: List[SlicePage] = []
     for address in sorted(slabs_):
         if not kept or address >= kept[-1].end + SLAB_INFO_BYTES - PADDING_BYTES:
             kept.append(slabs_[address])
     return kept
 
 
-def ring(world: World, first: int, chunk_bytes: int, most_slabs: int) -> List[Slab]:
+def follow_ring(world: World, first: int, chunk_bytes: int, most_slabs: int) -> List[SlicePage]:
     """The pages of one size; none if their list does not close."""
-    pages: List[Slab] = []
-    size, at, before = page_bytes(chunk_bytes), first, 0
+    pages: List[SlicePage] = []
+    size, at, before = slice_page_bytes(chunk_bytes), first, 0
     while first and len(pages) < most_slabs:
         words = world.words(at, 4) if (at + SLAB_INFO_BYTES) % size == 0 else None
         if words is None or (pages and words[3] != before):
@@ -220,7 +220,7 @@ def ring(world: World, first: int, chunk_bytes: int, most_slabs: int) -> List[Sl
         most = (at - address) // chunk_bytes
         if free is None or (words[1] & 0xFFFFFFFF) + len(free) != most:
             return []
-        pages.append(Slab(address, at, chunk_bytes, free))
+        pages.append(SlicePage(address, at, chunk_bytes, free))
         before, at = at, words[2]
         if at == first:
             return pages
@@ -242,9 +242,9 @@ def _free(world: World, first: int, start: int, end: int) -> Optional[List[int]]
 def shifts(world: World) -> Dict[int, List[int]]:
     """Address of a page without free pieces -> for each 16 bytes that GSlice may have shifted its pieces by, to spread them over cache
     lines, the evidence: instances there, and words of all pages that lead to where pieces would begin (list, tree and sequence nodes)."""
-    pages = world.once(slabs)
-    known, starts, left = world.once(classes), [slab.address for slab in pages], MOST_WORDS
-    votes = {slab.address: [0] * (padding(slab) // UNIT_BYTES) for slab in pages if not slab.free and padding(slab) > UNIT_BYTES}
+    pages = world.once(find_slice_pages)
+    known, starts, left = world.once(find_gtypes), [slab.address for slab in pages], MOST_WORDS
+    votes = {slab.address: [0] * (read_padding(slab) // UNIT_BYTES) for slab in pages if not slab.free and read_padding(slab) > UNIT_BYTES}
     for slab in pages if votes else ():
         words = world.words(slab.address, min(left, (slab.end - slab.address) // 8)) or ()
         left -= len(words)
@@ -258,29 +258,29 @@ def shifts(world: World) -> Dict[int, List[int]]:
     return votes
 
 
-def _vote(votes: List[int], slab: Slab, piece: int) -> None:
+def _vote(votes: List[int], slab: SlicePage, piece: int) -> None:
     shift, rest = divmod((piece - slab.address) % slab.chunk_bytes, UNIT_BYTES)
     if not rest and shift < len(votes):
         votes[shift] += 1
 
 
-def padding(slab: Slab) -> int:
+def read_padding(slab: SlicePage) -> int:
     """Return the bytes of a page that no piece has; GSlice shifts its pieces by fewer."""
     return (slab.end - slab.address) % slab.chunk_bytes
 
 
-def begin(world: World, slab: Slab) -> Optional[int]:
+def find_first_piece(world: World, slab: SlicePage) -> Optional[int]:
     """Return the begin of a page's first piece, or None."""
     if slab.free:
         return slab.address + (slab.free[0] - slab.address) % slab.chunk_bytes
-    if padding(slab) <= UNIT_BYTES:
+    if read_padding(slab) <= UNIT_BYTES:
         return slab.address
     votes = world.once(shifts)[slab.address]
     best = max(votes)
     return slab.address + UNIT_BYTES * votes.index(best) if best and votes.count(best) == 1 else None
 
 
-class Pieces(NamedTuple):
+class SlicePieces(NamedTuple):
     """Pieces that GSlice has cut."""
 
     used: Blocks
@@ -289,11 +289,11 @@ class Pieces(NamedTuple):
     overhead_bytes: int
 
 
-def pieces(world: World) -> Optional[Pieces]:
+def find_slice_pieces(world: World) -> Optional[SlicePieces]:
     """Return all pieces in use, those of threads' magazines too; a page whose cut is not known is one piece."""
     addresses, sizes, taken, free, overhead = array("Q"), array("Q"), [], 0, 0
-    for slab in world.once(slabs):
-        first, size = begin(world, slab), slab.chunk_bytes
+    for slab in world.once(find_slice_pages):
+        first, size = find_first_piece(world, slab), slab.chunk_bytes
         count = (slab.end - slab.address) // size
         taken.append((slab.address, slab.end + SLAB_INFO_BYTES - PADDING_BYTES))
         free += len(slab.free) * size
@@ -308,7 +308,7 @@ def pieces(world: World) -> Optional[Pieces]:
         sizes.extend([size] * len(used))
     if not taken:
         return None
-    return Pieces(used_blocks(addresses, sizes), taken, free, overhead)
+    return SlicePieces(used_blocks(addresses, sizes), taken, free, overhead)
 
 
 class Glib(Recogniser):
@@ -317,8 +317,8 @@ class Glib(Recogniser):
     module, objects = "glib", ("libglib",)
 
     def asks(self, world: World) -> Iterable[Ask]:
-        by_offset: Dict[int, Dict[int, Type]] = {}
-        for address, of_type in world.once(classes).items():
+        by_offset: Dict[int, Dict[int, GType]] = {}
+        for address, of_type in world.once(find_gtypes).items():
             by_offset.setdefault(of_type.private_bytes, {})[address] = of_type
         for offset, known in sorted(by_offset.items()):
             if offset + 8 <= SIGNED_BYTES:
@@ -327,7 +327,7 @@ class Glib(Recogniser):
                 row = SignatureRow([Condition(offset, 8, IN_SET, 0)], least, most, key=(offset, 8, ALL), sized=True)
                 yield Ask(row, self._named(world, known), [NumberSet(sorted(known))], 20)
 
-    def _named(self, world: World, known: Dict[int, Type]) -> Callable[[int], Optional[Signature]]:
+    def _named(self, world: World, known: Dict[int, GType]) -> Callable[[int], Optional[Signature]]:
         def name(key: int) -> Optional[Signature]:
             address, usable = sized(key)
             of_type = known.get(address)
@@ -335,14 +335,14 @@ class Glib(Recogniser):
                 return None
             if usable > room(of_type.private_bytes + of_type.instance_bytes):
                 return None
-            text = _quark(world, world.once(quarks), of_type.quark) if world.once(quarks) else None
+            text = _quark(world, world.once(find_quarks), of_type.quark) if world.once(find_quarks) else None
             return Signature(text or "GType 0x%x" % of_type.address, self.module, EXACT)
 
         return name
 
     def inner(self, world: World) -> Sequence[Inner]:
         """GSlice's pages."""
-        cut = world.once(pieces)
+        cut = world.once(find_slice_pieces)
         if cut is None:
             return ()
         blocks = iter([cut.used])

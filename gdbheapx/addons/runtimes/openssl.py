@@ -80,7 +80,7 @@ FIELDS: Dict[Tuple[str, int], str] = {
 """Pointers in x509_st, X509_name_st and stack_st (include/crypto/x509.h and crypto/stack/stack.c: the same in 3.0 and 3.5)."""
 
 
-class Tables(NamedTuple):
+class OpenSslTables(NamedTuple):
     """Addresses of what is constant."""
 
     methods: List[int]
@@ -91,17 +91,17 @@ class Tables(NamedTuple):
     boring_x509: List[int]
 
 
-class Constants:
+class ObjectConstants:
     """Constants of one object, in one piece."""
 
     def __init__(self, images: Images, start: int, data: bytes) -> None:
         self._images, self.start, self._data = images, start, data
         self._first, self._last, _ = images.span_at(start) or (0, 0, None)
 
-    def around(self, address: int) -> "Constants":
+    def around(self, address: int) -> "ObjectConstants":
         """Return those that are not farther from an address than one library's."""
         first = max(0, address - self.start - MOST_AWAY)
-        return Constants(self._images, self.start + first, self._data[first : first + 2 * MOST_AWAY])
+        return ObjectConstants(self._images, self.start + first, self._data[first : first + 2 * MOST_AWAY])
 
     def places(self, *words: int) -> Iterator[int]:
         """Yield each address at which these words lie one after the other."""
@@ -129,12 +129,12 @@ class Constants:
         return len(words) if all(map(self._images.is_code, words)) else 0
 
 
-def tables(world: World) -> Tables:
+def find_openssl_tables(world: World) -> OpenSslTables:
     """Return those of every object that has OpenSSL inside: a library of that name, a module of Python, a program."""
     images = world.once(Images)
-    found = Tables([], [], [], [], [])
+    found = OpenSslTables([], [], [], [], [])
     for constants in _constants(world, images):
-        objects = next(filter(None, (identifiers(constants, at - 16) for at in constants.places(FIRST_NUMBER))), [])
+        objects = next(filter(None, (find_identifiers(constants, at - 16) for at in constants.places(FIRST_NUMBER))), [])
         near = constants.around(objects[0]) if objects else constants
         method = next((at for at in near.places(ANY_VERSION, 0) if is_method(near, at)), None)
         if method is None and not objects:
@@ -154,16 +154,16 @@ def tables(world: World) -> Tables:
     return found
 
 
-def _constants(world: World, images: Images) -> Iterator[Constants]:
+def _constants(world: World, images: Images) -> Iterator[ObjectConstants]:
     """Yield all; what an executable at a fixed address never writes to by its file: a core may not even know where that was."""
     for start, end in constant_ranges(world, images, whole=False):
-        yield Constants(images, start, world.read(start, min(end - start, MOST_DATA_BYTES)))
+        yield ObjectConstants(images, start, world.read(start, min(end - start, MOST_DATA_BYTES)))
     for _, _, module in world.target.image_ranges():
         for start, data in () if module.base else world.target.file_constants(module):
-            yield Constants(images, start, data)
+            yield ObjectConstants(images, start, data)
 
 
-def is_method(constants: Constants, at: int) -> bool:
+def is_method(constants: ObjectConstants, at: int) -> bool:
     """Return whether methods of a protocol lie there: a version, flags, a mask, functions."""
     first = constants.word(at)
     if first & HALF not in VERSIONS or first >> 32 > MOST_PROTOCOL_FLAGS or constants.word(at + 8) >> 32:
@@ -171,7 +171,7 @@ def is_method(constants: Constants, at: int) -> bool:
     return constants.functions(at + 16, METHOD_FUNCTIONS) == METHOD_FUNCTIONS
 
 
-def is_boring(constants: Constants, protocol: int, x509: int) -> bool:
+def is_boring(constants: ObjectConstants, protocol: int, x509: int) -> bool:
     """Return whether these are methods of a protocol and of X.509, as BoringSSL has them."""
     if not protocol or constants.word(protocol) > 1 or protocol % 8 or x509 % 8:
         return False
@@ -180,12 +180,12 @@ def is_boring(constants: Constants, protocol: int, x509: int) -> bool:
     )
 
 
-def is_bio(constants: Constants, at: int, kind: int) -> bool:
+def is_bio(constants: ObjectConstants, at: int, kind: int) -> bool:
     """Return whether methods of a BIO lie there: a number, a name, functions of which some are lacking."""
     return kind & ~BIO_NUMBERS in BIO_KINDS and constants.functions(at + 16, BIO_FUNCTIONS) >= LEAST_BIO_FUNCTIONS
 
 
-def identifiers(constants: Constants, at: int) -> List[int]:
+def find_identifiers(constants: ObjectConstants, at: int) -> List[int]:
     """Return the objects of nid_objs from 1 on, if that lies there; numbers that are not in use have an empty one."""
     objects = []
     for number in range(1, MOST_OBJECTS):
@@ -203,10 +203,10 @@ class OpenSsl(Recogniser):
     module = "openssl"
 
     def is_here(self, world: World) -> bool:
-        return world.word_bytes == 8 and world.little_endian and any(world.constant(tables))
+        return world.word_bytes == 8 and world.little_endian and any(world.constant(find_openssl_tables))
 
     def asks(self, world: World) -> Iterable[Ask]:
-        constants = world.constant(tables)
+        constants = world.constant(find_openssl_tables)
         if constants.methods:
             yield from self._of_ssl(constants)
             yield self._of_sessions(world)
@@ -218,7 +218,7 @@ class OpenSsl(Recogniser):
         if constants.objects:
             yield from self._of_x509(constants)
 
-    def _of_ssl(self, constants: Tables) -> Iterator[Ask]:
+    def _of_ssl(self, constants: OpenSslTables) -> Iterator[Ask]:
         """SSL begins with the version that it speaks, SSL_CTX with a pointer to a library context, or 0. From 3.2 on an SSL begins with its
         sort and its context, and then has two methods, its own and the usual one."""
         sets, method = [NumberSet(sorted(set(constants.methods)))], Condition(8, 8, IN_SET, 0)
@@ -241,7 +241,7 @@ class OpenSsl(Recogniser):
         row = SignatureRow(begins + [Condition(at, 8, EQUAL, 0) for at in SESSION_ZEROS], LEAST_SESSION_BYTES, MOST_SESSION_BYTES)
         return Ask(row, self._named("SSL_SESSION"), [NumberSet(VERSIONS)], 22, accepts=accepts)
 
-    def _of_boring(self, constants: Tables) -> Iterator[Ask]:
+    def _of_boring(self, constants: OpenSslTables) -> Iterator[Ask]:
         """The size before each proves them, too."""
         sets = [NumberSet(sorted(set(constants.boring))), NumberSet(sorted(set(constants.boring_x509)))]
         size = [Condition(0, 8, AT_LEAST, 64), Condition(0, 8, AT_MOST, -8, USABLE)]
@@ -253,7 +253,7 @@ class OpenSsl(Recogniser):
         ):
             yield Ask(SignatureRow(size + conditions, BORING_SSL + 64), self._named(name), sets, 20)
 
-    def _of_x509(self, constants: Tables) -> Iterator[Ask]:
+    def _of_x509(self, constants: OpenSslTables) -> Iterator[Ask]:
         """A certificate names the algorithm of its signature twice (RFC 5280, 4.1.1.2); the value of an extension is an OCTET STRING."""
         sets = [NumberSet(sorted(set(constants.objects)))]
         twice = [Condition(32, 8, IN_SET, 0), Condition(136, 8, EQUAL, 0, FIELD, other=32), Condition(12, 4, EQUAL, 2, mask=0xFEFF)]

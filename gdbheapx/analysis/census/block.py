@@ -4,8 +4,8 @@ from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx.analysis.census import find, pieces, registry
-from gdbheapx.analysis.census.containers import Containers
-from gdbheapx.analysis.census.world import Signature, World, together, used_blocks
+from gdbheapx.analysis.census.containers import ContainerFinder
+from gdbheapx.analysis.census.world import Signature, World, order_rows, used_blocks
 from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget, owners, refs
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.held import Container, Held
@@ -19,7 +19,7 @@ from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 
 
-def make(session: Session) -> NamedGraph:
+def make_named_graph(session: Session) -> NamedGraph:
     """The graph of all blocks in use, with those that runtimes have cut of memory of their own: one read."""
     told: Optional[find.LabelSet] = session.shared(find.TOLD)
     if told is not None:
@@ -29,23 +29,23 @@ def make(session: Session) -> NamedGraph:
         return NamedGraph(shared, Names(session.target, shared), None)
     world = World.of(session)
     recognisers = registry.find_naming(world)
-    asked = together([ask for recogniser in recognisers for ask in recogniser.asks(world)])
-    further = pieces.of([made for recogniser in recognisers for made in recogniser.inner(world)])
-    speakers = find.speakers(recognisers, world)
+    asked = order_rows([ask for recogniser in recognisers for ask in recogniser.asks(world)])
+    further = pieces.combine_memory([made for recogniser in recognisers for made in recogniser.inner(world)])
+    speakers = find.listen_to_namers(recognisers, world)
     if not speakers:
         reach = heap_graph.make_graph(session, slots=True, names=True, further=further)
         names = Names(session.target, reach)
         labels = array("I", [0]) * reach.numbers.blocks
-        return NamedGraph(reach, names, find.paths(session, reach, names, labels, [], {}, {}))
+        return NamedGraph(reach, names, find.make_paths(session, reach, names, labels, [], {}, {}))
     signer = world.signer(asked.rows, asked.sets)
     read = heap_graph.gather(session, True, names=True, signer=signer, further=further)
     matches = signer.found()
     asked.settle(matches)
-    known = [find.named(asked, match) for match in matches]
+    known = [find.name_match(asked, match) for match in matches]
     reach = heap_graph.finish(session, read)
     names = Names(session.target, reach)
     words = {label: asked.owning_words(match) for label, match in enumerate(matches, 1)}
-    return NamedGraph(reach, names, find.paths(session, reach, names, signer.labels(), known, speakers, words))
+    return NamedGraph(reach, names, find.make_paths(session, reach, names, signer.labels(), known, speakers, words))
 
 
 def make_of_counted(session: Session) -> Optional[NamedGraph]:
@@ -57,14 +57,14 @@ def make_of_counted(session: Session) -> Optional[NamedGraph]:
             return None
     elif session.shared(find.TOLD) is None:
         return None
-    return make(session)
+    return make_named_graph(session)
 
 
 def with_containers(session: Session) -> Tuple[NamedGraph, refs.Marks]:
     """Return the named graph with its containers, of which roots are variables."""
     from gdbheapx.analysis.reachability import dominance  # few ask for one block
 
-    graph = make(session)
+    graph = make_named_graph(session)
     tallied = dominance.tally(session, *graph)
     reach = tallied.reach_of_parts
     return graph._replace(reach=reach, names=Names(session.target, reach)), refs.Marks(reach, graph.paths, tallied)
@@ -75,7 +75,7 @@ def find_holders(session: Session, addresses: Sequence[int]) -> Dict[int, Holder
     if not addresses or memory_budget.fits(session, memory_budget.OWNERS_BYTES) is not None:
         return {}
     try:
-        graph = make(session)
+        graph = make_named_graph(session)
     except HeapxError:
         return {}
     return refs.find_holders(graph, addresses)
@@ -88,7 +88,7 @@ def find_address(session: Session, place: Union[int, str]) -> int:
     from gdbheapx.analysis.reachability import dominance, ownership  # few ask by name
 
     memory_budget.check(session)
-    tallied = dominance.tally(session, *make(session))
+    tallied = dominance.tally(session, *make_named_graph(session))
     node = ownership.find_named(tallied, place)
     address = tallied.address(node) if node is not None else None
     if address is None:
@@ -112,15 +112,15 @@ def can_tell(session: Session) -> bool:
     return not session.target.has_memory or session.target.can_read_on
 
 
-def signature(session: Session, address: int, usable_bytes: int) -> Optional[Signature]:
+def find_signature(session: Session, address: int, usable_bytes: int) -> Optional[Signature]:
     """Return the signature of one block by its words, or None."""
-    return signatures(session, [(address, usable_bytes)]).get(address)
+    return find_signatures(session, [(address, usable_bytes)]).get(address)
 
 
-def signatures(session: Session, blocks: Sequence[Tuple[int, int]]) -> Dict[int, Signature]:
+def find_signatures(session: Session, blocks: Sequence[Tuple[int, int]]) -> Dict[int, Signature]:
     """Return signatures by address of those (address, usable bytes) that a row names; nothing if memory cannot be read."""
     rows = sorted(set(blocks))
-    told = labels(session, array("Q", (address for address, _ in rows)), array("Q", (size for _, size in rows)))
+    told = label_by_words(session, array("Q", (address for address, _ in rows)), array("Q", (size for _, size in rows)))
     return {} if told is None else _by_address(rows, told)
 
 
@@ -139,7 +139,7 @@ def with_names(session: Session, tallied: dominance.Tallied, answer: owners.Owne
         kept = _kept(session, array("Q", (address for address, _ in rows)), by_row=False)
         told = {} if kept is None else _by_address(rows, kept)
     else:
-        told = signatures(session, rows)
+        told = find_signatures(session, rows)
     return owners.named(answer, {address: one.name for address, one in told.items()})
 
 
@@ -150,7 +150,7 @@ def _containers(session: Session, tallied: dominance.Tallied, answer: owners.Own
         return {}
     known: Dict[int, Sequence[Container]] = {one.address: one.containers for one in kept}
     if session.target.has_memory and session.target.can_read_on:
-        finder = Containers(World.of(session), tallied.reach)
+        finder = ContainerFinder(World.of(session), tallied.reach)
         for address, place in dominance.places(tallied, answer).items():
             if address not in known:
                 known[address] = finder.within(*place)
@@ -158,11 +158,11 @@ def _containers(session: Session, tallied: dominance.Tallied, answer: owners.Own
     return known
 
 
-def pointers(session: Session, reach: heap_graph.Reach, places: Sequence[Tuple[int, Optional[int]]]) -> Dict[int, Container]:
+def find_pointed_containers(session: Session, reach: heap_graph.Reach, places: Sequence[Tuple[int, Optional[int]]]) -> Dict[int, Container]:
     """Return the container that each word belongs to, by the word's address. `places`: (address of the word, begin of its block)."""
     if not session.target.has_memory or not session.target.can_read_on:
         return {}
-    finder = Containers(World.of(session), reach)
+    finder = ContainerFinder(World.of(session), reach)
     found = ((address, finder.around(address, start or 0)) for address, start in sorted(set(places)))
     return {address: container for address, container in found if container is not None}
 
@@ -176,7 +176,7 @@ class Labels(NamedTuple):
     """None first: nothing knows such a block. Each stands there once."""
 
 
-def labels(session: Session, addresses: "array[int]", usable_bytes: "array[int]") -> Optional[Labels]:
+def label_by_words(session: Session, addresses: "array[int]", usable_bytes: "array[int]") -> Optional[Labels]:
     """Return labels of blocks by their words, or from a snapshot's census; None if neither can be had."""
     if not session.target.has_memory:
         return _kept(session, addresses)
@@ -187,7 +187,7 @@ def labels(session: Session, addresses: "array[int]", usable_bytes: "array[int]"
             yield used_blocks(addresses[some], usable_bytes[some])
 
     try:
-        label_row, called = find.signed(session, [rows()])
+        label_row, called = find.label_by_rows(session, [rows()])
     except HeapxError:
         return None
     return _together(label_row, called)
@@ -209,7 +209,7 @@ def _together(label_row: "array[int]", called: Sequence[Optional[Signature]]) ->
     return Labels(array("I", map(moved.__getitem__, label_row)), list(places))
 
 
-def words(signature: Signature) -> str:
+def describe_signature(signature: Signature) -> str:
     """`Session of cx (exact)`."""
     whose = " of %s" % signature.module if signature.module else ""
     return "%s%s (%s)" % (signature.name, whose, signature.sure)

@@ -73,16 +73,16 @@ def taken_bytes(row: Union[MemoryContext, NamedContexts]) -> int:
     return row.inuse_bytes if row.malloced_bytes is None else row.malloced_bytes
 
 
-def by_name(contexts: Iterable[MemoryContext]) -> List[NamedContexts]:
+def sum_by_name(contexts: Iterable[MemoryContext]) -> List[NamedContexts]:
     """The largest name first."""
     groups: Dict[str, List[MemoryContext]] = {}
     for context in contexts:
         groups.setdefault(context.name, []).append(context)
-    made = [together(name or UNNAMED, members) for name, members in groups.items()]
+    made = [sum_contexts(name or UNNAMED, members) for name, members in groups.items()]
     return sorted(made, key=lambda row: (-taken_bytes(row), row.name))
 
 
-def together(name: str, members: Sequence[MemoryContext]) -> NamedContexts:
+def sum_contexts(name: str, members: Sequence[MemoryContext]) -> NamedContexts:
     """Add contexts up to one row."""
     return NamedContexts(
         name,

@@ -19,7 +19,7 @@ SMALL, SEVERAL = "[small owners]", "[held by several owners]"
 """Of single blocks, what NO_OWNER is beside what is leaked."""
 
 
-class Held(NamedTuple):
+class OwnerRows(NamedTuple):
     """Rows of a census for each owner."""
 
     owners: List[Owned]
@@ -28,7 +28,7 @@ class Held(NamedTuple):
     """By place in `owners`, -1 for all others: what each owns, the largest first."""
 
 
-class Blocks(NamedTuple):
+class OwnedBlocks(NamedTuple):
     """Every block in use with its owner."""
 
     told: find.LabelSet
@@ -50,7 +50,7 @@ def _read(
     return told, tallied, tallied.tops(dominance.MOST_OWNERS)
 
 
-def blocks(session: Session, is_cut: bool, then: Then = lambda graph: None) -> Blocks:
+def find_owned_blocks(session: Session, is_cut: bool, then: Then = lambda graph: None) -> OwnedBlocks:
     """Return every block with its owner and class. `is_cut`: pieces that a library cut, not the blocks they are in; `then`: called before
     the process runs on."""
     told, tallied, tops = _read(session, is_cut, then)
@@ -65,16 +65,16 @@ def blocks(session: Session, is_cut: bool, then: Then = lambda graph: None) -> B
     for first in range(0, count, AT_ONCE):  # few of them at once: there may be millions
         for node, _ in tallied.graph.with_evidence((LEAKED,), first, min(first + AT_ONCE, count)):
             places[node] = last + 1
-    return Blocks(told, places, names, tallied.tree.members)
+    return OwnedBlocks(told, places, names, tallied.tree.members)
 
 
-def containers(session: Session) -> List[ContainerRow]:
+def find_kept_containers(session: Session) -> List[ContainerRow]:
     """Return the containers that keep most."""
     _, tallied, _ = _read(session, True)
     return tallied.contained.rows(MOST_CONTAINERS)
 
 
-def held(session: Session) -> Held:
+def find_owner_rows(session: Session) -> OwnerRows:
     """Return a census for each owner; HeapxError if there is no room for the graph."""
     told, tallied, tops = _read(session, True)
     under = tallied.graph.under(tallied.tree, [node for node, _ in tops])
@@ -86,7 +86,7 @@ def held(session: Session) -> Held:
         rows.setdefault(found.top, []).append(_row(found, told, owner, tallied.used.bytes))
     for some in rows.values():
         some.sort(key=lambda row: -row.bytes)
-    return Held(called, rows)
+    return OwnerRows(called, rows)
 
 
 def _row(found: Class, told: find.LabelSet, owner: str, whole: int) -> CensusRow:
@@ -108,7 +108,7 @@ def _row(found: Class, told: find.LabelSet, owner: str, whole: int) -> CensusRow
 
 def by_owner(session: Session) -> Census:
     """The census with a row for each owner and class, the largest first."""
-    every = [row for some in held(session).rows.values() for row in find.merged(some)]
+    every = [row for some in find_owner_rows(session).rows.values() for row in find.merge_rows(some)]
     named, placed = (sum(row.bytes for row in every if row.sure in sure) for sure in ((EXACT, SHAPE), (PLACE,)))
     return Census(
         rows=sorted(every, key=lambda row: -row.bytes),
@@ -123,15 +123,15 @@ def by_owner(session: Session) -> Census:
 
 def _may_be_stale(session: Session) -> bool:
     if not session.target.has_memory:  # a snapshot has it of its census
-        return session.kept("census", Census, lambda: find.find(session)).may_be_stale
+        return session.kept("census", Census, lambda: find.find_census(session)).may_be_stale
     return any(heap.shape.keeps_freed_content for heap in session.heaps.all())
 
 
 def by_class(session: Session, limit: int) -> List[Owned]:
     """Owners, below each what it owns by class."""
-    found = held(session)
+    found = find_owner_rows(session)
     return [
-        owner._replace(children=[_owned(row) for row in find.merged(found.rows.get(place, []))[:limit]])
+        owner._replace(children=[_owned(row) for row in find.merge_rows(found.rows.get(place, []))[:limit]])
         for place, owner in enumerate(found.owners[:limit])
     ]
 

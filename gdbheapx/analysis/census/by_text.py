@@ -45,21 +45,21 @@ class Example(NamedTuple):
     """Of those that it stands for, on average."""
 
 
-def texts(target: Target, address: int, size_bytes: int) -> List[str]:
+def read_texts(target: Target, address: int, size_bytes: int) -> List[str]:
     """Return the texts of a block: its own, or those that its first words lead to."""
     word = target.word_bytes
-    own = text(target.read_prefix(address, MOST_BYTES))  # it ends with a zero, wherever the block does
+    own = decode_sample(target.read_prefix(address, MOST_BYTES))  # it ends with a zero, wherever the block does
     data = target.read_prefix(address, min(size_bytes, MOST_SHOWN_WORDS * word))
     found = [own] if own else []
     for place, value in enumerate(target.words_in(data)[:MOST_SHOWN_WORDS] if not own else ()):
         at, length = address + place * word, data[(place + 1) * word : (place + 2) * word]
         is_inline = value == at + 2 * word and int.from_bytes(length, target.byte_order) < INLINE_BYTES
         if is_inline or value - address >= size_bytes or value < address:
-            found.append(text(target.read_prefix(value, INLINE_BYTES if is_inline else MOST_BYTES)))
+            found.append(decode_sample(target.read_prefix(value, INLINE_BYTES if is_inline else MOST_BYTES)))
     return list(dict.fromkeys(one for one in found if one))[:MOST_TEXTS]
 
 
-class Sample(NamedTuple):
+class SampleText(NamedTuple):
     """A block that stands for others."""
 
     address: Address
@@ -97,7 +97,7 @@ def _typical(told: LabelSet) -> Dict[Optional[Signature], Tuple[Address, int]]:
     return {name: (blocks[name, size_bytes], size_bytes) for name, size_bytes in most.items()}
 
 
-def find_sample_texts(session: Session, examples: Iterable[Example], world: Optional[World], graph: Optional[Graph]) -> List[Sample]:
+def find_sample_texts(session: Session, examples: Iterable[Example], world: Optional[World], graph: Optional[Graph]) -> List[SampleText]:
     """Return the texts of sample blocks. Without `graph` a block is as large as its example says; HeapxError if memory cannot be read."""
     target = session.target
     if world is None or not target.can_read_on:
@@ -114,14 +114,14 @@ def _size(graph: Optional[Graph], address: int) -> int:
     return graph.blocks([place[0]])[0][1] if graph is not None and place is not None else 0
 
 
-def _sample(target: Target, namers: Iterable[Namer], example: Example) -> Sample:
+def _sample(target: Target, namers: Iterable[Namer], example: Example) -> SampleText:
     address, signature, size_bytes = example
     for namer in namers:
         contents = namer.contents(address, size_bytes, signature)
         told = _cut(namer.texts(address, size_bytes, signature))
         if told or contents is not None:
-            return Sample(address, signature or "", told, contents)
-    return Sample(address, signature or "", texts(target, address, size_bytes))
+            return SampleText(address, signature or "", told, contents)
+    return SampleText(address, signature or "", read_texts(target, address, size_bytes))
 
 
 def _cut(told: Iterable[str]) -> List[str]:
@@ -129,7 +129,7 @@ def _cut(told: Iterable[str]) -> List[str]:
     return list(islice(dict.fromkeys(one[:MOST_BYTES] for one in told if one.strip("\0")), MOST_TEXTS))
 
 
-def text(data: bytes, least_bytes: int = LEAST_BYTES) -> str:
+def decode_sample(data: bytes, least_bytes: int = LEAST_BYTES) -> str:
     """Return the text that bytes begin with, up to a zero and cut if it is long; empty if they are no text."""
     begin, end, _ = data[:MOST_BYTES].partition(b"\0")
     is_cut = not end and len(begin) == MOST_BYTES
@@ -180,7 +180,7 @@ class FieldRow(NamedTuple):
     """That differ."""
 
 
-class Found(NamedTuple):
+class FoundTexts(NamedTuple):
     """The answer."""
 
     rows: Sequence[TextRow]
@@ -198,7 +198,7 @@ class Found(NamedTuple):
     sampled_blocks: int
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """Object whose class was asked for."""
 
     address: int
@@ -206,7 +206,7 @@ class Block(NamedTuple):
     signature: str
 
 
-def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[World]) -> Found:
+def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[World]) -> FoundTexts:
     """`like`: what the objects are called; `wanted`: a field, a text that one has, or empty: the field whose texts tell most groups.
     HeapxError where there is no such object, no such text, or memory is not as it was."""
     if world is None:
@@ -215,7 +215,7 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
     if like is None:
         what, next_step = "--by-text groups objects of a class: it needs --like", "such as: %s" % ask("census --like Task --by-text")
         raise HeapxError(what, next_step, code=USAGE)
-    looked = find.take(session, world, contents=False, owning=False)
+    looked = find.take_census(session, world, contents=False, owning=False)
     if not session.target.can_read_on or looked.told is None:
         what, next_step = "no text can be read: the process was not copied, and runs on", "take a core and ask that: gcore PID"
         raise HeapxError(what, next_step, code=NO_ANSWER)
@@ -246,7 +246,7 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
     rows = [TextRow(text, row[0], row[1], round(100.0 * row[1] / whole, 1), Address(row[2])) for text, row in counts.items()]
     rows.sort(key=lambda row: (-row.bytes, row.text or ""))
     names = sorted({block.signature for block in _blocks(looked.told, chosen)})
-    return Found(rows, field, names, len(ids), total, len(chosen), fields, len(sampled))
+    return FoundTexts(rows, field, names, len(ids), total, len(chosen), fields, len(sampled))
 
 
 def _ids(labels: find.LabelSet, like: str) -> List[int]:
@@ -262,10 +262,10 @@ def _some(ids: Sequence[int], most: int) -> Sequence[int]:
     return ids if len(ids) <= most else sorted(random.Random(len(ids)).sample(ids, most))
 
 
-def _blocks(labels: find.LabelSet, ids: Sequence[int]) -> Iterator[Block]:
+def _blocks(labels: find.LabelSet, ids: Sequence[int]) -> Iterator[TextBlock]:
     for number, (address, size) in zip(ids, labels.reach.graph.blocks(ids)):
         name = labels.names[labels.labels[number] - 1]
-        yield Block(address, size, name.name if name is not None else "")
+        yield TextBlock(address, size, name.name if name is not None else "")
 
 
 def _fields(sampled: Sequence[Texts]) -> List[FieldRow]:
@@ -301,25 +301,25 @@ class _Objects:
         namers = (recogniser.namer(world) for recogniser in registry.find_present(world))
         self._namers: List[Namer] = [namer for namer in namers if namer is not None]
 
-    def texts(self, block: Block) -> Texts:
+    def texts(self, block: TextBlock) -> Texts:
         named = self._named(block)
         return named if named else dict(self._by_offset(block))
 
-    def text(self, block: Block, field: str) -> Optional[str]:
+    def text(self, block: TextBlock, field: str) -> Optional[str]:
         if not field.startswith("+"):
             return self._named(block).get(field)
         offset = int(field[1:], 16)
         data = self._target.read_prefix(block.address + offset, min(MOST_BYTES, max(block.size_bytes - offset, 0)))
         return self._at(block, offset, data, 1) or None
 
-    def _named(self, block: Block) -> Texts:
+    def _named(self, block: TextBlock) -> Texts:
         for namer in self._namers:
             told = {name: text[: MOST_BYTES] for name, text in islice(namer.named_texts(*block), MOST_WORDS)}
             if told:
                 return told
         return {}
 
-    def _by_offset(self, block: Block) -> Iterable[Tuple[str, str]]:
+    def _by_offset(self, block: TextBlock) -> Iterable[Tuple[str, str]]:
         word = self._target.word_bytes
         data = self._target.read_prefix(block.address, min(block.size_bytes, MOST_WORDS * word))
         after = 0
@@ -333,19 +333,19 @@ class _Objects:
                 is_inline = data[offset : offset + MOST_BYTES].translate(BLANKS).startswith(text.encode())
                 after = offset + (len(text.encode()) if is_inline else 0)
 
-    def _at(self, block: Block, offset: int, data: bytes, least: int) -> str:
+    def _at(self, block: TextBlock, offset: int, data: bytes, least: int) -> str:
         """The text that stands there, or to which the word there leads, a std::string's own characters too; empty: none."""
         word = self._target.word_bytes
         words = () if offset % word else self._target.words_in(data[: min(2 * word, len(data) // word * word)])
         if not words or self._images.mapping_at(words[0]) is None:
-            return text(data, least)
+            return decode_sample(data, least)
         at, pointer = block.address + offset, words[0]
         if len(words) > 1 and pointer == at + 2 * word and words[1] < INLINE_BYTES:
-            return text(self._target.read_prefix(pointer, INLINE_BYTES), 1)
+            return decode_sample(self._target.read_prefix(pointer, INLINE_BYTES), 1)
         is_own = block.address <= pointer < block.address + block.size_bytes
         if is_own or self._is_object(pointer):
             return ""
-        return text(self._target.read_prefix(pointer, MOST_BYTES), 1)
+        return decode_sample(self._target.read_prefix(pointer, MOST_BYTES), 1)
 
     def _is_object(self, pointer: int) -> bool:
         """Something else than a text begins there: the letters of a magic number are none."""

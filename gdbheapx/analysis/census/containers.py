@@ -59,7 +59,7 @@ Way = Callable[[int, Sequence[int]], Found]
 """By the address and the words from there on."""
 
 
-class Containers:
+class ContainerFinder:
     """Finder of containers in the blocks of one graph; memory is read, and must not change."""
 
     def __init__(self, world: World, reach: Reach) -> None:
@@ -205,7 +205,7 @@ class Containers:
         if len(these) < 3 or not 0 < these[1] < MOST_HEIGHT or not BTREE_CAPACITY < these[2] < MOST_COUNT:
             return None
         usable = self.size(these[0])
-        if usable is None or usable > MOST_BYTES or not rust.is_used(self._world):
+        if usable is None or usable > MOST_BYTES or not rust.has_rust(self._world):
             return None
         node = self._world.words(these[0], usable // 8) or ()
         children = [word for word in node[1:] if self.size(word) is not None and self._word(word) == these[0]]
@@ -215,7 +215,7 @@ class Containers:
         """std::vector: begin, end, end of the room; of one with pointers to blocks or strings alone it is known how many there are."""
         if len(these) < 3 or not these[0] < these[1] <= these[2] < these[0] + MOST_COUNT or not self.fits(these[0], these[2] - these[0]):
             return None
-        if not cplusplus.is_used(self._world):
+        if not cplusplus.has_cpp(self._world):
             return None
         size_bytes, spare_bytes = these[1] - these[0], spare_bytes_beyond(these[2] - these[0], these[1] - these[0])
         first = self._world.words(these[0], min(size_bytes // 8, MOST_STEPS)) or ()
@@ -237,7 +237,7 @@ class Containers:
         if len(these) < 3 or not 0 < these[1] <= these[2] < MOST_COUNT or these[2] < GROUP_BYTES or not self.fits(these[0], these[2] + 1):
             return None
         is_ended = self._world.read(these[0] + these[1], 1) == b"\0"
-        is_string = is_ended and cplusplus.is_used(self._world)
+        is_string = is_ended and cplusplus.has_cpp(self._world)
         return ContainerWords("string", 3, None, these[1], spare_bytes_beyond(these[2], these[1])) if is_string else None
 
     def _environment(self, at: int, these: Sequence[int]) -> Found:

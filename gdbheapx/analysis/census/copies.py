@@ -52,7 +52,7 @@ class Zeros(NamedTuple):
     bytes: int
 
 
-class Found(NamedTuple):
+class CopySearch(NamedTuple):
     """The answer."""
 
     rows: Sequence[CopyRow]
@@ -71,7 +71,7 @@ class Found(NamedTuple):
     used_bytes: int
 
 
-def find_copies(session: Session, like: Optional[str], world: Optional[World]) -> Tuple[Found, find.Looked]:
+def find_copies(session: Session, like: Optional[str], world: Optional[World]) -> Tuple[CopySearch, find.CensusLook]:
     """`like`: only rows and classes that have this in their name. HeapxError where contents cannot be compared."""
     if world is None:
         what, next_step = "a snapshot has no contents to compare", "ask the process or its core: %s" % again()
@@ -80,7 +80,7 @@ def find_copies(session: Session, like: Optional[str], world: Optional[World]) -
     if lacking is not None:
         what = say("comparing contents takes about %s of memory, and this process may use %s", *map(Size, lacking))
         raise HeapxError(what, "run it where there is more memory", code=OUT_OF_MEMORY)
-    looked = find.take(session, world, owning=False, beyond=True)
+    looked = find.take_census(session, world, owning=False, beyond=True)
     if not session.target.can_read_on or looked.told is None or looked.signer is None:
         raise HeapxError(
             "contents cannot be compared: the process was not copied, and runs on", "take a core and ask that: gcore PID", code=NO_ANSWER
@@ -91,7 +91,7 @@ def find_copies(session: Session, like: Optional[str], world: Optional[World]) -
     rows = [row for row in _rows(looked.told, compared) if find.has_in_name(row.signature, like)]
     classes = [row for row in _classes(looked.told, compared) if find.has_in_name(row.signature, like)]
     zeros, used = Zeros(compared.zero_blocks, compared.zero_bytes), (looked.census.blocks, looked.census.bytes)
-    return Found(rows, classes, *compared.all, zeros, compared.unlike_blocks, *used), looked
+    return CopySearch(rows, classes, *compared.all, zeros, compared.unlike_blocks, *used), looked
 
 
 def _rows(labels: find.LabelSet, compared: kernel.Compared) -> List[CopyRow]:

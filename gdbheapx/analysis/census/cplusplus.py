@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_right
 from typing import Any, Container, Dict, Iterable, List, NamedTuple, Optional, Protocol, Sequence, Set
 
-from gdbheapx.analysis.census.vtables import MOST_DISTANCE, Images, Vtable, constant_ranges, find, name_address
+from gdbheapx.analysis.census.vtables import MOST_DISTANCE, CppVtable, Images, constant_ranges, find_vtables, name_address
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, Ask, Recogniser, Signature, World
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.signatures import (
@@ -45,7 +45,7 @@ MOST_NAMED = 3
 ARRAY, SLAB = "[]", "slab of "
 
 
-class Class(NamedTuple):
+class CppClass(NamedTuple):
     """C++ class that a vtable belongs to."""
 
     name: str
@@ -53,19 +53,19 @@ class Class(NamedTuple):
     within: int
 
 
-class Classes:
+class CppClasses:
     """Address point -> class, in one process. Names are looked up when they are asked for: a large program has 10,000."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.images = world.once(Images)
-        self._found: Dict[int, Vtable] = find(self.images)
-        self._named: Dict[int, Class] = {}
+        self._found: Dict[int, CppVtable] = find_vtables(self.images)
+        self._named: Dict[int, CppClass] = {}
         self._vtables: Dict[Module, Dict[int, Any]] = {}
         for module in world.modules():
             if not module.base:  # at a fixed address: its vtables are constants, which no core has
                 of_build = self._of_build(module)
-                self._named.update({at: Class(vtable.name, module.shown_name, vtable.within) for at, vtable in of_build.items()})
+                self._named.update({at: CppClass(vtable.name, module.shown_name, vtable.within) for at, vtable in of_build.items()})
 
     def _of_build(self, module: Module) -> Dict[int, Any]:
         if module not in self._vtables:
@@ -79,13 +79,13 @@ class Classes:
         }
         return sorted(points)
 
-    def at(self, address: int) -> Optional[Class]:
+    def at(self, address: int) -> Optional[CppClass]:
         """The class of an address point."""
         if address not in self._named and address in self._found:
             self._named[address] = self._name(address, self._found[address])
         return self._named.get(address)
 
-    def _name(self, address: int, vtable: Vtable) -> Class:
+    def _name(self, address: int, vtable: CppVtable) -> CppClass:
         span = self.images.span_at(vtable.type_info) or self.images.span_at(address)
         module = span[2] if span is not None else None
         text = self.images.word(vtable.type_info + self._world.word_bytes)
@@ -93,7 +93,7 @@ class Classes:
         home = self.images.span_at(at)
         name = self._world.target.class_name(home[2], at) if home is not None else None
         name = name or self.known(address) or self.by_place(address)
-        return Class(name, module.shown_name if module is not None else "", vtable.within)
+        return CppClass(name, module.shown_name if module is not None else "", vtable.within)
 
     def known(self, address: int) -> Optional[str]:
         """The name by the symbols of its file."""
@@ -109,12 +109,12 @@ class Classes:
         return "CLASS@%s+0x%x" % (span[2].build_id or span[2].shown_name, address - span[2].base)
 
 
-def is_used(world: World) -> bool:
+def has_cpp(world: World) -> bool:
     """Return whether the process has C++: its library is loaded, classes were found, or a static program does not tell."""
     names = [module.file_name for module in world.modules()]
     if any(part in name for name in names for part in ("libstdc++", "libc++")):
         return True
-    return not any(name.startswith("libc") for name in names) or bool(world.constant(Classes).firsts())
+    return not any(name.startswith("libc") for name in names) or bool(world.constant(CppClasses).firsts())
 
 
 class CPlusPlus(Recogniser):
@@ -126,32 +126,32 @@ class CPlusPlus(Recogniser):
 
     def asks(self, world: World) -> Iterable[Ask]:
         """Objects, arrays that begin with the number of their elements, and what begins with a pointer to another constant."""
-        classes = world.constant(Classes)
+        classes = world.constant(CppClasses)
         firsts = classes.firsts()
         if firsts:
             known = NumberSet(firsts)
-            objects, arrays = Objects(world, classes, frozenset(firsts)), Arrays(world, classes)
+            objects, arrays = CppObjects(world, classes, frozenset(firsts)), Arrays(world, classes)
             row = SignatureRow([Condition(0, 8, IN_SET, 0)], key=(0, 8, ALL), sized=True)
             yield Ask(row, objects.name, [known], 20, objects.settle)
             counted = [Condition(8, 8, IN_SET, 0), Condition(0, 8, AT_LEAST, 1), Condition(0, 8, AT_MOST, -8, USABLE)]
             yield Ask(SignatureRow(counted, key=(8, 8, ALL), sized=True), arrays.name, [known], 21, arrays.settle)
-        constants = Constants(world, classes, bool(firsts))
+        constants = CppConstants(world, classes, bool(firsts))
         if constants.ranges:
             row = SignatureRow([Condition(0, 8, IN_RANGES, 0)], least_usable=16, key=(0, 8, ALL), sized=True)
             yield Ask(row, constants.name, [NumberSet(ranges=constants.ranges)], 90, constants.settle)
 
 
-class Known(Protocol):
+class KnownClasses(Protocol):
     """Classes by the addresses of their vtables."""
 
-    def at(self, address: int) -> Optional[Class]:
+    def at(self, address: int) -> Optional[CppClass]:
         """Return the class whose vtable is there, or None."""
 
 
-class Objects:
+class CppObjects:
     """Blocks that begin with a pointer to the vtable of a class: objects, arrays and slabs of them."""
 
-    def __init__(self, world: World, classes: Known, firsts: Container[int]) -> None:
+    def __init__(self, world: World, classes: KnownClasses, firsts: Container[int]) -> None:
         self._world, self._classes, self._firsts = world, classes, firsts
         self._usual: Dict[int, int] = {}
         self._several: Dict[int, str] = {}
@@ -225,7 +225,7 @@ def _steps(places: Sequence[int]) -> List[int]:
 class Arrays:
     """Blocks that new T[n] has got, for classes with destructors: n, then the objects."""
 
-    def __init__(self, world: World, classes: Classes) -> None:
+    def __init__(self, world: World, classes: CppClasses) -> None:
         self._world, self._classes = world, classes
         self._arrays: Set[int] = set()
 
@@ -253,16 +253,16 @@ class Arrays:
         return Signature(class_.name + "[]", class_.module, SHAPE) if class_ is not None else None
 
 
-class Constants:
+class CppConstants:
     """Blocks that begin with a pointer to something that nobody writes to: a vtable without type_info, a table of functions."""
 
-    def __init__(self, world: World, classes: Classes, has_runtime: bool) -> None:
+    def __init__(self, world: World, classes: CppClasses, has_runtime: bool) -> None:
         self._world, self._classes, self._images, self._has_runtime = world, classes, classes.images, has_runtime
         self._told: Dict[int, Signature] = {}
         self._vtables: Dict[int, bool] = {}
         self.ranges = constant_ranges(world, classes.images)
         self._starts = [start for start, _ in self.ranges]
-        self._objects = Objects(world, self, self)
+        self._objects = CppObjects(world, self, self)
         """Of those that are vtables: a large block may be a slab of several objects."""
 
     def __contains__(self, address: object) -> bool:
@@ -274,12 +274,12 @@ class Constants:
             self._vtables[address] = self._is_vtable(address)
         return self._vtables[address]
 
-    def at(self, address: int) -> Optional[Class]:
+    def at(self, address: int) -> Optional[CppClass]:
         """See Known."""
         span = self._images.span_at(address)
         if span is None or address not in self:
             return None
-        return Class(self._classes.known(address) or self._classes.by_place(address), span[2].shown_name, 0)
+        return CppClass(self._classes.known(address) or self._classes.by_place(address), span[2].shown_name, 0)
 
     def settle(self, matches: Sequence[Signed]) -> None:
         """A table that many blocks of one size begin with is told; one that looks like a vtable is a class from the first block on."""

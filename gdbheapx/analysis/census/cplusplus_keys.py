@@ -11,7 +11,7 @@ from bisect import bisect_right
 from itertools import islice
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.census.containers import Containers
+from gdbheapx.analysis.census.containers import ContainerFinder
 from gdbheapx.analysis.census.vtables import Images, constant_ranges
 from gdbheapx.analysis.census.world import World
 
@@ -48,10 +48,10 @@ Reading = Callable[[int], Optional[int]]
 """Of the integer at a place, or its hash."""
 
 
-class Keys:
+class CppKeys:
     """Reader of keys in the maps and sets of one graph."""
 
-    def __init__(self, world: World, containers: Containers) -> None:
+    def __init__(self, world: World, containers: ContainerFinder) -> None:
         self._world, self._containers = world, containers
         self._samples: Dict[int, List[int]] = {}
         """By head."""
@@ -84,7 +84,7 @@ class Keys:
         data = self.string(node + HASHED_AT)
         if data is not None:
             is_key = self._keeps_hash(node, hash_of(data)) or self._fit_in(head, table, node, self._hash_of_string)
-            return Key(quoted(data), node + HASHED_AT + STRING_BYTES) if is_key else None
+            return Key(quote_cpp_text(data), node + HASHED_AT + STRING_BYTES) if is_key else None
         word = self._word(node + HASHED_AT)
         for reading in INTEGERS if word is not None else ():
             if self._fit_in(head, table, node, self._identity(reading)):
@@ -147,7 +147,7 @@ class Keys:
         data = self.string(node + ORDERED_AT)
         if data is not None:
             is_key = all(_is_ordered([self.string(one + ORDERED_AT) for one in nodes]) for nodes in (near, sample))
-            return Key(quoted(data), node + ORDERED_AT + STRING_BYTES) if is_key else None
+            return Key(quote_cpp_text(data), node + ORDERED_AT + STRING_BYTES) if is_key else None
         found = [[self._word(one + ORDERED_AT) for one in nodes] for nodes in (near, sample)]
         words = [word for some in found for word in some if word is not None]
         if len(words) != len(near) + len(sample) or not _may_be_integers(words, len(set(near) | set(sample))):
@@ -199,10 +199,10 @@ class Keys:
         return None
 
 
-class Elements:
+class CppElements:
     """Reader of elements in the containers of one graph."""
 
-    def __init__(self, world: World, containers: Containers, keys: Keys) -> None:
+    def __init__(self, world: World, containers: ContainerFinder, keys: CppKeys) -> None:
         self._world, self._containers, self._keys = world, containers, keys
         self._constants: Sequence[Tuple[int, int]] = constant_ranges(world, world.once(Images))
         self._starts = [start for start, _ in self._constants]
@@ -367,7 +367,7 @@ def _unsigned(word: int) -> int:
 INTEGERS = (_wide, _int, _unsigned)
 
 
-def quoted(data: bytes) -> str:
+def quote_cpp_text(data: bytes) -> str:
     """Return bytes as a C++ literal, cut if they are long."""
     text = data[: 4 * MOST_KEY + 4].decode("utf-8", "replace") if _is_utf8(data[: 4 * MOST_KEY]) else data[: MOST_KEY + 1].decode("latin-1")
     shown = "".join(ESCAPES.get(letter, letter if letter.isprintable() else "\\u{%x}" % ord(letter)) for letter in text[:MOST_KEY])

@@ -10,8 +10,8 @@ import struct
 from array import array
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.containers import Containers
-from gdbheapx.analysis.census.cplusplus_keys import HASHED_AT, ORDERED_AT, STRING_BYTES, TREE_AT, Elements, Keys
+from gdbheapx.analysis.census.containers import ContainerFinder
+from gdbheapx.analysis.census.cplusplus_keys import HASHED_AT, ORDERED_AT, STRING_BYTES, TREE_AT, CppElements, CppKeys
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.naming.namer import FIELD, INDEX, KEY, Hop, Namer, PathMove, PathStep, Start
 from gdbheapx.analysis.reachability.heap_graph import Reach
@@ -41,9 +41,9 @@ class MemberPosition(NamedTuple):
     """Variable, container, element or object that a path has come to."""
 
     base: int
-    """Offsets count from position."""
+    """Offsets count from here."""
     low: int
-    """Containers begin position or behind."""
+    """Containers begin here or behind."""
     form: str = MEMBER
     """Of an offset."""
     container: Optional[Container] = None
@@ -101,10 +101,10 @@ class ContainerNamer(Namer):
 
     def __init__(self, session: Session, reach: Reach) -> None:
         world = Paged(session)
-        containers = Containers(world, reach)
-        self._world, self._graph, self._containers, self._keys = world, reach.graph, containers, Keys(world, containers)
+        containers = ContainerFinder(world, reach)
+        self._world, self._graph, self._containers, self._keys = world, reach.graph, containers, CppKeys(world, containers)
         self._holders: Optional[array[int]] = None
-        self._elements = Elements(world, containers, self._keys)
+        self._elements = CppElements(world, containers, self._keys)
         self._around = functools.lru_cache(MOST_KNOWN)(containers.around)
         self._layout = functools.lru_cache(MOST_KNOWN)(self._layout_of)
 

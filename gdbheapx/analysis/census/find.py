@@ -14,14 +14,14 @@ from gdbheapx.analysis.census.world import (
     SHAPE,
     SHAPES_FROM,
     Ask,
-    Asked,
+    AskedRows,
     Inner,
     Recogniser,
     Signature,
     World,
-    together,
+    order_rows,
 )
-from gdbheapx.analysis.naming.paths import Kind, Paths, Speaker, Told, listen
+from gdbheapx.analysis.naming.paths import BlockPaths, LabelKind, PathSources, Speaker, listen_to_namer
 from gdbheapx.analysis.reachability import heap_graph, memory_budget, regions
 from gdbheapx.analysis.reachability.names import Names
 from gdbheapx.analysis.reachability.names import Paths as GraphPaths
@@ -83,12 +83,12 @@ class Beyond(NamedTuple):
     fields: Fields
     containers: int
     """CPLUSPLUS, RUST."""
-    objects: rust.Objects
+    objects: rust.RustObjects
     has_buffers: bool = False
     """See Recogniser.has_buffers."""
 
 
-class Way(NamedTuple):
+class ElementWay(NamedTuple):
     """Offsets from a container's elements down to a block."""
 
     offsets: str
@@ -97,7 +97,7 @@ class Way(NamedTuple):
     """`elements of the list g_queue`."""
 
 
-class Places:
+class PlaceNames:
     """The names of labels, by number from 1 on: rows gave the first ones theirs."""
 
     def __init__(self, rows: int, names: List[Optional[Signature]], roots: Names, reach: heap_graph.Reach, beyond: Beyond) -> None:
@@ -147,14 +147,14 @@ class Places:
     def _offset(self, slot: int) -> str:
         return "+0x%x" % (slot * self._reach.word_bytes)
 
-    def _way(self, label: int) -> Optional[Way]:
+    def _way(self, label: int) -> Optional[ElementWay]:
         key = self._matches[label].key
         is_below = self._kind(label) == signatures.REFERRED and key & NO_SLOT != signatures.ELEMENT
         return self._way_below(key >> 32, key & NO_SLOT) if is_below else None
 
-    def _way_below(self, above: int, slot: int) -> Optional[Way]:
+    def _way_below(self, above: int, slot: int) -> Optional[ElementWay]:
         if self._is_member(above):
-            return Way(self._offset(slot), self._all_of(above))
+            return ElementWay(self._offset(slot), self._all_of(above))
         way = self._way(above)
         return None if way is None else way._replace(offsets="%s -> %s" % (way.offsets, self._offset(slot)))
 
@@ -308,7 +308,7 @@ class Census(NamedTuple):
     """Large blocks that the program cuts up itself; None where none were found, or there was no room to look."""
 
 
-def paths(
+def make_paths(
     session: Session,
     reach: heap_graph.Reach,
     called: Names,
@@ -316,21 +316,21 @@ def paths(
     names: Sequence[Optional[Signature]],
     speakers_: Mapping[str, Speaker],
     owning: Mapping[int, Optional[int]],
-) -> Optional[Paths]:
+) -> Optional[BlockPaths]:
     """Return the paths of a graph's blocks, or None if nothing names any. `names`: by label, from 1 on; `owning`: by label, the words
     that own."""
     world = World(session)
-    containers = ContainerNamer(session, reach) if world.word_bytes == 8 and world.little_endian and cplusplus.is_used(world) else None
+    containers = ContainerNamer(session, reach) if world.word_bytes == 8 and world.little_endian and cplusplus.has_cpp(world) else None
     if not speakers_ and containers is None:
         return None
-    kinds = [Kind("", None)]
+    kinds = [LabelKind("", None)]
     for label, name in enumerate(names, 1):
         is_known = name is not None and name.module in speakers_
-        kinds.append(Kind(name.module, name.name, owning.get(label)) if name is not None and is_known else Kind("", None))
-    return Paths(
+        kinds.append(LabelKind(name.module, name.name, owning.get(label)) if name is not None and is_known else LabelKind("", None))
+    return BlockPaths(
         reach,
         called,
-        Told(
+        PathSources(
             labels=labels,
             kinds=kinds,
             speakers=speakers_,
@@ -360,7 +360,7 @@ class LabelSet(NamedTuple):
     """What runtimes call their objects; None where none does."""
 
 
-class Looked(NamedTuple):
+class CensusLook(NamedTuple):
     """A census, and the graph that it was made with."""
 
     census: Census
@@ -376,7 +376,7 @@ class Looked(NamedTuple):
     """Which read the blocks; None as before."""
 
 
-class Tally:
+class CensusTally:
     """Rows as they come together."""
 
     def __init__(self) -> None:
@@ -419,21 +419,21 @@ class Tally:
         return Census(rows, sum(row.blocks for row in rows), whole, named, placed, managed, may_be_stale, self.copies)
 
 
-def find(session: Session, contents: bool = True) -> Census:
+def find_census(session: Session, contents: bool = True) -> Census:
     """Return the census of the memory in use. `contents`: compare the contents of blocks."""
-    return take(session, contents=contents, owning=False).census
+    return take_census(session, contents=contents, owning=False).census
 
 
-def speakers(recognisers: Iterable[Recogniser], world: World) -> Dict[str, Speaker]:
+def listen_to_namers(recognisers: Iterable[Recogniser], world: World) -> Dict[str, Speaker]:
     """Return the namers of recognisers by runtime; memory is read. Their asks() come first."""
     namers = {recogniser.module: recogniser.namer(world) for recogniser in recognisers}
-    return {module: listen(namer) for module, namer in namers.items() if namer is not None}
+    return {module: listen_to_namer(namer) for module, namer in namers.items() if namer is not None}
 
 
-class Prepared(NamedTuple):
+class PreparedCensus(NamedTuple):
     """Rows and runtimes of one target, before its blocks are read."""
 
-    asked: Asked
+    asked: AskedRows
     signer: Signer
     inner: Sequence[Inner]
     beyond: Beyond
@@ -443,11 +443,11 @@ class Prepared(NamedTuple):
     """The graph will be asked for owners, too."""
 
 
-def _prepared(session: Session, world: World, owning: bool = True) -> Prepared:
-    shared: Optional[Prepared] = session.shared(PREPARED)
+def _prepared(session: Session, world: World, owning: bool = True) -> PreparedCensus:
+    shared: Optional[PreparedCensus] = session.shared(PREPARED)
     if shared is not None:
         return shared
-    containers = (signatures.CPLUSPLUS if cplusplus.is_used(world) else 0) | (signatures.RUST if rust.is_used(world) else 0)
+    containers = (signatures.CPLUSPLUS if cplusplus.has_cpp(world) else 0) | (signatures.RUST if rust.has_rust(world) else 0)
     session.budget.progress.stage = "finding runtimes and classes"
     registry.report_missing(session)
     recognisers = registry.find_present(world)
@@ -455,7 +455,7 @@ def _prepared(session: Session, world: World, owning: bool = True) -> Prepared:
         *([TREE_NODE] if containers & signatures.CPLUSPLUS else []),
         *([rust.STRONG_ROW, rust.COUNTS_ROW] if containers & signatures.RUST else []),
     ]
-    asked = together([*own, *(ask for recogniser in recognisers for ask in recogniser.asks(world))])
+    asked = order_rows([*own, *(ask for recogniser in recognisers for ask in recogniser.asks(world))])
     inner = [made for recogniser in recognisers for made in recogniser.inner(world)]
     fields = {key: name for recogniser in recognisers for key, name in recogniser.fields(world).items()}
     session.budget.progress.stage = "reading all blocks"
@@ -463,26 +463,26 @@ def _prepared(session: Session, world: World, owning: bool = True) -> Prepared:
     if session.store is not None:  # whichever command reads first, the census will ask for them
         signer.keep_contents()
     if containers & signatures.RUST:
-        signer.look_for_rust(rust.constants(world), [ask.order < SHAPES_FROM and ask not in own for ask in asked.asks])
-    beyond = Beyond(fields, containers, world.once(rust.Objects), any(recogniser.has_buffers for recogniser in recognisers))
-    speakers_ = speakers(recognisers, world) if owning else {}
-    return session.share(PREPARED, Prepared(asked, signer, inner, beyond, speakers_, owning))
+        signer.look_for_rust(rust.find_rust_constants(world), [ask.order < SHAPES_FROM and ask not in own for ask in asked.asks])
+    beyond = Beyond(fields, containers, world.once(rust.RustObjects), any(recogniser.has_buffers for recogniser in recognisers))
+    speakers_ = listen_to_namers(recognisers, world) if owning else {}
+    return session.share(PREPARED, PreparedCensus(asked, signer, inner, beyond, speakers_, owning))
 
 
-def take(
+def take_census(
     session: Session,
     seen: Optional[World] = None,
     watch: Optional[Watch] = None,
     contents: bool = True,
     owning: bool = True,
     beyond: bool = False,
-) -> Looked:
+) -> CensusLook:
     """Take a census, with the graph for commands that ask it as well. `seen`: a world that exists already; `owning`: the graph will be
     asked for owners; `beyond`: contents will be compared."""
     world = seen if seen is not None else World.of(session)
     made = _prepared(session, world, owning or session.store is not None)
     asked, signer, inner = made.asked, made.signer, made.inner
-    tally, managed = Tally(), [_managed(memory) for memory in inner]
+    tally, managed = CensusTally(), [_managed(memory) for memory in inner]
     lacking = memory_budget.fits(session, CENSUS_BYTES)
     told: Optional[LabelSet] = None
     own: List[slabs.Sampled] = []
@@ -507,17 +507,17 @@ def take(
         signed = signer.found()
         asked.settle(signed)
         for match in signed:
-            tally.add(named(asked, match), None, match)
+            tally.add(name_match(asked, match), None, match)
         tally.add(None, None, signer.rest())
-        outside = _by_signature([named(asked, match) for match in signed], first)
+        outside = _by_signature([name_match(asked, match) for match in signed], first)
         session.share(PREPARED, None)  # a label of each block, which nobody asks for: memory that the sweeps need
     heap_graph.check_time(session)
     census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
-    census = census._replace(own_allocator=slabs.told(world, own, census.bytes))
-    return Looked(census, outside) if told is None else Looked(census, outside, told.reach, told.called, told.paths, told, signer)
+    census = census._replace(own_allocator=slabs.find_slabs(world, own, census.bytes))
+    return CensusLook(census, outside) if told is None else CensusLook(census, outside, told.reach, told.called, told.paths, told, signer)
 
 
-def named(asked: Asked, match: Signed) -> Optional[Signature]:
+def name_match(asked: AskedRows, match: Signed) -> Optional[Signature]:
     """Return the signature of blocks that met a row."""
     beyond = match.row - len(asked.rows)
     return asked.signature(match) if beyond < 0 else BEYOND.get(beyond)
@@ -536,12 +536,12 @@ def _managed(inner: Inner) -> Managed:
 
 
 def _by_graph(
-    session: Session, made: Prepared, tally: Tally, watch: Optional[Watch], world: World
+    session: Session, made: PreparedCensus, tally: CensusTally, watch: Optional[Watch], world: World
 ) -> Tuple[LabelSet, Dict[Optional[Signature], int], List[slabs.Sampled]]:
     own: List[slabs.Sampled] = []
 
     def then(graph: Graph) -> None:
-        own.extend(slabs.read(world, graph.large(slabs.LEAST_BYTES)))
+        own.extend(slabs.read_slabs(world, graph.large(slabs.LEAST_BYTES)))
         if watch is not None:
             watch(made.inner, graph.large(LARGE_BYTES))
 
@@ -597,7 +597,7 @@ def _copies(label_blocks: LabelSet, copied: Copied) -> Copies:
     return Copies(copied.contents, copied.blocks, copied.bytes, copied.spare_bytes, largest)
 
 
-def _told(session: Session, made: Prepared, then: Then) -> LabelSet:
+def _told(session: Session, made: PreparedCensus, then: Then) -> LabelSet:
     shared: Optional[LabelSet] = session.shared(TOLD)
     if shared is not None:
         then(shared.reach.graph)
@@ -607,20 +607,20 @@ def _told(session: Session, made: Prepared, then: Then) -> LabelSet:
     return label_set
 
 
-def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
+def _read(session: Session, made: PreparedCensus, then: Then) -> LabelSet:
     asked, signer, inner, beyond, speakers_, owning = made
-    read = heap_graph.gather(session, True, names=True, signer=signer, further=pieces.of(inner), owning=owning)
+    read = heap_graph.gather(session, True, names=True, signer=signer, further=pieces.combine_memory(inner), owning=owning)
     known, frequent = signer.label_count(), signer.frequent(asked.least_blocks())
     signed = signer.found(frequent)
     asked.settle(signed)
     names: List[Optional[Signature]] = [None] * known
     for label, match in zip(frequent, signed):
-        names[label - 1] = named(asked, match)
+        names[label - 1] = name_match(asked, match)
     then(read.graph)
     reach = heap_graph.finish(session, read)
     roots = Names(session.target, reach)
     words = {label: asked.owning_words(match) for label, match in zip(frequent, signed)} if owning and speakers_ else {}
-    called = paths(session, reach, roots, signer.labels(), names, speakers_, words) if owning else None
+    called = make_paths(session, reach, roots, signer.labels(), names, speakers_, words) if owning else None
     session.budget.progress.stage = "naming blocks"
     worth = [signatures.UNKNOWN if name is None else signatures.BY_CONTENT if name.sure == CONTENT else signatures.KNOWN for name in names]
     if beyond.containers & signatures.RUST:
@@ -642,7 +642,7 @@ def _read(session: Session, made: Prepared, then: Then) -> LabelSet:
     labels = [label for label in frequent if names[label - 1] is not None]
     labels += range(known + 1, signer.label_count() + 1)
     by_label = dict(zip(labels, signer.found(labels)))
-    Places(len(asked.rows), names, roots, reach, beyond).name_all(by_label)
+    PlaceNames(len(asked.rows), names, roots, reach, beyond).name_all(by_label)
     return LabelSet(reach, signer.labels(), by_label, names, roots, known, called)
 
 
@@ -668,11 +668,11 @@ def label_blocks(session: Session, then: Then, is_cut: bool = False, contents: b
     return _told(session, made if is_cut else made._replace(inner=[memory for memory in made.inner if not memory.instead]), then)
 
 
-def signed(session: Session, streams: Iterable[Iterator[Blocks]]) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
+def label_by_rows(session: Session, streams: Iterable[Iterator[Blocks]]) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
     """(labels, names) of blocks by what stands in them alone, in the order in which they come: one pass. A label is the place of its
     name + 1; 0: nothing knows the block."""
     world = World.of(session)
-    asked = together(ask for recogniser in registry.find_present(world) for ask in recogniser.asks(world))
+    asked = order_rows(ask for recogniser in registry.find_present(world) for ask in recogniser.asks(world))
     signer = world.signer(asked.rows, asked.sets)
     for stream in streams:
         signer.stream(stream)
@@ -681,7 +681,7 @@ def signed(session: Session, streams: Iterable[Iterator[Blocks]]) -> Tuple["arra
     asked.settle(matches)
     names: List[Optional[Signature]] = [None] * signer.label_count()
     for label, match in zip(frequent, matches):
-        names[label - 1] = named(asked, match)
+        names[label - 1] = name_match(asked, match)
     return signer.labels(), names
 
 
@@ -708,7 +708,7 @@ def has_in_name(signature: Optional[str], like: Optional[str]) -> bool:
     )
 
 
-def merged(rows: Iterable[CensusRow]) -> List[CensusRow]:
+def merge_rows(rows: Iterable[CensusRow]) -> List[CensusRow]:
     """Merge rows of one name, size and confidence, the largest first."""
     sums: Dict[Tuple[Optional[str], str, str, Optional[int]], CensusRow] = {}
     for row in rows:

@@ -21,14 +21,14 @@ from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.session import Session
 
 
-class Sums(NamedTuple):
+class PageSums(NamedTuple):
     """Running sums over the pages of one mapping."""
 
     resident: Sequence[int]
     swapped: Sequence[int]
 
 
-class Pages:
+class PageStates:
     """Looked up block by block; of a mapping in which no block lies nothing is asked."""
 
     def __init__(
@@ -41,18 +41,18 @@ class Pages:
         """`kinds`: of a mapping a byte for each page, None where they are not known; `resident`: how many bytes of it RSS has."""
         self._page, self._mappings, self._kinds, self._resident = page_bytes, sorted(mappings), kinds, resident
         self._starts = [start for start, _ in self._mappings]
-        self._sums: List[Optional[Sums]] = [None] * len(self._mappings)
+        self._sums: List[Optional[PageSums]] = [None] * len(self._mappings)
         self._asked = bytearray(len(self._mappings))
         self.is_whole = True
         """All blocks that were asked for lie where everything is known."""
 
-    def _counted(self, number: int) -> Optional[Sums]:
+    def _counted(self, number: int) -> Optional[PageSums]:
         if not self._asked[number]:
             self._asked[number] = 1
             told = self.told(*self._mappings[number])
             if told is not None:
                 counts = (array("I", accumulate(told.translate(_flags(some)), initial=0)) for some in (KIND_RESIDENT, KIND_SWAPPED))
-                self._sums[number] = Sums(*counts)
+                self._sums[number] = PageSums(*counts)
         return self._sums[number]
 
     def told(self, start: int, end: int) -> Optional[bytes]:
@@ -94,7 +94,7 @@ def _flags(bits: int) -> bytes:
     return bytes(bool(kind & bits) for kind in range(256))
 
 
-def pages(session: Session) -> Optional[Pages]:
+def read_page_states(session: Session) -> Optional[PageStates]:
     """Return the page states of a live process that stands still or was copied; None for anything else."""
     table, use = session.target.page_table(), session.target.memory_use()
     if table is None or use is None:
@@ -110,7 +110,7 @@ def pages(session: Session) -> Optional[Pages]:
 
     apart = table.outside_rss
     mappings = [(one.mapping.start, one.mapping.end) for one in use.mappings]
-    return Pages([one for one in mappings if one not in apart], session.target.page_bytes, kinds, resident)
+    return PageStates([one for one in mappings if one not in apart], session.target.page_bytes, kinds, resident)
 
 
 NOT_NAMED, NO_MODULE = "[not named]", "[no module]"
@@ -123,7 +123,7 @@ FLAME_FRAMES, FLAME_LEVELS, FLAME_SHARE = 400, 16, 500
 NO_PATH = NO_NODE
 
 
-class Frame(NamedTuple):
+class OwnerFrame(NamedTuple):
     """Frame of a flame graph: a function, or one step from owner to block."""
 
     name: str
@@ -133,10 +133,10 @@ class Frame(NamedTuple):
     """Of code: inside the call."""
 
 
-class Stack(NamedTuple):
+class OwnerStack(NamedTuple):
     """Blocks and bytes with the same frames."""
 
-    frames: Tuple[Frame, ...]
+    frames: Tuple[OwnerFrame, ...]
     """Outermost first."""
     blocks: int
     bytes: int
@@ -160,7 +160,7 @@ class FlameFrame(NamedTuple):
     """What stands on it, the largest first; together no more than it."""
 
 
-class Image(NamedTuple):
+class CodeImage(NamedTuple):
     """A mapped part of a file that has code."""
 
     name: str
@@ -170,14 +170,14 @@ class Image(NamedTuple):
     build_id: Optional[str]
 
 
-def of_census(census: Census) -> List[Stack]:
+def of_census(census: Census) -> List[OwnerStack]:
     """Module, signature, and the size where all blocks of a row have the same. Their sum is what is in use."""
     return [
-        Stack(
+        OwnerStack(
             (
-                Frame(row.module or NO_MODULE, row.module),
-                Frame(row.signature or NOT_NAMED, row.module),
-                *([Frame("%d bytes each" % row.size_bytes, row.module)] if row.size_bytes is not None else []),
+                OwnerFrame(row.module or NO_MODULE, row.module),
+                OwnerFrame(row.signature or NOT_NAMED, row.module),
+                *([OwnerFrame("%d bytes each" % row.size_bytes, row.module)] if row.size_bytes is not None else []),
             ),
             row.blocks,
             row.bytes,
@@ -186,43 +186,43 @@ def of_census(census: Census) -> List[Stack]:
     ]
 
 
-def of_calls(calls: Iterable[Tuple[Sequence[int], int, int]]) -> List[Stack]:
+def of_calls(calls: Iterable[Tuple[Sequence[int], int, int]]) -> List[OwnerStack]:
     """Return stacks of (return addresses, innermost first; blocks; bytes). An address is put into the call that it returns from."""
     return [
-        Stack(tuple(Frame("", "", address - 1) for address in reversed(addresses) if address), blocks, size)
+        OwnerStack(tuple(OwnerFrame("", "", address - 1) for address in reversed(addresses) if address), blocks, size)
         for addresses, blocks, size in calls
     ]
 
 
-def images(target: Target) -> List[Image]:
+def list_images(target: Target) -> List[CodeImage]:
     """Return the mapped files with code, the program's own first."""
     modules = {module.name: module for module in target.modules()}
     programs = {name for name, module in modules.items() if module.is_executable}
     ids = {name: module.build_id for name, module in modules.items()}
     mapped = (mapping for mapping in target.code_mappings() if mapping.name)
-    files = [Image(mapping.name, mapping.start, mapping.end, mapping.offset, ids.get(mapping.name)) for mapping in mapped]
+    files = [CodeImage(mapping.name, mapping.start, mapping.end, mapping.offset, ids.get(mapping.name)) for mapping in mapped]
     return sorted(files, key=lambda image: image.name not in programs)
 
 
-LEAKED_FRAME, SHARED_FRAME, SMALL_FRAME = Frame("[leaked]"), Frame("[held by several owners]"), Frame("[smaller]")
-KEEPS: Mapping[Optional[str], Frame] = {
-    pins.USED: Frame(NOT_NAMED),
-    pins.CACHED: Frame("[in caches]"),
-    pins.OWN: Frame("[the allocator's own]"),
-    None: Frame("[nothing in use]"),
+LEAKED_FRAME, SHARED_FRAME, SMALL_FRAME = OwnerFrame("[leaked]"), OwnerFrame("[held by several owners]"), OwnerFrame("[smaller]")
+KEEPS: Mapping[Optional[str], OwnerFrame] = {
+    pins.USED: OwnerFrame(NOT_NAMED),
+    pins.CACHED: OwnerFrame("[in caches]"),
+    pins.OWN: OwnerFrame("[the allocator's own]"),
+    None: OwnerFrame("[nothing in use]"),
 }
 """What keeps free memory and is no block that has a stack."""
 WORDS = (NOT_NAMED, LEAKED_FRAME.name, SHARED_FRAME.name)
 """What stands in place of a program's names."""
 
 
-class Paths:
+class OwnerPaths:
     """Stacks as they come together: each is a frame below another stack."""
 
-    def __init__(self, frames: Sequence[Frame] = (), made: Optional[OwnerStacks] = None) -> None:
+    def __init__(self, frames: Sequence[OwnerFrame] = (), made: Optional[OwnerStacks] = None) -> None:
         """`made`: those that there are already; `frames`: by the numbers that they have there."""
         self.above: List[int] = list(made.above) if made is not None else []
-        self.frames: List[Frame] = [frames[number] for number in made.frames] if made is not None else []
+        self.frames: List[OwnerFrame] = [frames[number] for number in made.frames] if made is not None else []
         self.depth: List[int] = []
         for above in self.above:
             self.depth.append(1 if above == NO_PATH else self.depth[above] + 1)
@@ -232,7 +232,7 @@ class Paths:
         """By field of a Stack, the figures of each that are known."""
         self._known = {pair: path for path, pair in enumerate(zip(self.above, self.frames))}
 
-    def below(self, above: int, frame: Frame) -> int:
+    def below(self, above: int, frame: OwnerFrame) -> int:
         """The stack with one frame more. Equal ones in a row are one: nodes of a list may own each other."""
         if above != NO_PATH and (self.frames[above] == frame or self.depth[above] >= MOST_FRAMES):
             return above
@@ -277,12 +277,12 @@ class Paths:
 
         return frames(NO_PATH, 0)
 
-    def stacks(self) -> List[Stack]:
+    def stacks(self) -> List[OwnerStack]:
         """Return all paths as stacks, small ones put together; no byte is lost."""
         retained = self._with_all(self.bytes)
         least = sum(self.bytes) // LEAST_SHARE
-        frames: List[Tuple[Frame, ...]] = []
-        sums: Dict[Tuple[Frame, ...], List[int]] = {}
+        frames: List[Tuple[OwnerFrame, ...]] = []
+        sums: Dict[Tuple[OwnerFrame, ...], List[int]] = {}
         for path, above in enumerate(self.above):
             over = () if above == NO_PATH else frames[above]
             last = SMALL_FRAME if retained[path] < least else self.frames[path]
@@ -290,24 +290,24 @@ class Paths:
             row = sums.setdefault(frames[path], [0] * (2 + len(self.more)))
             for place, figures in enumerate((self.blocks, self.bytes, *self.more.values())):
                 row[place] += figures[path]
-        return [Stack(stack, *row[:2], **dict(zip(self.more, row[2:]))) for stack, row in sums.items() if any(row)]
+        return [OwnerStack(stack, *row[:2], **dict(zip(self.more, row[2:]))) for stack, row in sums.items() if any(row)]
 
 
-def find_stacks(session: Session, by_page: bool = False) -> List[Stack]:
+def find_stacks(session: Session, by_page: bool = False) -> List[OwnerStack]:
     """Return stacks of all blocks of a census; HeapxError if there is no room for the graph. `by_page`: with bytes in RAM, in swap, and
     free memory that they keep."""
     return find_paths(session, by_page).stacks()
 
 
-def find_paths(session: Session, by_page: bool = False) -> Paths:
+def find_paths(session: Session, by_page: bool = False) -> OwnerPaths:
     """Return the paths from owners to blocks, before they are put together."""
     memory_budget.check(session)
     session.without_keys = True  # frames are names; keys are data
     heaps: List[pins.Looked] = []
-    known: List[Optional[Pages]] = []
+    known: List[Optional[PageStates]] = []
 
     def then(graph: Graph) -> None:
-        known.append(pages(session))
+        known.append(read_page_states(session))
         if memory_budget.fits(session, pins.PINS_BYTES) is None:
             pins.ask_heaps(session, heaps, session.target.kind != "core")
 
@@ -316,7 +316,7 @@ def find_paths(session: Session, by_page: bool = False) -> Paths:
     return paths_of(session, told, dominance.tally(session, told.reach, told.called, told.paths), pages, heaps)
 
 
-def stacks_of(session: Session, told: find.LabelSet, tallied: dominance.Tallied) -> List[Stack]:
+def stacks_of(session: Session, told: find.LabelSet, tallied: dominance.Tallied) -> List[OwnerStack]:
     """Return stacks of labels and owners that were found already."""
     return paths_of(session, told, tallied).stacks()
 
@@ -325,32 +325,32 @@ def paths_of(
     session: Session,
     told: find.LabelSet,
     tallied: dominance.Tallied,
-    pages: Optional[Pages] = None,
+    pages: Optional[PageStates] = None,
     heaps: Sequence[pins.Looked] = (),
-) -> Paths:
+) -> OwnerPaths:
     """Return paths of labels and owners that were found already; a block that a runtime names is a frame by that name."""
     graph, blocks = tallied.graph, told.reach.numbers.blocks
     heap_graph.check_time(session)
-    frames: Dict[Frame, int] = {}
+    frames: Dict[OwnerFrame, int] = {}
 
-    def number(frame: Frame) -> int:
+    def number(frame: OwnerFrame) -> int:
         return frames.setdefault(frame, len(frames))
 
     tree, begins = tallied.tree, array("I", bytes(4 * blocks))
     for node in told.paths.starts() if told.paths is not None else ():
         if node < blocks and tree.owners[node] == NO_NODE:
-            begins[node] = begin(number(Frame(tallied.name(node))), False)
+            begins[node] = begin(number(OwnerFrame(tallied.name(node))), False)
     for node, _ in tallied.tops(dominance.MOST_OWNERS) if tallied.has_starts else ():
         called = tallied.path(node)
         if node < blocks and called is not None:
-            begins[node] = begin(number(Frame(called.text)), True)
-    names = [Frame(NOT_NAMED), *(Frame(NOT_NAMED) if name is None else Frame(name.name, name.module) for name in told.names)]
-    others = [number(Frame(tallied.name(node))) if tree.retained_blocks[node] else 0 for node in range(blocks, graph.nodes)]
-    others += [number(Frame(tallied.contained.step(one))) for one in tree.containers]
+            begins[node] = begin(number(OwnerFrame(called.text)), True)
+    names = [OwnerFrame(NOT_NAMED), *(OwnerFrame(NOT_NAMED) if name is None else OwnerFrame(name.name, name.module) for name in told.names)]
+    others = [number(OwnerFrame(tallied.name(node))) if tree.retained_blocks[node] else 0 for node in range(blocks, graph.nodes)]
+    others += [number(OwnerFrame(tallied.contained.step(one))) for one in tree.containers]
     ends = number(LEAKED_FRAME), number(SHARED_FRAME), MOST_FRAMES
     rule = FrameRule(told.labels, [number(name) for name in names], array("I", others), begins, *ends)
     made = owner_stacks(session.kernel.library, graph, tree, rule)
-    paths, at = Paths(list(frames), made), made.of_node
+    paths, at = OwnerPaths(list(frames), made), made.of_node
     heap_graph.check_time(session)
     if pages is not None:
         resident, swapped = [0] * len(paths.frames), [0] * len(paths.frames)
@@ -369,7 +369,7 @@ def paths_of(
     return paths
 
 
-def _keep(paths: Paths, kept: Mapping[Tuple[Optional[str], int], int]) -> None:
+def _keep(paths: OwnerPaths, kept: Mapping[Tuple[Optional[str], int], int]) -> None:
     beside = {key: paths.below(NO_PATH, KEEPS[key[0]]) for key in kept if not key[1]}
     figures = paths.more["kept_bytes"] = [0] * len(paths.frames)
     for others in paths.more.values():

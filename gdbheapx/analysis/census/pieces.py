@@ -12,7 +12,7 @@ from gdbheapx.session import Session
 UNIT_BYTES = 16
 
 
-class Piece(NamedTuple):
+class RuntimePiece(NamedTuple):
     """Block of a runtime's own memory."""
 
     module: str
@@ -25,7 +25,7 @@ class Piece(NamedTuple):
     usable_bytes: Optional[int]
 
 
-def inner(session: Session) -> List[Inner]:
+def find_runtime_memory(session: Session) -> List[Inner]:
     """Memory that runtimes manage themselves. Memory is read: the process must be held still."""
     world = World.of(session)
     memories: List[Inner] = []
@@ -35,15 +35,15 @@ def inner(session: Session) -> List[Inner]:
     return memories
 
 
-def further(session: Session, garbage: bool = True) -> heap_graph.Further:
+def find_further(session: Session, garbage: bool = True) -> heap_graph.Further:
     """Return memory of runtimes for a graph, or nothing if the graph exists. `garbage`: with memory of collectors, whose unreached blocks
     are no leak."""
     if session.shared(heap_graph.REACH) is not None:
         return heap_graph.NO_FURTHER
-    return of([memory for memory in inner(session) if garbage or not memory.is_collected])
+    return combine_memory([memory for memory in find_runtime_memory(session) if garbage or not memory.is_collected])
 
 
-def of(memories: Sequence[Inner]) -> heap_graph.Further:
+def combine_memory(memories: Sequence[Inner]) -> heap_graph.Further:
     """Return memory of runtimes for a graph: malloc's blocks that a runtime cut are left out, their pieces come instead."""
     unit = min((memory.unit_bytes for memory in memories), default=UNIT_BYTES)
     gone = sorted(address for memory in memories for address in memory.instead)
@@ -51,17 +51,17 @@ def of(memories: Sequence[Inner]) -> heap_graph.Further:
     return heap_graph.Further([memory.blocks for memory in memories], taken, unit, gone)
 
 
-def at(session: Session, address: int) -> Optional[Piece]:
+def find_piece_at(session: Session, address: int) -> Optional[RuntimePiece]:
     """Return the runtime's block at an address, or None outside of such memory."""
-    for memory in inner(session):
+    for memory in find_runtime_memory(session):
         if not any(start <= address < end for start, end in memory.taken):
             continue
         for blocks in memory.blocks:
             place = bisect_right(blocks.addresses, address) - 1
             if place >= 0 and address < blocks.addresses[place] + blocks.usable_bytes[place]:
                 start = blocks.addresses[place]
-                return Piece(memory.module, memory.name, Address(start), address - start, blocks.usable_bytes[place])
+                return RuntimePiece(memory.module, memory.name, Address(start), address - start, blocks.usable_bytes[place])
             if len(blocks.addresses) and blocks.addresses[0] > address:
                 break
-        return Piece(memory.module, memory.name, None, None, None)
+        return RuntimePiece(memory.module, memory.name, None, None, None)
     return None

@@ -73,13 +73,13 @@ class Modules:
         return paths
 
 
-def is_used(world: World) -> bool:
+def has_rust(world: World) -> bool:
     """An object has places in its sources, as every panic tells one (core::panic::Location): a path and its length, then line and column
     in one word; several times the same path. Of one at a fixed address they are constants, which no core has."""
     return bool(world.constant(Modules).found)
 
 
-def constants(world: World) -> List[Tuple[int, int]]:
+def find_rust_constants(world: World) -> List[Tuple[int, int]]:
     """Return ranges that may have vtables of Rust: constants of Rust objects, or else of the program."""
     return world.constant(Modules).ranges
 
@@ -106,7 +106,7 @@ def layout(images: Images, vtable: int) -> Optional[Tuple[int, int]]:
     return (size, alignment) if not drop or images.is_code(drop) else None
 
 
-class Objects:
+class RustObjects:
     """Vtables that trait objects lead to."""
 
     def __init__(self, world: World) -> None:
@@ -179,11 +179,11 @@ class TraitObjects(Recogniser):
         if ranges:
             first = [Condition(0, 8, AT_LEAST, LEAST_ADDRESS), Condition(8, 8, IN_RANGES, 0)]
             second = [Condition(16, 8, AT_LEAST, LEAST_ADDRESS), Condition(24, 8, IN_RANGES, 0)]
-            for order, conditions, heads in ((85, first + second, Heads(world, images, 2)), (HEADS_ORDER, first, Heads(world, images, 1))):
+            for order, conditions, heads in ((85, first + second, RustHeads(world, images, 2)), (HEADS_ORDER, first, RustHeads(world, images, 1))):
                 yield Ask(SignatureRow(conditions, key=(8, 8, ALL)), heads.name, [NumberSet(ranges=ranges)], order, heads.settle)
 
 
-class Heads:
+class RustHeads:
     """Vtables at the begin of blocks, such as those of tasks."""
 
     def __init__(self, world: World, images: Images, pairs: int) -> None:

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from typing import AbstractSet, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.census.cplusplus import Classes
+from gdbheapx.analysis.census.cplusplus import CppClasses
 from gdbheapx.analysis.census.world import World
 
 LEAST_BYTES = 4096
@@ -47,7 +47,7 @@ class Slabs(NamedTuple):
     """Of what is in use."""
 
 
-class Group(NamedTuple):
+class SlabGroup(NamedTuple):
     """Large blocks of one size."""
 
     size_bytes: int
@@ -55,7 +55,7 @@ class Group(NamedTuple):
     """In ascending order."""
 
 
-def groups(large: Sequence[Tuple[int, int]]) -> List[Group]:
+def group_blocks(large: Sequence[Tuple[int, int]]) -> List[SlabGroup]:
     """Group (address, size) by size; return the sizes with enough blocks, those that take most first."""
     counts = Counter(size // SIZE_STEP_BYTES for _, size in large)
     often = [(-step * count, step) for step, count in counts.items() if count >= LEAST_BLOCKS]
@@ -64,30 +64,30 @@ def groups(large: Sequence[Tuple[int, int]]) -> List[Group]:
     for start, size in large:
         if size // SIZE_STEP_BYTES in some:
             some[size // SIZE_STEP_BYTES].append((start, size))
-    return [Group(min(size for _, size in blocks), sorted(start for start, _ in blocks)) for blocks in some.values()]
+    return [SlabGroup(min(size for _, size in blocks), sorted(start for start, _ in blocks)) for blocks in some.values()]
 
 
 class Sampled(NamedTuple):
     """Contents of some blocks of one size."""
 
-    group: Group
+    group: SlabGroup
     contents: Sequence[Tuple[int, bytes]]
     """By address the first bytes of some, from the first block to the last."""
 
 
-def read(world: World, large: Sequence[Tuple[int, int]]) -> List[Sampled]:
+def read_slabs(world: World, large: Sequence[Tuple[int, int]]) -> List[Sampled]:
     """Read samples of large blocks, given as (address, size), while the process stands still."""
     made = []
-    for group in groups(large):
+    for group in group_blocks(large):
         count, last = min(MOST_SAMPLES, len(group.starts)), len(group.starts) - 1
         some = [group.starts[place * last // max(1, count - 1)] for place in range(count)]
         made.append(Sampled(group, [(start, world.read(start, min(group.size_bytes, MOST_LOOKED_BYTES))) for start in some]))
     return made
 
 
-def told(world: World, sampled: Sequence[Sampled], used_bytes: int) -> Optional[Slabs]:
+def find_slabs(world: World, sampled: Sequence[Sampled], used_bytes: int) -> Optional[Slabs]:
     """Return the slabs among samples; None if there are none, or they are little of what is in use."""
-    classes: AbstractSet[int] = frozenset(world.constant(Classes).firsts() if sampled and world.word_bytes == 8 else ())
+    classes: AbstractSet[int] = frozenset(world.constant(CppClasses).firsts() if sampled and world.word_bytes == 8 else ())
     cut_up = [some.group for some in sampled if _is_cut_up(world, some, classes)]
     total = sum(group.size_bytes * len(group.starts) for group in cut_up)
     if not total or 100 * total < LEAST_PERCENT * used_bytes:
@@ -101,7 +101,7 @@ def _is_cut_up(world: World, some: Sampled, classes: AbstractSet[int]) -> bool:
     return 2 * sum(_has_objects(world, some.group, start, data, classes) for start, data in some.contents) > len(some.contents)
 
 
-def _has_objects(world: World, group: Group, start: int, data: bytes, classes: AbstractSet[int]) -> bool:
+def _has_objects(world: World, group: SlabGroup, start: int, data: bytes, classes: AbstractSet[int]) -> bool:
     """Objects of several sizes begin inside this block."""
     words = world.target.words_in(data[: len(data) // world.word_bytes * world.word_bytes])
     if _are_of_no_stride([at * world.word_bytes for at, word in enumerate(words) if word in classes], len(data)):

@@ -59,14 +59,14 @@ OF_MALLOC = ("libc.so", "libc-", "ld-linux", "ld-", "linux-vdso", "[vdso]")
 """Objects that malloc itself leaves pointers to, in memory that was free before."""
 
 
-def ranges(world: World) -> List[Tuple[int, int]]:
+def find_constant_ranges(world: World) -> List[Tuple[int, int]]:
     """Constants of all others."""
     images = world.once(Images)
     spans = ((part, images.span_at(part[0])) for part in constant_ranges(world, images))
     return [part for part, span in spans if span is not None and not span[2].file_name.startswith(OF_MALLOC)]
 
 
-class Symbols:
+class ConstantSymbols:
     """Names of constants in libraries."""
 
     def __init__(self, world: World) -> None:
@@ -86,26 +86,26 @@ class Symbols:
         return "%s+0x%x" % (rows_here[place][2], away) if away else rows_here[place][2]
 
 
-class Tables(Recogniser):
+class ConstantTables(Recogniser):
     """Blocks of one size with the same constant at the same place."""
 
     def is_here(self, world: World) -> bool:
         """Any C program may have them."""
-        return world.word_bytes == 8 and not cplusplus.is_used(world) and not rust.is_used(world)
+        return world.word_bytes == 8 and not cplusplus.has_cpp(world) and not rust.has_rust(world)
 
     def asks(self, world: World) -> Iterable[Ask]:
-        constants = world.constant(ranges)
-        symbols = Symbols(world)
+        constants = world.constant(find_constant_ranges)
+        symbols = ConstantSymbols(world)
         for number in range(FIRST_WORD, WORDS) if constants else ():
-            table = Table(world, symbols, 8 * number)
+            table = ConstantTable(world, symbols, 8 * number)
             row = SignatureRow([Condition(8 * number, 8, IN_RANGES, 0)], 8 * number + 8, key=(8 * number, 8, ALL), sized=True)
             yield Ask(row, table.name, [NumberSet(ranges=constants)], 90 + number, table.settle, least_blocks=LEAST_BLOCKS)
 
 
-class Table:
+class ConstantTable:
     """Constants that blocks have at one offset."""
 
-    def __init__(self, world: World, symbols: Symbols, offset: int) -> None:
+    def __init__(self, world: World, symbols: ConstantSymbols, offset: int) -> None:
         self._world, self._symbols, self._offset = world, symbols, offset
         self._images = world.once(Images)
         self._told: Dict[int, Signature] = {}
@@ -125,4 +125,4 @@ class Table:
         return self._told.get(sized(key)[0])
 
 
-RECOGNISERS: List[Recogniser] = [Magic(), Tables()]
+RECOGNISERS: List[Recogniser] = [Magic(), ConstantTables()]

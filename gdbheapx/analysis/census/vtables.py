@@ -28,7 +28,7 @@ NO_BASE, ONE_BASE, BASES = range(3)
 PAGE_BITS = 12
 
 
-class Vtable(NamedTuple):
+class CppVtable(NamedTuple):
     """C++ vtable in memory."""
 
     type_info: int
@@ -158,10 +158,10 @@ def without_overlap(ranges: Iterator[Tuple[int, int]]) -> Iterator[Tuple[int, in
             last = end
 
 
-def find(images: Images) -> Dict[int, Vtable]:
+def find_vtables(images: Images) -> Dict[int, CppVtable]:
     """Address point -> vtable, of all classes with type_infos; empty where no C++ runtime is."""
     places, values = images.pointers()
-    kinds = runtime(images, places, values)
+    kinds = find_cpp_runtime(images, places, values)
     if not kinds:
         return {}
     infos, inside = type_infos(images, [(place, kinds[value]) for place, value in zip(places, values) if value in kinds])
@@ -171,7 +171,7 @@ def find(images: Images) -> Dict[int, Vtable]:
         if place in inside or distance is None or distance % word or not -MOST_DISTANCE < distance <= 0:
             continue
         if has_code(images, place + word):
-            vtables[place + word] = Vtable(value, -distance)
+            vtables[place + word] = CppVtable(value, -distance)
     return vtables
 
 
@@ -181,7 +181,7 @@ def has_code(images: Images, place: int) -> bool:
     return first is not None and images.is_code(first & ~1)
 
 
-def runtime(images: Images, places: Sequence[int], values: Sequence[int]) -> Dict[int, int]:
+def find_cpp_runtime(images: Images, places: Sequence[int], values: Sequence[int]) -> Dict[int, int]:
     """The address points of the vtables of type_infos themselves -> NO_BASE, ONE_BASE or BASES; of every C++ runtime in the process."""
     word = images.word_bytes
     kinds: Dict[int, int] = {}

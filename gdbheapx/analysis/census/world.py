@@ -12,7 +12,7 @@ from gdbheapx.kernel.blocks.signatures import ALL, IN_RANGES, IN_SET, OTHERS, Nu
 from gdbheapx.session import Session
 
 if TYPE_CHECKING:
-    from gdbheapx.analysis.census.containers import Containers, ContainerWords
+    from gdbheapx.analysis.census.containers import ContainerFinder, ContainerWords
 
 EXACT = "exact"
 """The allocator, the runtime or the compiler wrote it there, and two things prove each other: a class, a type, a header."""
@@ -27,7 +27,7 @@ SHAPES_FROM = 50
 """Of Ask.order: what is asked before is a type or a header."""
 WEAK_ORDER = 80
 Made = TypeVar("Made")
-__all__ = ["ALL", "Asked", "Inner", "Recogniser", "World", "together"]
+__all__ = ["ALL", "AskedRows", "Inner", "Recogniser", "World", "order_rows"]
 
 
 class Signature(NamedTuple):
@@ -243,7 +243,7 @@ class Recogniser:
         """Return rules for the content of its blocks. Called after asks()."""
         return ()
 
-    def read_container(self, containers: "Containers", at: int, these: Sequence[int]) -> "Optional[ContainerWords]":
+    def read_container(self, containers: "ContainerFinder", at: int, these: Sequence[int]) -> "Optional[ContainerWords]":
         """Return the container of its own whose words these are, which begin at an address; None if they are none."""
         return None
 
@@ -260,7 +260,7 @@ class Recogniser:
         return None
 
 
-class Asked(NamedTuple):
+class AskedRows(NamedTuple):
     """Rows of all recognisers in their order, with one numbering of sets."""
 
     asks: Sequence[Ask]
@@ -292,7 +292,7 @@ class Asked(NamedTuple):
         return [ask.least_blocks for ask in self.asks]
 
 
-def together(asks: Iterable[Ask]) -> Asked:
+def order_rows(asks: Iterable[Ask]) -> AskedRows:
     """Order rows, and number their sets as one signer takes them."""
     ordered = sorted(asks, key=lambda ask: ask.order)
     rows: List[SignatureRow] = []
@@ -305,4 +305,4 @@ def together(asks: Iterable[Ask]) -> Asked:
             for condition in ask.row.conditions
         ]
         rows.append(ask.row._replace(conditions=moved, weak=ask.order >= WEAK_ORDER))
-    return Asked(ordered, rows, sets)
+    return AskedRows(ordered, rows, sets)

@@ -9,7 +9,7 @@ from gdbheapx.kernel.blocks.cycles import Counting
 from gdbheapx.kernel.blocks.graph import LAST_OWNING_BIT, OWNS_ALL
 from gdbheapx.model import Address
 
-__all__ = ["ALL_WORDS", "LAST_BIT", "MODULE", "Hop", "Namer", "PathStep", "Start", "decoded", "text_of"]
+__all__ = ["ALL_WORDS", "LAST_BIT", "MODULE", "Hop", "Namer", "PathStep", "Start", "decode_text", "format_path"]
 
 ALL_WORDS = OWNS_ALL
 """Every word of a block owns what it points to."""
@@ -217,13 +217,13 @@ class ValueNamer(Namer):
         return PathMove(reached, [PathStep(*step, Address(reached.address))] if step is not None else ())
 
 
-def quoted(text: str, escapes: Mapping[str, str]) -> str:
+def quote_text(text: str, escapes: Mapping[str, str]) -> str:
     """Return a literal of the language that has these escapes and `\\u{e9}`, cut if it is long."""
     written = "".join(escapes.get(letter, letter if letter.isprintable() else "\\u{%x}" % ord(letter)) for letter in text[:MOST_KEY])
     return '"%s"' % written + ("..." if len(text) > MOST_KEY else "")
 
 
-def decoded(data: bytes) -> str:
+def decode_text(data: bytes) -> str:
     """The first bytes of a text: UTF-8 that may be cut, or one character a byte."""
     try:
         return utf_8_decode(data, "strict", False)[0]
@@ -231,7 +231,7 @@ def decoded(data: bytes) -> str:
         return data.decode("latin-1")
 
 
-def text_of(steps: Sequence[PathStep]) -> str:
+def format_path(steps: Sequence[PathStep]) -> str:
     """Return a path as its language writes it: turns along a long list are counted (`.next x 480`), and a long path lacks its middle."""
     text = _turned([step.name for step in steps])
     return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - MOST_TAIL - 3] + "..." + text[-MOST_TAIL:]

@@ -4,7 +4,20 @@ import functools
 from array import array
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.naming.namer import ALL_WORDS, FIELD, FRAME, KEY, VARIABLE, Hop, Namer, PathMove, PathState, PathStep, Start, text_of
+from gdbheapx.analysis.naming.namer import (
+    ALL_WORDS,
+    FIELD,
+    FRAME,
+    KEY,
+    VARIABLE,
+    Hop,
+    Namer,
+    PathMove,
+    PathState,
+    PathStep,
+    Start,
+    format_path,
+)
 from gdbheapx.analysis.reachability import names as graph_names
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.garbage import Garbage, GarbageClass, reason
@@ -38,14 +51,14 @@ def find_garbage(session: Session, reach: Reach, paths: Optional[object]) -> Opt
     except HeapxError:  # of an older release
         return None
     if not kept and session.target.has_memory:
-        found = find(reach, paths)
+        found = find_cycles(reach, paths)
         kept += [found.garbage] if found is not None else []
     return kept[0] if kept else None
 
 
-def find(reach: Reach, paths: Optional[object]) -> Optional[FoundGarbage]:
+def find_cycles(reach: Reach, paths: Optional[object]) -> Optional[FoundGarbage]:
     """The garbage of the first runtime that counts references; None where there is none, or less than LEAST_BYTES. Memory is read."""
-    if not isinstance(paths, Paths) or not paths.can_read or reach.word_bytes != 8:
+    if not isinstance(paths, BlockPaths) or not paths.can_read or reach.word_bytes != 8:
         return None
     if not paths.garbage:
         paths.garbage.append(_find(reach, paths))
@@ -53,7 +66,7 @@ def find(reach: Reach, paths: Optional[object]) -> Optional[FoundGarbage]:
     return found
 
 
-class Kind(NamedTuple):
+class LabelKind(NamedTuple):
     """Runtime and class of the blocks of one label."""
 
     runtime: str
@@ -63,12 +76,12 @@ class Kind(NamedTuple):
     """Which words own, as Namer.owning_words() tells it; None: the name tells that."""
 
 
-class Told(NamedTuple):
+class PathSources(NamedTuple):
     """Labels of all blocks, and the namers of runtimes."""
 
     labels: "array[int]"
     """array('I'), of each block."""
-    kinds: Sequence[Kind]
+    kinds: Sequence[LabelKind]
     """Of each label, 0 first: it has nothing."""
     speakers: "Mapping[str, Speaker]"
     """By runtime."""
@@ -91,10 +104,10 @@ class Speaker(NamedTuple):
     """Addresses of blocks that own nothing."""
 
 
-class Paths(graph_names.Paths):
+class BlockPaths(graph_names.Paths):
     """Paths of one graph, after its resolve() and before its roots are split; memory is read when a path is asked for."""
 
-    def __init__(self, reach: Reach, names: Names, told: Told) -> None:
+    def __init__(self, reach: Reach, names: Names, told: PathSources) -> None:
         self._reach, self._names, self._told = reach, names, told
         self.labels, self.kinds, self.speakers, self.can_read = told.labels, told.kinds, told.speakers, told.can_read
         self._starts: Dict[int, Tuple[Namer, Start]] = {}
@@ -133,7 +146,7 @@ class Paths(graph_names.Paths):
         steps = self._starts[node][1].steps
         return steps[0].kind == FRAME or steps[-1].kind == FIELD
 
-    def _mask(self, kind: Kind) -> int:
+    def _mask(self, kind: LabelKind) -> int:
         speaker = self._told.speakers.get(kind.runtime)
         if speaker is not None and kind.owning is not None:
             return kind.owning
@@ -204,7 +217,7 @@ class Paths(graph_names.Paths):
             self._contents[node] = None if speaker is None else speaker.namer.contents(*place, kind.name)
         return self._contents.get(node)
 
-    def _kind(self, node: int) -> Kind:
+    def _kind(self, node: int) -> LabelKind:
         return self._told.kinds[self._told.labels[node]]
 
     def _find(self, node: int) -> Optional[graph_names.Path]:
@@ -262,7 +275,7 @@ class Paths(graph_names.Paths):
     def _path(self, start: Start, steps: Sequence[PathStep]) -> Optional[graph_names.Path]:
         if not self._told.has_keys:
             steps = [step._replace(name=NO_KEY) if step.kind == KEY else step for step in steps]
-        return graph_names.Path(text_of(steps), steps, start.steps[0].kind == FRAME) if steps else None
+        return graph_names.Path(format_path(steps), steps, start.steps[0].kind == FRAME) if steps else None
 
     def _pass_by(self, namer: Namer, state: PathState, way: Sequence[int], stale: int) -> None:
         """No way leads over this word any more, nor over those behind it that hold nothing either: an array's rest has many."""
@@ -353,7 +366,7 @@ class Paths(graph_names.Paths):
         return None if edge is None or edge.slot == NO_SLOT else edge.slot * self._reach.word_bytes
 
 
-def _find(reach: Reach, paths: Paths) -> Optional[FoundGarbage]:
+def _find(reach: Reach, paths: BlockPaths) -> Optional[FoundGarbage]:
     for runtime, speaker in paths.speakers.items():
         namer = speaker.namer
         kinds = [kind.name if kind.runtime == runtime else None for kind in paths.kinds]
@@ -400,7 +413,7 @@ MOST_REST_BYTES = 1 << 20
 """Of a block, all of whose words are looked at once one of them is stale."""
 
 
-def listen(namer: Namer) -> Speaker:
+def listen_to_namer(namer: Namer) -> Speaker:
     """Asks it. Memory is read."""
     return Speaker(namer, list(namer.starts()), list(namer.owns_nothing()))
 

@@ -81,12 +81,12 @@ class Blocks(int):
 
 @pytest.fixture(autouse=True)
 def is_rust(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(containers.rust, "is_used", lambda world: True)
+    monkeypatch.setattr(containers.rust, "has_rust", lambda world: True)
 
 
 def told(memory: Memory, end: int = HERE + 256) -> str:
     made: Any = memory
-    return words(containers.Containers(made, made).within(HERE, end))
+    return words(containers.ContainerFinder(made, made).within(HERE, end))
 
 
 def hashed(memory: Memory, count: int, load: int = LOAD, told_count: Optional[int] = None) -> None:

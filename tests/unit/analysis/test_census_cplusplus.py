@@ -5,7 +5,7 @@ Files: analysis/census/world.py.
 
 from typing import Any, Dict, Optional, Tuple, cast
 
-from gdbheapx.analysis.census.cplusplus import Arrays, Class, Classes, Objects
+from gdbheapx.analysis.census.cplusplus import Arrays, CppClass, CppClasses, CppObjects
 from gdbheapx.analysis.census.vtables import without_overlap
 from gdbheapx.analysis.census.world import EXACT, SHAPE, Signature, World
 from gdbheapx.kernel.blocks.signatures import OTHERS, SIZED_BITS, Signed
@@ -16,9 +16,9 @@ CAR, VAN, HOLE = 0x7000, 0x7100, 0x8000
 class Known:
     """Classes of which one is known."""
 
-    def at(self, address: int) -> Optional[Class]:
+    def at(self, address: int) -> Optional[CppClass]:
         """See Classes."""
-        return {CAR: Class("Car", "app", 0), VAN: Class("Van", "app", 0)}.get(address)
+        return {CAR: CppClass("Car", "app", 0), VAN: CppClass("Van", "app", 0)}.get(address)
 
 
 class Memory:
@@ -50,7 +50,7 @@ def signed(number: int, usable: int, blocks: int, sample: int = 0) -> Signed:
 
 def test_an_unusual_size_is_less_sure() -> None:
     """Objects of one class have one size, but for what malloc rounds up; others may be memory that was freed and is something else now."""
-    objects = Objects(cast(World, Memory({0: (CAR,)})), cast(Any, Known()), [CAR])
+    objects = CppObjects(cast(World, Memory({0: (CAR,)})), cast(Any, Known()), [CAR])
     objects.settle([signed(CAR, 40, 900), signed(CAR, 56, 90), signed(CAR, 64, 30), signed(HOLE, 24, 5)])
     assert objects.name(key(CAR, 40)) == objects.name(key(CAR, 56)) == Signature("Car", "app", EXACT)
     assert objects.name(key(CAR, 64)) == Signature("Car", "app", SHAPE)
@@ -59,7 +59,7 @@ def test_an_unusual_size_is_less_sure() -> None:
 
 def told(words: Tuple[int, ...], *others: Tuple[int, int]) -> Optional[Signature]:
     """What a block of these words is said to be, beside blocks of other sizes: (usable bytes, how many)."""
-    objects = Objects(cast(World, Memory({0: (CAR, 1, 2), 1: words})), cast(Any, Known()), [CAR, VAN])
+    objects = CppObjects(cast(World, Memory({0: (CAR, 1, 2), 1: words})), cast(Any, Known()), [CAR, VAN])
     rows = [signed(CAR, 8 * len(words), 6, 1), *(signed(CAR, size, count) for size, count in others)]
     objects.settle(rows)
     return objects.name(key(CAR, 8 * len(words)))
@@ -87,11 +87,11 @@ def test_a_large_object_is_one() -> None:
 def test_arrays_are_full_of_objects() -> None:
     """The number before them, and a vtable at the begin of each; a number before one object is none."""
     blocks = {1: (3, CAR, 9, CAR, 9, CAR, 9), 2: (3, CAR, 9, 9, 9, 9, 9), 3: (0, CAR), 4: (9, CAR, 0), 5: (1 << 40, CAR, 0, 0)}
-    arrays = Arrays(cast(World, Memory(blocks)), cast(Classes, Known()))
+    arrays = Arrays(cast(World, Memory(blocks)), cast(CppClasses, Known()))
     arrays.settle([signed(CAR, 8 * len(words), 1, at) for at, words in blocks.items() if at != 2])
     assert arrays.name(key(CAR, 56)) == Signature("Car[]", "app", SHAPE)
     assert not [at for at, words in blocks.items() if at > 2 and arrays.name(key(CAR, 8 * len(words)))]
-    arrays = Arrays(cast(World, Memory(blocks)), cast(Classes, Known()))
+    arrays = Arrays(cast(World, Memory(blocks)), cast(CppClasses, Known()))
     arrays.settle([signed(CAR, 56, 4, 2)])
     assert arrays.name(key(CAR, 56)) is None
 

@@ -9,7 +9,7 @@ from typing import Any, List
 import pytest
 
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.census.find import Places
+from gdbheapx.analysis.census.find import PlaceNames
 from gdbheapx.analysis.census.world import EXACT, PLACE, Signature
 from gdbheapx.analysis.reachability import regions
 from gdbheapx.kernel.blocks.signatures import ELEMENT, MEMBER_SHAPE, MEMBER_SLOT, MEMBERS, OTHERS, REFERRED, ROOTED, ROOTED_MEMBERS, Signed
@@ -25,7 +25,7 @@ def test_places_beyond_the_labels_have_no_name(row: int) -> None:
     names: Any = None
     one = Signed(row + 3, OTHERS, 7, 700, 0x1000, 100, 100)
     known: List[Any] = []
-    Places(3, known, names, reach, SimpleNamespace()).name_all({1: one})
+    PlaceNames(3, known, names, reach, SimpleNamespace()).name_all({1: one})
     assert known == [None]
 
 
@@ -56,9 +56,9 @@ def test_elements_and_what_is_below_them() -> None:
     ]
     matches = {label: Signed(row + 3, key, 7, 700, 0x1000, 100, 100) for label, (row, key, _) in enumerate(keys, 1)}
     names: List[Any] = []
-    Places(3, names, roots, reach, beyond).name_all(matches)
+    PlaceNames(3, names, roots, reach, beyond).name_all(matches)
     assert [one.name for one in names] == [name for _, _, name in keys] and {one.sure for one in names} == {PLACE}
     typed: List[Any] = [Signature("Cache", "app", EXACT)]
     entry = Signed(MEMBERS + 3, 1 << 32 | LIST << MEMBER_SHAPE | 3, 7, 700, 0, 8, 8)
-    Places(3, typed, roots, reach, beyond).name_all({1: matches[1]._replace(row=0), 2: entry})
+    PlaceNames(3, typed, roots, reach, beyond).name_all({1: matches[1]._replace(row=0), 2: entry})
     assert typed[1] == Signature("entry of a cache", "app", EXACT)

@@ -8,7 +8,7 @@ from typing import Dict, Optional, Tuple
 
 import pytest
 
-from gdbheapx.analysis.census.owned import Pages
+from gdbheapx.analysis.census.owned import PageStates
 from gdbheapx.kernel.common.copy import KIND_EXCLUSIVE, KIND_RESIDENT, KIND_SWAPPED, KIND_UNSURE
 
 pytestmark = pytest.mark.once  # pure functions
@@ -16,8 +16,8 @@ PAGE = 16
 OWN = KIND_RESIDENT | KIND_EXCLUSIVE
 
 
-def pages(kinds: Dict[Tuple[int, int], Optional[bytes]], resident: Optional[int] = None) -> Pages:
-    return Pages(list(kinds), PAGE, lambda start, end: kinds[start, end], lambda start, end: resident)
+def pages(kinds: Dict[Tuple[int, int], Optional[bytes]], resident: Optional[int] = None) -> PageStates:
+    return PageStates(list(kinds), PAGE, lambda start, end: kinds[start, end], lambda start, end: resident)
 
 
 def test_a_block_has_its_share_of_its_pages() -> None:
@@ -47,4 +47,4 @@ def test_what_is_not_known_is_said(address: int, size: int) -> None:
     """Beside every mapping, beyond one, or in one of which nothing is known, or too little."""
     asked = pages({(PAGE, 2 * PAGE): bytes([OWN]), (8 * PAGE, 9 * PAGE): None, (10 * PAGE, 12 * PAGE): bytes([OWN])})
     assert asked.of(address, size) == (0, 0) and not asked.is_whole
-    assert Pages([], PAGE, lambda start, end: None, lambda start, end: None).of(0, 1) == (0, 0)
+    assert PageStates([], PAGE, lambda start, end: None, lambda start, end: None).of(0, 1) == (0, 0)

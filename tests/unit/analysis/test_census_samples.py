@@ -38,7 +38,7 @@ class Memory:
 
 def texts(block: bytes, **others: bytes) -> List[str]:
     memory: Any = Memory(**{"%x" % HERE: block}, **others)
-    return by_text.texts(memory, HERE, len(block))
+    return by_text.read_texts(memory, HERE, len(block))
 
 
 def test_a_typical_block() -> None:

@@ -61,9 +61,9 @@ def found(fill: Callable[[random.Random, int, int], Dict[int, int]], count: int 
             words[offset // 8] = word
         blocks[start] = words
     world: Any = Memory(blocks)
-    sampled = slabs.read(world, [(start, SIZE) for start in blocks])
+    sampled = slabs.read_slabs(world, [(start, SIZE) for start in blocks])
     assert world.read_bytes <= slabs.MOST_SAMPLES * slabs.MOST_LOOKED_BYTES
-    return slabs.told(world, sampled, count * SIZE * times)
+    return slabs.find_slabs(world, sampled, count * SIZE * times)
 
 
 def objects(draw: random.Random, number: int, start: int) -> Dict[int, int]:
@@ -135,8 +135,8 @@ def test_what_is_no_slab(fill: Any) -> None:
 def test_few_slabs_are_not_worth_a_word() -> None:
     """Less than a quarter of what is in use, and what the file of a core lacks; sizes are grouped as malloc rounds them."""
     assert found(objects, 4, 5) is None and found(objects, 4, 3) is not None
-    lacking = slabs.Sampled(slabs.Group(SIZE, [START] * 4), [(START, b"")] * 4)
+    lacking = slabs.Sampled(slabs.SlabGroup(SIZE, [START] * 4), [(START, b"")] * 4)
     world: Any = Memory({})
-    assert slabs.told(world, [lacking], SIZE) is None
+    assert slabs.find_slabs(world, [lacking], SIZE) is None
     large: List[Tuple[int, int]] = [(START + number * 0x8000, 0x4008 + 16 * (number % 2)) for number in range(6)]
-    assert [(one.size_bytes, len(one.starts)) for one in slabs.groups(large)] == [(0x4008, 6)]
+    assert [(one.size_bytes, len(one.starts)) for one in slabs.group_blocks(large)] == [(0x4008, 6)]

@@ -5,7 +5,7 @@ from typing import Dict, Optional
 import pytest
 
 from gdbheapx.analysis import runtime_tables
-from gdbheapx.analysis.census.find import Census, Looked, Managed
+from gdbheapx.analysis.census.find import Census, CensusLook, Managed
 from gdbheapx.analysis.census.world import EXACT, PLACE, Recogniser, RuntimeLabels, Signature
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import Owner
@@ -44,7 +44,7 @@ def table(module: str, outside: Dict[Optional[Signature], int], held: Dict[Owner
     managed = [Managed("python", "block of a pool", 600, 300, 250, 50)] if held else []
     watch = Watch(split, 4096)
     watch.pools, watch.absent_bytes = {"python": held}, absent
-    made = runtime_tables.tables([Known(module)], split, Looked(Census([], 0, 0, 0, 0, managed, False), outside), watch)[0]
+    made = runtime_tables.tables([Known(module)], split, CensusLook(Census([], 0, 0, 0, 0, managed, False), outside), watch)[0]
     assert made.sum_bytes == 1650 == sum(row.bytes for row in made.rows)
     found: Dict[str, int] = {}
     for row in made.rows:

@@ -8,7 +8,7 @@ from typing import Dict, List, Optional, Sequence
 
 import pytest
 
-from gdbheapx.analysis.census.by_owner import Held
+from gdbheapx.analysis.census.by_owner import OwnerRows
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.reachability.owners import Linked, Owned, Owners
 from gdbheapx.command import Style
@@ -84,10 +84,10 @@ def row(name: Optional[str], size: int) -> CensusRow:
 
 def test_classes_of_owners() -> None:
     """By owner and class; blocks that no name owns alone are one owner; what has a name is found where the list has it not."""
-    before = Held(
+    before = OwnerRows(
         [owner("c", 100, what="dict of 10 entries"), owner("0x1", 9, "shared")], {0: [row("str", 60), row(None, 40)], 1: [row("str", 9)]}
     )
-    after = Held(
+    after = OwnerRows(
         [owner("c", 300, what="dict of 30 entries"), owner("d", 50)],
         {0: [row("str", 260), row(None, 40)], 1: [row("list", 50)], -1: [row("str", 1)]},
     )

@@ -65,7 +65,7 @@ STRUCTURES: Dict[str, str] = {
 LEAST_BYTES = 24
 
 
-def number(letters: str) -> int:
+def magic_number(letters: str) -> int:
     """Return the number that ISC_MAGIC makes of four letters."""
     return int.from_bytes(letters.encode("ascii"), "big")
 
@@ -74,7 +74,7 @@ POOLED = "freed, in an isc_mempool"
 """What lies on a pool's list (lib/isc/mem.c: struct isc_mempool, items; each element's first word is the next one)."""
 ITEMS_OFFSET = 0x20
 
-NAMES = {number(letters): "%s ('%s')" % (name, letters) for letters, name in STRUCTURES.items()}
+NAMES = {magic_number(letters): "%s ('%s')" % (name, letters) for letters, name in STRUCTURES.items()}
 
 
 class Bind(Recogniser):
@@ -90,7 +90,7 @@ class Bind(Recogniser):
         """The first two elements of each pool's list."""
         if world.word_bytes != 8:
             return {}
-        return {(NAMES[number("MEMp")], ITEMS_OFFSET): POOLED, (POOLED, 0): POOLED}
+        return {(NAMES[magic_number("MEMp")], ITEMS_OFFSET): POOLED, (POOLED, 0): POOLED}
 
 
 RECOGNISERS: List[Recogniser] = [Bind()]

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from itertools import islice
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
-from gdbheapx.addons.runtimes.bind import RECOGNISERS, number
+from gdbheapx.addons.runtimes.bind import RECOGNISERS, magic_number
 from gdbheapx.analysis.census.books import Books, MemoryContext, QueueRow, taken_bytes
 from gdbheapx.analysis.census.world import World
 from gdbheapx.model import Address
@@ -89,7 +89,7 @@ def _offsets(text: str, mutex_bytes: int, fast_bytes: int) -> Offsets:
     return {**offsets, "size": at}
 
 
-CONTEXT, POOL, TASK, TASKS, LOOP, LOOPS = (number(letters) for letters in ("MemC", "MEMp", "TASK", "TSKM", "LOOP", "LooM"))
+CONTEXT, POOL, TASK, TASKS, LOOP, LOOPS = (magic_number(letters) for letters in ("MemC", "MEMp", "TASK", "TSKM", "LOOP", "LooM"))
 MAGIC, LINK = struct.Struct("<I"), struct.Struct("<QQ")
 NAME_BYTES = 16
 LEAST_CONTEXTS = 2
@@ -108,13 +108,13 @@ MANAGER_OF_LOOP, HANDLES = 24, 40
 """Of struct isc_loop: loopmgr; active_handles of uv_loop_t (uv.h), which lies at 32."""
 
 
-def find(session: Session, used_bytes: int) -> Optional[Books]:
+def find_bind_books(session: Session, used_bytes: int) -> Optional[Books]:
     """See books(); nothing is asked of a target of which no object is BIND's."""
     is_here = any(part in module.file_name for module in session.target.modules() for part in RECOGNISERS[0].objects)
-    return books(World(session), used_bytes) if is_here else None
+    return read_books(World(session), used_bytes) if is_here else None
 
 
-def books(world: World, used_bytes: int) -> Optional[Books]:
+def read_books(world: World, used_bytes: int) -> Optional[Books]:
     """Return the books of a process; None if it has none, or of a release that is not read here."""
     if world.word_bytes != 8 or not world.little_endian:
         return None

@@ -8,9 +8,9 @@ from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional
 
 from gdbheapx.addons.runtimes.cpython import interpreter, type_names
 from gdbheapx.addons.runtimes.cpython import types as objects
-from gdbheapx.addons.runtimes.cpython.paths import Paths
-from gdbheapx.addons.runtimes.cpython.types import DEBUG_HEAD, FLAGS_IN_COUNTS, HIGH_HALF, LIST, LOW_HALF, OVERFLOW, Body, PyType, Types
-from gdbheapx.addons.runtimes.cpython.values import HEADS, NEWEST, TP_ALLOC, Values, layout_of
+from gdbheapx.addons.runtimes.cpython.paths import PyNamer
+from gdbheapx.addons.runtimes.cpython.types import DEBUG_HEAD, FLAGS_IN_COUNTS, HIGH_HALF, LIST, LOW_HALF, OVERFLOW, PyBody, PyType, PyTypes
+from gdbheapx.addons.runtimes.cpython.values import HEADS, NEWEST, TP_ALLOC, PyValues, make_python_layout
 from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.kernel.blocks.pools import POOL_HEADER_BYTES, PoolShape
@@ -30,7 +30,7 @@ STEPS = (512, 256, 128, 64, 48, 32, 16)
 """A row asks for so many bytes at least: types are put where all their objects have them."""
 
 
-class Arena(NamedTuple):
+class ObmallocArena(NamedTuple):
     """Arena of obmalloc in use."""
 
     start: int
@@ -60,16 +60,16 @@ def arena_table_rows() -> List[SignatureRow]:
     return rows
 
 
-def find_arenas(world: World, matches: Sequence[Signed]) -> List[Arena]:
+def find_obmalloc_arenas(world: World, matches: Sequence[Signed]) -> List[ObmallocArena]:
     """Return the arenas of all tables by address; sub-interpreters may have a table each."""
-    arenas: List[Arena] = []
+    arenas: List[ObmallocArena] = []
     for match in matches:
         shift = DEBUG_HEAD * (match.row >= LOOKED_AT)
         arenas += arenas_of_table(world, match.sample + shift, match.bytes // match.blocks - shift)
     return sorted(set(arenas))
 
 
-def arenas_of_table(world: World, address: int, size_bytes: int) -> List[Arena]:
+def arenas_of_table(world: World, address: int, size_bytes: int) -> List[ObmallocArena]:
     """The arenas of one table; none where it is no table."""
     data = world.read(address, size_bytes)
     order = world.target.byte_order
@@ -82,21 +82,21 @@ def arenas_of_table(world: World, address: int, size_bytes: int) -> List[Arena]:
         if not start or start & 0xFFF or pools not in (POOLS - 1, POOLS) or free > pools:
             continue
         if pool_bytes is None:
-            pool_bytes = pool_size(world, start, index)
+            pool_bytes = read_pool_bytes(world, start, index)
         if pool_bytes is None:
             continue
         first, end = -(-start // pool_bytes) * pool_bytes, start + POOLS * pool_bytes
-        if first <= following <= end and (following == first or is_first_pool(world, first, index, pool_bytes)):
-            arenas.append(Arena(start, end, first, following, pools))
+        if first <= following <= end and (following == first or is_first_obmalloc_pool(world, first, index, pool_bytes)):
+            arenas.append(ObmallocArena(start, end, first, following, pools))
     return arenas
 
 
-def pool_size(world: World, start: int, index: int) -> Optional[int]:
+def read_pool_bytes(world: World, start: int, index: int) -> Optional[int]:
     """Return the bytes of a pool as the header of an arena's first pool tells them, or None."""
-    return next((size for size in POOL_SIZES if is_first_pool(world, -(-start // size) * size, index, size)), None)
+    return next((size for size in POOL_SIZES if is_first_obmalloc_pool(world, -(-start // size) * size, index, size)), None)
 
 
-def is_first_pool(world: World, at: int, index: int, pool_bytes: int) -> bool:
+def is_first_obmalloc_pool(world: World, at: int, index: int, pool_bytes: int) -> bool:
     """Return whether a pool has the arena's index, and cells that end where a pool of this size does."""
     data = world.read(at, POOL_HEADER_BYTES)
     order = world.target.byte_order
@@ -104,7 +104,7 @@ def is_first_pool(world: World, at: int, index: int, pool_bytes: int) -> bool:
     return len(data) == POOL_HEADER_BYTES and of == index and last == pool_bytes - 16 * (class_ + 1)
 
 
-def memory_of_arenas(world: World, arenas: Sequence[Arena]) -> Inner:
+def read_obmalloc_arenas(world: World, arenas: Sequence[ObmallocArena]) -> Inner:
     """Return the cells of arenas."""
     pool_bytes = (arenas[0].end - arenas[0].start) // POOLS
     runs: List[Tuple[int, int]] = [(arena.first_pool, arena.next_pool) for arena in arenas if arena.next_pool > arena.first_pool]
@@ -127,46 +127,46 @@ STATES = ((0x64, True, 1), (0x24, False, 1), (0x28, False, 2), (0x30, False, 4))
 """Of a compact str: (kind, compact, ascii in its state; is ASCII; bytes of a character)."""
 
 
-class Python:
+class PythonProcess:
     """Types and arenas of one process; takes one pass over the heap."""
 
-    def __init__(self, world: World, memory: Sequence[objects.Segment], root: objects.Root) -> None:
+    def __init__(self, world: World, memory: Sequence[objects.PySegment], root: objects.TypeRoot) -> None:
         of_types, of_pools = objects.heap_type_rows(), arena_table_rows()
         matches = world.find([*of_types, *of_pools])
-        self.types = Types(world, memory, root, [match for match in matches if match.row < len(of_types)])
+        self.types = PyTypes(world, memory, root, [match for match in matches if match.row < len(of_types)])
         tables = [match._replace(row=match.row - len(of_types)) for match in matches if 0 <= match.row - len(of_types) < len(of_pools)]
-        self.arenas = find_arenas(world, tables)
+        self.arenas = find_obmalloc_arenas(world, tables)
         self.minor_version = objects.minor_version(world, memory)
         self.has_flags_in_counts = (self.minor_version or 0) >= FLAGS_IN_COUNTS
 
-    def values(self, world: World) -> Values:
-        return Values(world, self.types, layout_of(self.types, self.minor_version))
+    def values(self, world: World) -> PyValues:
+        return PyValues(world, self.types, make_python_layout(self.types, self.minor_version))
 
-    def bodies(self) -> Iterator[Body]:
-        return (body for py_type in self.types.all.values() for body in objects.bodies(self.types, py_type))
+    def bodies(self) -> Iterator[PyBody]:
+        return (body for py_type in self.types.all.values() for body in objects.list_bodies(self.types, py_type))
 
 
-class Root:
+class PythonRoot:
     """`type` of a process, and the memory that it was found in; `root` None: there is no CPython."""
 
     def __init__(self, world: World) -> None:
-        self.memory = list(objects.segments(world)) if world.word_bytes == objects.WORD else []
+        self.memory = list(objects.read_py_segments(world)) if world.word_bytes == objects.WORD else []
         self.root = objects.find_root(world, self.memory)
         if self.root is None:
             self.memory = []
 
 
-def _python(world: World) -> Python:
+def _python(world: World) -> PythonProcess:
     """Types and arenas of a process that has a `type`."""
-    root = world.once(Root)
+    root = world.once(PythonRoot)
     assert root.root is not None
-    python = Python(world, root.memory, root.root)
+    python = PythonProcess(world, root.memory, root.root)
     values = python.values(world)
-    python.types.rename(type_names.apart(values))
+    python.types.rename(type_names.separate_names(values))
     if type_names.are_missing(python.types):
-        found = interpreter.find(values, root.memory)
-        modules = dict(interpreter.modules(values, found)) if found is not None else {}
-        python.types.rename(type_names.of_static(values, modules))
+        found = interpreter.find_interpreter(values, root.memory)
+        modules = dict(interpreter.list_modules(values, found)) if found is not None else {}
+        python.types.rename(type_names.name_static_types(values, modules))
     return python
 
 
@@ -184,11 +184,11 @@ class CPython(Recogniser):
 
     def is_here(self, world: World) -> bool:
         """The data of some module hold `type`."""
-        return world.once(Root).root is not None
+        return world.once(PythonRoot).root is not None
 
-    def python(self, world: World) -> Optional[Python]:
+    def python(self, world: World) -> Optional[PythonProcess]:
         """Types and arenas; None where there is no CPython."""
-        return world.once(_python) if world.once(Root).root is not None else None
+        return world.once(_python) if world.once(PythonRoot).root is not None else None
 
     def asks(self, world: World) -> Iterable[Ask]:
         python = self.python(world)
@@ -213,7 +213,7 @@ class CPython(Recogniser):
     def inner(self, world: World) -> Sequence[Inner]:
         """The pools."""
         python = self.python(world)
-        return [memory_of_arenas(world, python.arenas)] if python and python.arenas else []
+        return [read_obmalloc_arenas(world, python.arenas)] if python and python.arenas else []
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         python = self.python(world)
@@ -225,7 +225,7 @@ class CPython(Recogniser):
         python = self.python(world)
         if python is None or python.types.shifts != (0,):  # PYTHONMALLOC=debug writes before and behind each block
             return
-        layout = layout_of(python.types, python.minor_version)
+        layout = make_python_layout(python.types, python.minor_version)
         yield Length("bytes", 16, 33)
         for state, text, unit in STATES:
             yield Length("str", 16, (layout.ascii_text if text else layout.wide_text) + unit, unit, test=(32, STATE, state))
@@ -240,7 +240,7 @@ class CPython(Recogniser):
         python = self.python(world)
         if python is None or (python.minor_version or 0) > NEWEST:
             return None
-        return Paths(python.values(world), world.once(Root).memory)
+        return PyNamer(python.values(world), world.once(PythonRoot).memory)
 
 
 RECOGNISERS: List[Recogniser] = [CPython()]

@@ -6,7 +6,7 @@ PyArray_Descr: typeobj, kind, type_num.
 
 from typing import NamedTuple, Optional, Sequence
 
-from gdbheapx.addons.runtimes.cpython.values import Values
+from gdbheapx.addons.runtimes.cpython.values import PyValues
 
 NDARRAY = "numpy.ndarray"
 ARRAY_DATA, DIMENSION_COUNT, DIMENSIONS, STRIDES, ARRAY_BASE, DESCRIPTION = 16, 24, 32, 40, 48, 56
@@ -20,7 +20,7 @@ TYPES = (
 """By type_num (enum NPY_TYPES)."""
 
 
-class Array(NamedTuple):
+class NumpyArray(NamedTuple):
     """PyArrayObject as it describes itself."""
 
     data: int
@@ -32,7 +32,7 @@ class Array(NamedTuple):
     """`float64`; empty where it is not known."""
 
 
-def read(values: Values, address: int) -> Optional[Array]:
+def read_ndarray(values: PyValues, address: int) -> Optional[NumpyArray]:
     """Read an ndarray; None if it has too many dimensions, or is damaged."""
     count = values.number(address + DIMENSION_COUNT, 4)
     if not 1 <= count <= MOST_DIMENSIONS:
@@ -43,10 +43,10 @@ def read(values: Values, address: int) -> Optional[Array]:
         return None
     number = values.number(description + TYPE_NUMBER, 4)
     name = TYPES[number] if number < len(TYPES) else ""
-    return Array(values.word(address + ARRAY_DATA), dimensions, strides, values.number(description + KIND, 1) == OBJECTS, name)
+    return NumpyArray(values.word(address + ARRAY_DATA), dimensions, strides, values.number(description + KIND, 1) == OBJECTS, name)
 
 
-def index(array: Array, address: int) -> Optional[str]:
+def format_index(array: NumpyArray, address: int) -> Optional[str]:
     """`[3]`, `[0, 7]`; None where no element begins there, or its elements are no objects."""
     rest, places = address - array.data, [0] * len(array.dimensions)
     if not array.has_objects or rest < 0 or any(not stride or stride >> 63 for stride in array.strides):
@@ -58,7 +58,7 @@ def index(array: Array, address: int) -> Optional[str]:
     return "[%s]" % ", ".join(map(str, places))
 
 
-def shape(array: Array) -> str:
+def describe_ndarray(array: NumpyArray) -> str:
     """`ndarray float64 (1000, 50)`."""
     sizes = ", ".join(map(str, array.dimensions)) + "," * (len(array.dimensions) == 1)
     return "ndarray %s(%s)" % (array.type_name + " " * bool(array.type_name), sizes)

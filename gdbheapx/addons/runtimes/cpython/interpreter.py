@@ -8,8 +8,8 @@ the interpreter (PyInterpreterState.modules, since 3.12 .imports.modules) whose 
 from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.addons.runtimes.cpython.types import DICT, GC_HEAD, LOW_HALF, TYPE, WORD, Segment
-from gdbheapx.addons.runtimes.cpython.values import Values
+from gdbheapx.addons.runtimes.cpython.types import DICT, GC_HEAD, LOW_HALF, TYPE, WORD, PySegment
+from gdbheapx.addons.runtimes.cpython.values import PyValues
 from gdbheapx.analysis.reachability.garbage import Collector, CollectorState
 from gdbheapx.analysis.reachability.symbols import module_at
 from gdbheapx.inferior.base import Target
@@ -39,7 +39,7 @@ class Interpreter(NamedTuple):
     """Of sys.modules."""
 
 
-def modules(values: Values, interpreter: Interpreter) -> Iterator[Tuple[str, int]]:
+def list_modules(values: PyValues, interpreter: Interpreter) -> Iterator[Tuple[str, int]]:
     """(name, object) of sys.modules, each object once, `__main__` last: what it has imported is named by where it comes from."""
     seen, last = set(), []
     for number, (key, value) in enumerate(values.entries(interpreter.modules)):
@@ -59,7 +59,7 @@ def modules(values: Values, interpreter: Interpreter) -> Iterator[Tuple[str, int
 class _Data:
     """Writable memory of the object that has `type`, which has _PyRuntime, too."""
 
-    def __init__(self, values: Values, memory: Sequence[Segment]) -> None:
+    def __init__(self, values: PyValues, memory: Sequence[PySegment]) -> None:
         self._values = values
         home = module_at(values.world.target, values.types.root.type)
         self.segments = [part for part in memory if home is None or module_at(values.world.target, part.start) == home] or list(memory)
@@ -100,7 +100,7 @@ class _Data:
                 yield word
 
 
-def find(values: Values, memory: Sequence[Segment]) -> Optional[Interpreter]:
+def find_interpreter(values: PyValues, memory: Sequence[PySegment]) -> Optional[Interpreter]:
     """The one that has sys.modules; None where there is none that can be read. Of what looks like its threads' states one is believed that
     names a thread of the C library."""
     data = _Data(values, memory)
@@ -118,13 +118,13 @@ def find(values: Values, memory: Sequence[Segment]) -> Optional[Interpreter]:
     return likely
 
 
-def collector(values: Values, memory: Sequence[Segment], found: Interpreter) -> Tuple[Collector, int]:
+def read_collector(values: PyValues, memory: Sequence[PySegment], found: Interpreter) -> Tuple[Collector, int]:
     """Its collector's state, and where the list of what it leaves out is."""
-    state = in_words(_Data(values, memory).up_to(found.address, MOST_INTERPRETER_BYTES), found.address)
+    state = find_collector_in_words(_Data(values, memory).up_to(found.address, MOST_INTERPRETER_BYTES), found.address)
     return (state.collector, state.permanent) if state is not None else (Collector(None), 0)
 
 
-def frozen(values: Values, permanent: int) -> Iterator[int]:
+def list_frozen(values: PyValues, permanent: int) -> Iterator[int]:
     """Objects of the permanent generation (gc.freeze()), MOST_FROZEN at most."""
     at = values.word(permanent) if permanent else permanent
     for _ in range(MOST_FROZEN):
@@ -172,7 +172,7 @@ def _threads(data: _Data, state: int, interpreter: int) -> List[int]:
     return found
 
 
-def _modules(values: Values, data: _Data, interpreter: int) -> int:
+def _modules(values: PyValues, data: _Data, interpreter: int) -> int:
     """sys.modules; 0 where none of its words leads there."""
     seen = set()
     for word in data.up_to(interpreter, MOST_INTERPRETER_BYTES):
@@ -183,7 +183,7 @@ def _modules(values: Values, data: _Data, interpreter: int) -> int:
     return 0
 
 
-def _has_sys(values: Values, at: int) -> bool:
+def _has_sys(values: PyValues, at: int) -> bool:
     """Its `sys` is a module whose `modules` it is."""
     for number, (key, value) in enumerate(values.entries(at)):
         if number >= FIRST_KEYS:
@@ -205,7 +205,7 @@ MOST_POINTERS, MOST_STATE_BYTES = 64, 1 << 14
 """Words of _PyRuntime up to 3.10 that may lead to an interpreter, and of that what has the collector's state."""
 
 
-def in_words(words: Sequence[int], address: int) -> Optional[CollectorState]:
+def find_collector_in_words(words: Sequence[int], address: int) -> Optional[CollectorState]:
     """Find the collector's state in an interpreter's words.
 
     It is three generations {list, threshold, count}, a pointer to the first, the permanent one, for each {collections, collected,
@@ -239,7 +239,7 @@ def of_process(target: Target) -> Optional[CollectorState]:
     size = target.symbol_bytes(runtime) if runtime is not None else None
     if runtime is None or size is None or size > MOST_RUNTIME_BYTES or target.word_bytes != WORD:
         return None
-    found = (in_words(words, address) for words, address in _places(target, runtime.address, size))
+    found = (find_collector_in_words(words, address) for words, address in _places(target, runtime.address, size))
     return next((state for state in found if state is not None), None)
 
 
@@ -275,7 +275,7 @@ FRAME_STACK_TOP, FRAME_STACK_DEPTH = 72, 80
 """Of a PyFrameObject up to 3.10."""
 
 
-class Local(NamedTuple):
+class PyLocal(NamedTuple):
     """A variable of a frame."""
 
     name: str
@@ -285,10 +285,10 @@ class Local(NamedTuple):
     """Of the object; 0: it has none."""
 
 
-class Frames:
+class PyFrames:
     """Reads frames of one process."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: PyValues) -> None:
         self._values, self._frame = values, values.layout.frame
         self._is_old = values.layout.release < 11
 
@@ -369,13 +369,13 @@ class Frames:
         """Address of the first variable's word; up to 3.10 they end where the frame's stack begins."""
         return self._values.word(frame + FRAME_STACK) - count * WORD if self._is_old else frame + self._frame.locals
 
-    def locals(self, frame: int) -> Sequence[Local]:
+    def locals(self, frame: int) -> Sequence[PyLocal]:
         """Variables that are set."""
         names = self.names(self.code(frame))
         first = self.first_local(frame, len(names))
         words = self._values.world.words(first, len(names)) or ()
         return [
-            Local(name, first + place * WORD, word & ~TAGS) for place, (name, word) in enumerate(zip(names, words)) if name and word & ~TAGS
+            PyLocal(name, first + place * WORD, word & ~TAGS) for place, (name, word) in enumerate(zip(names, words)) if name and word & ~TAGS
         ]
 
     def stack_end(self, frame: int) -> int:

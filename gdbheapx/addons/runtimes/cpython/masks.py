@@ -18,9 +18,9 @@ from gdbheapx.addons.runtimes.cpython.types import (
     TYPE,
     WORD,
     PyType,
-    bodies,
+    list_bodies,
 )
-from gdbheapx.addons.runtimes.cpython.values import BYTES, INT, TUPLE, Values
+from gdbheapx.addons.runtimes.cpython.values import BYTES, INT, TUPLE, PyValues
 from gdbheapx.analysis.naming.namer import ALL_WORDS, LAST_BIT
 from gdbheapx.kernel.blocks.cycles import Counting
 
@@ -72,7 +72,7 @@ DEBUG_BYTES = 32
 class Masks:
     """Masks by the names of types."""
 
-    def __init__(self, values: Values, dicts: Iterable[int]) -> None:
+    def __init__(self, values: PyValues, dicts: Iterable[int]) -> None:
         """`dicts`: of modules."""
         self._values = values
         self._has_name = _with_names(values, dicts)
@@ -120,7 +120,7 @@ class Masks:
             words = [*([TYPE] if py_type.flags & HEAP_TYPE else []), *(COUNTED_OF_CLASS if py_type.flags & IS_TYPE else ())]
             for offset in words:
                 more |= _bits(begin + offset, begin + offset + WORD)
-            for body in bodies(self._values.types, py_type):
+            for body in list_bodies(self._values.types, py_type):
                 own |= _bits(body.offset, body.offset + WORD) if body.name in COUNTING_BODIES else 0
         return Counting(self.of(name), more, own, begin // WORD + 1, int(bool(is_visited)))
 
@@ -194,7 +194,7 @@ class Masks:
         return found
 
 
-def _with_names(values: Values, dicts: Iterable[int]) -> Set[int]:
+def _with_names(values: PyValues, dicts: Iterable[int]) -> Set[int]:
     """Classes that a module has, or a class that it has: others are called by their instances (`thing.__class__.memo`)."""
     found: Set[int] = set()
     waiting = list(dicts)

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Callable, Dict, Iterable, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.addons.runtimes.cpython import arrays, interpreter
-from gdbheapx.addons.runtimes.cpython.interpreter import FRAMES_HAVE_TAGS, TAGS, Frames
+from gdbheapx.addons.runtimes.cpython.interpreter import FRAMES_HAVE_TAGS, TAGS, PyFrames
 from gdbheapx.addons.runtimes.cpython.masks import FRAME_DATA, GENERATORS, Masks
 from gdbheapx.addons.runtimes.cpython.types import (
     DICT,
@@ -22,10 +22,10 @@ from gdbheapx.addons.runtimes.cpython.types import (
     STR,
     TYPE,
     WORD,
+    PySegment,
     PyType,
-    Segment,
 )
-from gdbheapx.addons.runtimes.cpython.values import BYTES, INT, KEYS, LENGTH, SIZE, TUPLE, VALUES, Keys, Values, quoted
+from gdbheapx.addons.runtimes.cpython.values import BYTES, INT, KEYS, LENGTH, SIZE, TUPLE, VALUES, PyDictKeys, PyValues, quote_python_text
 from gdbheapx.analysis.naming.namer import (
     ATTRIBUTE,
     CLOSURE,
@@ -42,7 +42,7 @@ from gdbheapx.analysis.naming.namer import (
     PathMove,
     PathStep,
     Start,
-    decoded,
+    decode_text,
 )
 from gdbheapx.analysis.reachability.garbage import Collector
 from gdbheapx.analysis.reachability.symbols import module_at
@@ -57,7 +57,7 @@ OF_CLASS = ".__dict__"
 MOST_NAME = 256
 
 
-class Place(NamedTuple):
+class PyPosition(NamedTuple):
     """Object, or body of one, that a path has come to."""
 
     kind: str
@@ -73,17 +73,17 @@ class Place(NamedTuple):
     """Of a deque's block, from the end where the path began; of something of which no more is known its size."""
 
 
-class Paths(Namer):
+class PyNamer(Namer):
     """Namer of CPython's objects."""
 
-    def __init__(self, values: Values, memory: Sequence[Segment]) -> None:
+    def __init__(self, values: PyValues, memory: Sequence[PySegment]) -> None:
         self._values, self._memory = values, memory
-        self._interpreter = interpreter.find(values, memory)
-        self._modules = list(interpreter.modules(values, self._interpreter)) if self._interpreter is not None else []
+        self._interpreter = interpreter.find_interpreter(values, memory)
+        self._modules = list(interpreter.list_modules(values, self._interpreter)) if self._interpreter is not None else []
         dicts = [values.word(module + MODULE_DICT) for _, module in self._modules]
         self._shared_keys: Dict[int, Sequence[Optional[str]]] = {}
         """What instances of a class call their values, by where its keys are."""
-        self._steps, self._masks, self._frames = Steps(values), Masks(values, dicts), Frames(values)
+        self._steps, self._masks, self._frames = PyPointers(values), Masks(values, dicts), PyFrames(values)
 
     def starts(self) -> Iterator[Start]:
         """Modules, then variables of frames."""
@@ -158,12 +158,12 @@ class Paths(Namer):
     def collector(self) -> Collector:
         """See Namer."""
         found = self._interpreter
-        return Collector(None) if found is None else interpreter.collector(self._values, self._memory, found)[0]
+        return Collector(None) if found is None else interpreter.read_collector(self._values, self._memory, found)[0]
 
     def frozen(self) -> Iterator[int]:
         """See Namer."""
         if self._interpreter is not None:
-            yield from interpreter.frozen(self._values, interpreter.collector(self._values, self._memory, self._interpreter)[1])
+            yield from interpreter.list_frozen(self._values, interpreter.read_collector(self._values, self._memory, self._interpreter)[1])
 
     def object_offset(self, signature: Optional[str]) -> int:
         """See Masks."""
@@ -189,16 +189,16 @@ class Paths(Namer):
         if start.steps[-1].name == OF_STATE and start.steps[0].address is not None:
             return PathMove(self._steps.state(start.steps[0].address), start.steps)
         is_class = len(start.steps) > 1 and start.steps[-1].name == OF_CLASS
-        place = Place(OBJECT if self._values.is_object(start.address) else RAW, start.address, view=CLASS if is_class else "")
+        place = PyPosition(OBJECT if self._values.is_object(start.address) else RAW, start.address, view=CLASS if is_class else "")
         return PathMove(place, start.steps, is_open=is_class)
 
-    def follow_pointer(self, position: Optional[Place], hop: Hop, below: Hop) -> Optional[PathMove]:
+    def follow_pointer(self, position: Optional[PyPosition], hop: Hop, below: Hop) -> Optional[PathMove]:
         """See Namer. The path ends at a block whose pointer is not known."""
         offset = hop.find_offset() if position is not None else None
         if position is None or offset is None:
             return PathMove(None)
         is_inside = hop.address <= position.address < hop.address + hop.size_bytes
-        return self._steps.follow(position if is_inside else Place(RAW, hop.address), hop.address + offset)
+        return self._steps.follow(position if is_inside else PyPosition(RAW, hop.address), hop.address + offset)
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         found = self._values.object_in(address)
@@ -214,9 +214,9 @@ class Paths(Namer):
             return "%s of %s entries" % (name, format(self._values.word(at + SIZE), ","))
         if py_type.flags & (LIST | TUPLE) or self._values.is_named(at, "collections.deque"):
             return "%s of %s" % (name, format(self._values.word(at + SIZE), ","))
-        array = arrays.read(self._values, at) if self._values.is_named(at, arrays.NDARRAY) else None
+        array = arrays.read_ndarray(self._values, at) if self._values.is_named(at, arrays.NDARRAY) else None
         if array is not None:
-            return arrays.shape(array)
+            return arrays.describe_ndarray(array)
         is_set = self._values.is_named(at, "set", "frozenset")
         return "%s of %s" % (name, format(self._values.word(at + SET_USED), ",")) if is_set else None
 
@@ -237,10 +237,10 @@ class Paths(Namer):
             if text is not None:
                 yield text
             elif py_type is not None and pointer:
-                move = self._steps.follow(thing(at), address + place * WORD)
+                move = self._steps.follow(object_position(at), address + place * WORD)
                 yield from self._beside(move.position) if move is not None else ()
 
-    def _beside(self, place: Place) -> Iterator[str]:
+    def _beside(self, place: PyPosition) -> Iterator[str]:
         values, at, count = self._values, place.address, 0
         if place.kind == ITEMS:
             count = values.word(place.owner + SIZE)
@@ -262,7 +262,7 @@ class Paths(Namer):
             if not pointer or found is None or not (py_type.flags & (STR | BYTES | DICT) if py_type is not None else at < found[0]):
                 continue
             text = self._text(pointer) if py_type is not None else None
-            move = self._steps.follow(thing(found[0]), at)
+            move = self._steps.follow(object_position(found[0]), at)
             step = move.steps[0] if move is not None and move.steps else None
             if text is not None and step is not None and step.kind == ATTRIBUTE:
                 yield step.name[1:], text
@@ -273,7 +273,7 @@ class Paths(Namer):
                 named = ((values.text(key), self._text(value)) for key, value in entries)
                 yield from ((key, value) for key, value in named if key is not None and value is not None)
 
-    def _of_split(self, place: Place) -> Iterator[Tuple[str, str]]:
+    def _of_split(self, place: PyPosition) -> Iterator[Tuple[str, str]]:
         names = self._shared_keys.get(place.owner)
         if names is None:
             keys = self._values.keys(place.owner)
@@ -293,7 +293,7 @@ class Paths(Namer):
 
     def _text(self, address: int) -> Optional[str]:
         if self._values.has(address, BYTES):
-            return decoded(self._values.world.read(address + 32, min(self._values.word(address + SIZE), TEXT_BYTES)))
+            return decode_text(self._values.world.read(address + 32, min(self._values.word(address + SIZE), TEXT_BYTES)))
         return self._values.text(address, TEXT_BYTES)
 
 
@@ -312,14 +312,14 @@ ATTRIBUTES, CLASS, CELLS, CELL, CACHE = "attributes", "class", "cells", "cell", 
 function's cells, as one of them, or as what an lru_cache looks its keys up in."""
 
 
-def move_to(kind: str, text: str, place: Place, is_open: bool = False, opening: str = "") -> PathMove:
+def move_to(kind: str, text: str, place: PyPosition, is_open: bool = False, opening: str = "") -> PathMove:
     """Return the move to a place, with one step, or with none where the text is empty."""
     return PathMove(place, [PathStep(kind, text, Address(place.address))] if text else (), is_open, opening)
 
 
-def thing(address: int, view: str = "", text: str = "") -> Place:
+def object_position(address: int, view: str = "", text: str = "") -> PyPosition:
     """An object."""
-    return Place(OBJECT, address, view=view, text=text)
+    return PyPosition(OBJECT, address, view=view, text=text)
 
 
 MEMBERS = 240
@@ -352,10 +352,10 @@ CACHED_KEYS_AT = {9: 864, 10: 872, 12: 880, 15: 888}
 CACHED_KEYS_3_8 = 872
 
 
-class Fields:
+class PyFields:
     """Names of the fields of a process's types."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: PyValues) -> None:
         self._values = values
         self._made: Dict[int, Dict[int, str]] = {}
         self.cached_keys_at = self._cached_keys()
@@ -412,13 +412,13 @@ class Fields:
         return self._values.word(py_type.address + self.cached_keys_at) if py_type.flags & HEAP_TYPE else 0
 
 
-class FrameSteps:
+class PyFramePointers:
     """Follower of pointers in frames, generators and coroutines."""
 
-    def __init__(self, values: Values) -> None:
-        self._values, self.frames = values, Frames(values)
+    def __init__(self, values: PyValues) -> None:
+        self._values, self.frames = values, PyFrames(values)
 
-    def of_frame(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+    def of_frame(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
         """A frame object's variables: since 3.11 where its function has ended and left it what it had."""
         frame = self._own_frame(place.address, py_type)
         return self.local(frame, place.address + offset, place.opening, pointer) if frame else None
@@ -429,7 +429,7 @@ class FrameSteps:
         own = address + py_type.basic_bytes - self._values.layout.frame.locals
         return own if self._values.word(address + FRAME_DATA) == own else 0
 
-    def end(self, place: Place, py_type: PyType) -> Optional[int]:
+    def end(self, place: PyPosition, py_type: PyType) -> Optional[int]:
         """Return the end of the frame that a frame object or a generator has in itself; None for other objects."""
         release = self._values.layout.release
         if self._values.is_named(place.address, "frame"):
@@ -439,7 +439,7 @@ class FrameSteps:
             return self.frames.stack_end(place.address + self._values.layout.generator_frame)
         return None
 
-    def of_generator(self, place: Place, offset: int, pointer: int) -> Optional[PathMove]:
+    def of_generator(self, place: PyPosition, offset: int, pointer: int) -> Optional[PathMove]:
         """Its frame up to 3.10, then what is in that: variables, and last what a coroutine waits for."""
         values, frames = self._values, self.frames
         kind = next((name for name in GENERATORS if values.is_named(place.address, name)), "generator")
@@ -448,20 +448,20 @@ class FrameSteps:
         opening = "" if kind == "generator" else "%s %s(): " % (kind.replace("_", " "), frames.function(frame))
         if values.layout.release < 11:
             text = {"generator": ".gi_frame", "coroutine": ".cr_frame"}.get(kind, ".ag_frame")
-            return move_to(ATTRIBUTE, text, Place(OBJECT, pointer, opening=opening)) if place.address + offset == at else None
+            return move_to(ATTRIBUTE, text, PyPosition(OBJECT, pointer, opening=opening)) if place.address + offset == at else None
         local = self.local(frame, place.address + offset, opening, pointer, ".gi_frame")
         is_last = place.address + offset == frames.stack_end(frame) - WORD
-        return move_to(ATTRIBUTE, ".cr_await", thing(pointer)) if local is None and is_last and kind == "coroutine" else local
+        return move_to(ATTRIBUTE, ".cr_await", object_position(pointer)) if local is None and is_last and kind == "coroutine" else local
 
     def local(self, frame: int, word_at: int, opening: str, pointer: int, before: str = "") -> Optional[PathMove]:
         """A variable; what a cell has is called as the variable, the cell `.<cell rows>`."""
         local = next((local for local in self.frames.locals(frame) if local.place == word_at), None)
         if local is None:
             return None
-        text = local.name if opening else "%s.f_locals[%s]" % (before, quoted(local.name))
+        text = local.name if opening else "%s.f_locals[%s]" % (before, quote_python_text(local.name))
         if self._values.is_named(pointer, "cell"):
-            return move_to(LOCAL, ".<cell %s>" % local.name, Place(OBJECT, pointer, view=CELL, text=text, opening=opening), is_open=True)
-        return move_to(LOCAL, text, thing(pointer), opening=opening)
+            return move_to(LOCAL, ".<cell %s>" % local.name, PyPosition(OBJECT, pointer, view=CELL, text=text, opening=opening), is_open=True)
+        return move_to(LOCAL, text, object_position(pointer), opening=opening)
 
 
 DESCRIPTOR = 272
@@ -474,12 +474,12 @@ LAZY = "lazy_import"
 """Type of what 3.15 imports when it is asked for."""
 
 
-class Bodies:
+class PyBodies:
     """Follower of pointers in the bodies of a process's objects."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: PyValues) -> None:
         self._values = values
-        self._by_kind: Dict[str, Callable[[Place, int, int], Optional[PathMove]]] = {
+        self._by_kind: Dict[str, Callable[[PyPosition, int, int], Optional[PathMove]]] = {
             TABLE: self._of_table,
             SPLIT: self._of_split,
             ITEMS: self._of_items,
@@ -490,7 +490,7 @@ class Bodies:
             DEQUE_RIGHT: self._of_deque,
         }
 
-    def follow(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+    def follow(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         known = self._by_kind.get(place.kind)
         return known(place, word_at, pointer) if known is not None else None
 
@@ -504,7 +504,7 @@ class Bodies:
         if not values.is_object(pointer) and view != CACHE:
             return None
         text = values.text(key) if view in (ATTRIBUTES, CLASS) else None
-        place = thing(pointer) if values.is_object(pointer) else Place(LINK, pointer)
+        place = object_position(pointer) if values.is_object(pointer) else PyPosition(LINK, pointer)
         if text is not None and text.isidentifier() and not self._is_hidden(pointer, view):
             return move_to(ATTRIBUTE, "." + text, place)
         literal = values.literal(key)
@@ -520,12 +520,12 @@ class Bodies:
             return py_type is not None
         return view == CLASS and bool(self._values.word(py_type.address + DESCRIPTOR)) and py_type.name != "function"
 
-    def _of_link(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+    def _of_link(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         """An element of an lru_cache's list, whose type is none of the census's up to 3.9."""
         known = word_at == place.address + LRU_RESULT and self._values.is_object(pointer)
-        return move_to("", "", thing(pointer)) if known else None
+        return move_to("", "", object_position(pointer)) if known else None
 
-    def _of_table(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+    def _of_table(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         keys = self._values.keys(place.address)
         number, offset = self._entry(keys, word_at) if keys else (-1, 0)
         if keys is None or number < 0 or (place.owner and self._values.word(place.owner + KEYS) != place.address):
@@ -537,24 +537,24 @@ class Bodies:
             literal = self._values.literal(pointer)
             name = self._values.type_of(pointer)
             text = ".<key %s>" % (literal or "%s object" % (name.short_name if name else ""))
-            return move_to(KEY, ".__dict__" * (place.view in (ATTRIBUTES, CLASS)) + text, thing(pointer))
+            return move_to(KEY, ".__dict__" * (place.view in (ATTRIBUTES, CLASS)) + text, object_position(pointer))
         return None
 
-    def _entry(self, keys: Keys, word_at: int) -> Tuple[int, int]:
+    def _entry(self, keys: PyDictKeys, word_at: int) -> Tuple[int, int]:
         number, offset = divmod(word_at - keys.entries, keys.entry_bytes)
         return (number, offset) if 0 <= number < keys.entry_count else (-1, 0)
 
-    def _of_split(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+    def _of_split(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         index = (word_at - self._values.split_value(place.address, 0)) // WORD
         return self.attribute(place.owner, index, place.view or "", pointer) if index >= 0 else None
 
-    def _of_items(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+    def _of_items(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         index = (word_at - place.address) // WORD
         if not 0 <= index < self._values.word(place.owner + SIZE) or not self._values.is_object(pointer):
             return None
-        return move_to(INDEX, "[%d]" % index, thing(pointer))
+        return move_to(INDEX, "[%d]" % index, object_position(pointer))
 
-    def _of_set(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+    def _of_set(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         return self.element(place.address, word_at, self._values.word(place.owner + SET_MASK), pointer)
 
     def element(self, table: int, word_at: int, mask: int, pointer: int) -> Optional[PathMove]:
@@ -564,14 +564,14 @@ class Bodies:
         if offset or not 0 <= number <= mask or py_type is None:
             return None
         text = self._values.literal(pointer) or "<%s object>" % py_type.short_name
-        return move_to(KEY, "{%s}" % text, thing(pointer))
+        return move_to(KEY, "{%s}" % text, object_position(pointer))
 
-    def _of_array(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
-        array = arrays.read(self._values, place.owner)
-        text = arrays.index(array, word_at) if array is not None and self._values.is_object(pointer) else None
-        return move_to(INDEX, text, thing(pointer)) if text is not None else None
+    def _of_array(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
+        array = arrays.read_ndarray(self._values, place.owner)
+        text = arrays.format_index(array, word_at) if array is not None and self._values.is_object(pointer) else None
+        return move_to(INDEX, text, object_position(pointer)) if text is not None else None
 
-    def _of_deque(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+    def _of_deque(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         """A block: a link to the next one, or an item (Modules/_collectionsmodule.c)."""
         word = (word_at - place.address) // WORD
         is_left = place.kind == DEQUE_LEFT
@@ -584,7 +584,7 @@ class Bodies:
             index = place.number * DEQUE_ITEMS + word - 1 - self._values.word(place.owner + DEQUE_LEFT_INDEX)
         else:
             index = size - 1 - (self._values.word(place.owner + DEQUE_RIGHT_INDEX) - (word - 1)) - place.number * DEQUE_ITEMS
-        return move_to(INDEX, "[%d]" % index, thing(pointer)) if 0 <= index < size else None
+        return move_to(INDEX, "[%d]" % index, object_position(pointer)) if 0 <= index < size else None
 
 
 DICT_OFFSET, CLASS_DICT = 288, 264
@@ -606,14 +606,14 @@ DEQUE_FIRST, DEQUE_LAST = 24, 32
 MODULE_DEFINITION, DEFINED_SIZE = 24, 56
 
 
-class Steps:
+class PyPointers:
     """Follower of pointers in objects and their bodies."""
 
-    def __init__(self, values: Values) -> None:
-        self._values, self._fields = values, Fields(values)
-        self._bodies, self._frames = Bodies(values), FrameSteps(values)
+    def __init__(self, values: PyValues) -> None:
+        self._values, self._fields = values, PyFields(values)
+        self._bodies, self._frames = PyBodies(values), PyFramePointers(values)
 
-    def follow(self, place: Place, word_at: int) -> Optional[PathMove]:
+    def follow(self, place: PyPosition, word_at: int) -> Optional[PathMove]:
         """The pointer at that address, which lies in the block of `place`."""
         pointer = self._values.word(word_at)
         known = self._of_object if place.kind == OBJECT else self._bodies.follow
@@ -625,9 +625,9 @@ class Steps:
     def end_in(self, block: int) -> Optional[int]:
         """Return the end of the stack of the frame in a block's object; None if it has none."""
         found = self._values.object_in(block)
-        return None if found is None else self._frames.end(thing(found[0]), found[1])
+        return None if found is None else self._frames.end(object_position(found[0]), found[1])
 
-    def _is_behind(self, place: Place, word_at: int) -> bool:
+    def _is_behind(self, place: PyPosition, word_at: int) -> bool:
         """Behind the end of the object, in a frame's unused stack, or before it."""
         values, offset = self._values, word_at - place.address
         py_type = values.type_of(place.address) if place.kind == OBJECT else None
@@ -645,16 +645,16 @@ class Steps:
             end += WORD * (1 + values.number(place.address + py_type.basic_bytes, 1))
         return offset >= end or -GC_HEAD <= offset < 0 or offset < -py_type.head_bytes
 
-    def _field(self, place: Place, word_at: int, pointer: int, is_stale: bool) -> Optional[PathMove]:
+    def _field(self, place: PyPosition, word_at: int, pointer: int, is_stale: bool) -> Optional[PathMove]:
         """A word that nothing has a name for. What is not aligned is no pointer: a text, or a number."""
         offset = word_at - place.address
         if place.kind == OBJECT and self._values.layout.release >= FRAMES_HAVE_TAGS:
             pointer &= ~TAGS
         text = ".<%s0x%x>" % ("-" if offset < 0 else "+", abs(offset))
-        next_place = thing(pointer) if self._values.is_object(pointer) else Place(RAW, pointer)
+        next_place = object_position(pointer) if self._values.is_object(pointer) else PyPosition(RAW, pointer)
         return None if is_stale or pointer % WORD else move_to(FIELD, text, next_place)
 
-    def _of_object(self, place: Place, word_at: int, pointer: int) -> Optional[PathMove]:
+    def _of_object(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         values, offset = self._values, word_at - place.address
         py_type = values.type_of(place.address)
         if py_type is None:
@@ -665,9 +665,9 @@ class Steps:
         if not values.is_object(pointer & ~TAGS if self._is_generator(place) else pointer):
             return None
         if place.view == CELL and offset == 16:
-            return move_to(CLOSURE, place.text, thing(pointer), opening=place.opening)
+            return move_to(CLOSURE, place.text, object_position(pointer), opening=place.opening)
         if offset == TYPE:
-            return move_to(ATTRIBUTE, ".__class__", thing(pointer))
+            return move_to(ATTRIBUTE, ".__class__", object_position(pointer))
         if py_type.flags & TUPLE and offset >= values.layout.items:
             return self._of_tuple(place, (offset - values.layout.items) // WORD, pointer)
         own = self._own(place, py_type, offset, pointer)
@@ -675,10 +675,10 @@ class Steps:
             return own
         name = self._fields.name(py_type, offset)
         if name == ".__annotations__" and not values.has(pointer, DICT):  # made when asked for
-            return move_to(FIELD, ".<annotations>", thing(pointer))
-        return move_to(ATTRIBUTE, name, thing(pointer)) if name is not None else None
+            return move_to(FIELD, ".<annotations>", object_position(pointer))
+        return move_to(ATTRIBUTE, name, object_position(pointer)) if name is not None else None
 
-    def _body(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+    def _body(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
         """Dicts of attributes, tables, values: what has no name by itself."""
         values, flags = self._values, py_type.flags
         if offset < 0:
@@ -688,30 +688,30 @@ class Steps:
         if offset == self._dict_offset(place, py_type):
             return self._attributes(pointer, ATTRIBUTES)
         if flags & DICT and offset == KEYS:
-            return move_to("", "", Place(TABLE, pointer, place.address, place.view))
+            return move_to("", "", PyPosition(TABLE, pointer, place.address, place.view))
         if flags & DICT and offset == VALUES:
-            return move_to("", "", Place(SPLIT, pointer, values.word(place.address + KEYS), place.view))
+            return move_to("", "", PyPosition(SPLIT, pointer, values.word(place.address + KEYS), place.view))
         if flags & LIST and offset == 24:
-            return move_to("", "", Place(ITEMS, pointer, place.address))
+            return move_to("", "", PyPosition(ITEMS, pointer, place.address))
         table = self._table_of(py_type, offset)
         if table:
-            return move_to("", "", Place(table, pointer, place.address))
+            return move_to("", "", PyPosition(table, pointer, place.address))
         if flags & IS_TYPE and offset == self._fields.cached_keys_at:
-            return move_to("", "", Place(TABLE, pointer))
+            return move_to("", "", PyPosition(TABLE, pointer))
         if flags & INLINE_VALUES and offset >= py_type.basic_bytes + WORD:
             return self._bodies.attribute(
                 self._fields.shared_keys(py_type), (offset - py_type.basic_bytes) // WORD - 1, ATTRIBUTES, pointer
             )
         return None
 
-    def state(self, module: int) -> Place:
+    def state(self, module: int) -> PyPosition:
         """Return the state of a C module; up to 3.14 the definition says its size (PyModuleDef.m_size)."""
         at = self._values.word(module + self._values.layout.module_state)
         if self._values.layout.release >= 15:
-            return Place(RAW, at)
+            return PyPosition(RAW, at)
         definition = self._values.word(module + MODULE_DEFINITION)
         size = self._values.word(definition + DEFINED_SIZE) if definition else 0
-        return Place(RAW, at, number=size or 1)
+        return PyPosition(RAW, at, number=size or 1)
 
     def _table_of(self, py_type: PyType, offset: int) -> str:
         """The body of a set, a deque or an array that the word leads to."""
@@ -727,20 +727,20 @@ class Steps:
     def _attributes(self, pointer: int, view: str) -> Optional[PathMove]:
         if not self._values.has(pointer, DICT):
             return None
-        return move_to(ATTRIBUTE, ".__dict__", thing(pointer, view), is_open=True)
+        return move_to(ATTRIBUTE, ".__dict__", object_position(pointer, view), is_open=True)
 
-    def _before(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+    def _before(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
         """A managed dict, or values without one, before the object: in 3.11 a word for each, later one (pycore_object.h)."""
         if py_type.head_bytes <= GC_HEAD:
             return None
         keys, is_11 = self._fields.shared_keys(py_type), not self._values.types.has_tagged_dicts
         if is_11 and offset == -4 * WORD:
-            return move_to("", "", Place(SPLIT, pointer, keys, ATTRIBUTES))
+            return move_to("", "", PyPosition(SPLIT, pointer, keys, ATTRIBUTES))
         if not is_11 and offset == -3 * WORD and pointer & 1:
-            return move_to("", "", Place(SPLIT, pointer + 1, keys, ATTRIBUTES))
+            return move_to("", "", PyPosition(SPLIT, pointer + 1, keys, ATTRIBUTES))
         return self._attributes(pointer, ATTRIBUTES) if offset == -3 * WORD else None
 
-    def _dict_offset(self, place: Place, py_type: PyType) -> int:
+    def _dict_offset(self, place: PyPosition, py_type: PyType) -> int:
         offset = self._values.word(py_type.address + DICT_OFFSET)
         if not offset >> 63:
             return offset
@@ -749,44 +749,44 @@ class Steps:
         size = py_type.basic_bytes + item * count
         return -(-size // WORD) * WORD - ((1 << 64) - offset) if offset < (1 << 64) - 1 and count < 1 << 32 else 0
 
-    def _of_tuple(self, place: Place, index: int, pointer: int) -> Optional[PathMove]:
+    def _of_tuple(self, place: PyPosition, index: int, pointer: int) -> Optional[PathMove]:
         values = self._values
         if index >= values.word(place.address + SIZE):
             return None
         if place.view == CELLS and values.is_named(pointer, "cell"):
             names = self._frames.frames.free_names(place.owner)
             if index < len(names) and names[index]:
-                content = ".__closure__[%s]" % quoted(names[index] or "")
-                return move_to(CLOSURE, ".__closure__[%d]" % index, thing(pointer, CELL, content), is_open=True)
+                content = ".__closure__[%s]" % quote_python_text(names[index] or "")
+                return move_to(CLOSURE, ".__closure__[%d]" % index, object_position(pointer, CELL, content), is_open=True)
         is_open = place.view == CELLS
-        return move_to(INDEX, "%s[%d]" % (".__closure__" * is_open, index), thing(pointer))
+        return move_to(INDEX, "%s[%d]" % (".__closure__" * is_open, index), object_position(pointer))
 
-    def _is_generator(self, place: Place) -> bool:
+    def _is_generator(self, place: PyPosition) -> bool:
         return self._values.is_named(place.address, *GENERATORS)
 
-    def _own(self, place: Place, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+    def _own(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
         values = self._values
         names = {kin.name for kin in values.types.family(py_type)}
         if "function" in names and offset == values.layout.closure and values.has(pointer, TUPLE):
             code = next(at for at, name in values.layout.function.items() if name == ".__code__")
-            cells = Place(OBJECT, pointer, owner=values.word(place.address + code), view=CELLS)
+            cells = PyPosition(OBJECT, pointer, owner=values.word(place.address + code), view=CELLS)
             return move_to(CLOSURE, ".__closure__", cells, is_open=True)
         if names & {"set", "frozenset"} and SET_SMALL <= offset < SET_SMALL + SET_SMALL_ENTRIES * SET_ENTRY:
             return self._bodies.element(place.address + SET_SMALL, place.address + offset, SET_SMALL_ENTRIES - 1, pointer)
         if "mappingproxy" in names and offset == MAPPING:
-            return move_to(ATTRIBUTE, ".<mapping>", thing(pointer), is_open=True)
+            return move_to(ATTRIBUTE, ".<mapping>", object_position(pointer), is_open=True)
         if (
             "module" in names
             and offset == values.layout.module_state + 2 * WORD
             and values.get(values.word(place.address + MODULE_DICT), "__name__") == pointer
         ):
-            return move_to(ATTRIBUTE, ".__name__", thing(pointer))
+            return move_to(ATTRIBUTE, ".__name__", object_position(pointer))
         if "functools._lru_cache_wrapper" in names and offset == LRU_CACHE:
-            return move_to(FIELD, ".<cache>", thing(pointer, CACHE))
+            return move_to(FIELD, ".<cache>", object_position(pointer, CACHE))
         if "functools._lru_list_elem" in names and offset == LRU_RESULT:
-            return move_to("", "", thing(pointer))
+            return move_to("", "", object_position(pointer))
         if "_asyncio.Task" in names and self._values.is_named(pointer, *GENERATORS):
-            return move_to(ATTRIBUTE, ".get_coro()", thing(pointer))
+            return move_to(ATTRIBUTE, ".get_coro()", object_position(pointer))
         if names & set(GENERATORS):
             return self._frames.of_generator(place, offset, pointer & ~TAGS)
         return self._frames.of_frame(place, py_type, offset, pointer) if "frame" in names else None

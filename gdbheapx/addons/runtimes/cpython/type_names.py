@@ -5,8 +5,8 @@ Modules have static types under names that are in the heap; a class's dict says 
 
 from typing import Dict, List, Mapping, Optional
 
-from gdbheapx.addons.runtimes.cpython.types import HEAP_TYPE, UNNAMED, Types
-from gdbheapx.addons.runtimes.cpython.values import Values
+from gdbheapx.addons.runtimes.cpython.types import HEAP_TYPE, UNNAMED, PyTypes
+from gdbheapx.addons.runtimes.cpython.values import PyValues
 
 OF_TYPES = {
     "FunctionType": "function",
@@ -39,12 +39,12 @@ BEFORE_3_10 = {"ReferenceType": "weakref", "ProxyType": "weakproxy", "CallablePr
 MODULE_DICT, CLASS_DICT = 16, 264
 
 
-def are_missing(types: Types) -> bool:
+def are_missing(types: PyTypes) -> bool:
     """Return whether some static types are known by their place alone."""
     return any(py_type.name.startswith(UNNAMED) for py_type in types.all.values())
 
 
-def of_static(values: Values, modules: Mapping[str, int]) -> Dict[int, str]:
+def name_static_types(values: PyValues, modules: Mapping[str, int]) -> Dict[int, str]:
     """Return names of static types without one, by address."""
     found: Dict[int, str] = {}
     dicts = {module: values.word(address + MODULE_DICT) for module, address in modules.items()}
@@ -61,7 +61,7 @@ def of_static(values: Values, modules: Mapping[str, int]) -> Dict[int, str]:
     return found
 
 
-def apart(values: Values) -> Dict[int, str]:
+def separate_names(values: PyValues) -> Dict[int, str]:
     """Classes of one name with their modules: `numbers.Number`, `shop.Number`."""
     by_name: Dict[str, List[int]] = {}
     for address, py_type in values.types.all.items():

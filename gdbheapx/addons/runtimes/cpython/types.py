@@ -89,14 +89,14 @@ class PyType(NamedTuple):
         return self.head_bytes + (min(self.basic_bytes, LEAST_STR) if self.flags & STR else self.basic_bytes)
 
 
-class Segment(NamedTuple):
+class PySegment(NamedTuple):
     """Writable memory of an object, as words."""
 
     start: int
     words: "array[int]"
 
 
-class Root(NamedTuple):
+class TypeRoot(NamedTuple):
     """`type` and `object`."""
 
     type: int
@@ -105,7 +105,7 @@ class Root(NamedTuple):
     """In which word of a tuple its items begin: a cached hash stands before them since 3.14."""
 
 
-def segments(world: World) -> Iterator[Segment]:
+def read_py_segments(world: World) -> Iterator[PySegment]:
     """Return the data segments of all objects, .bss too, as far as they are in memory."""
     for module in world.modules():
         for start, end, end_of_bss in world.target.writable_segments(module):
@@ -116,10 +116,10 @@ def segments(world: World) -> Iterator[Segment]:
                 words = array("Q", data[: len(data) // WORD * WORD])
                 if world.little_endian != (sys.byteorder == "little"):
                     words.byteswap()
-                yield Segment(low, words)
+                yield PySegment(low, words)
 
 
-def find_root(world: World, memory: Sequence[Segment]) -> Optional[Root]:
+def find_root(world: World, memory: Sequence[PySegment]) -> Optional[TypeRoot]:
     """`type` is its own type, and its only base has none."""
     for start, words in memory:
         places = range(start - TYPE, start - TYPE + len(words) * WORD, WORD)
@@ -130,7 +130,7 @@ def find_root(world: World, memory: Sequence[Segment]) -> Optional[Root]:
     return None
 
 
-def root_at(world: World, at: int) -> Optional[Root]:
+def root_at(world: World, at: int) -> Optional[TypeRoot]:
     """If it is `type`."""
     words = world.words(at, TYPE_WORDS)
     if words is None or words[FLAGS // WORD] & (IS_TYPE | READY) != IS_TYPE | READY:
@@ -139,10 +139,10 @@ def root_at(world: World, at: int) -> Optional[Root]:
     of_base, order = world.words(base, TYPE_WORDS), world.words(words[MRO // WORD], 6)
     if of_base is None or order is None or of_base[TYPE // WORD] != at or of_base[BASE // WORD] or order[2] != 2:
         return None
-    return next((Root(at, base, items) for items in (3, 4) if order[items : items + 2] == (at, base)), None)
+    return next((TypeRoot(at, base, items) for items in (3, 4) if order[items : items + 2] == (at, base)), None)
 
 
-def minor_version(world: World, memory: Sequence[Segment]) -> Optional[int]:
+def minor_version(world: World, memory: Sequence[PySegment]) -> Optional[int]:
     """13 of 3.13, as _PyRuntime says it; None up to 3.12. From 3.14 on the upper half of a reference count has flags."""
     for _, words in memory:
         place = words.tobytes().find(COOKIE) if world.little_endian == (sys.byteorder == "little") else -1
@@ -175,10 +175,10 @@ def heap_type_rows() -> List[SignatureRow]:
     return rows
 
 
-class Types:
+class PyTypes:
     """Types of a process by address."""
 
-    def __init__(self, world: World, memory: Sequence[Segment], root: Root, matches: Sequence[Signed]) -> None:
+    def __init__(self, world: World, memory: Sequence[PySegment], root: TypeRoot, matches: Sequence[Signed]) -> None:
         self._world = world
         self.root = root
         self.all: Dict[int, PyType] = {}
@@ -194,7 +194,7 @@ class Types:
         self.has_tagged_dicts = bool(flags & (STATIC_BUILTIN | MANAGED_WEAKREF | INLINE_VALUES))
         """3.12 and later: one word before an instance is its dict or its values."""
 
-    def _search(self, memory: Sequence[Segment], matches: Sequence[Signed]) -> None:
+    def _search(self, memory: Sequence[PySegment], matches: Sequence[Signed]) -> None:
         """Instances of `type`, and of every type of types that is among them, until there are no more."""
         waiting: Dict[int, List[Tuple[int, int]]] = {}
         for match in matches:
@@ -271,7 +271,7 @@ class Types:
             at = self.all.get(at.base)
 
 
-class Body(NamedTuple):
+class PyBody(NamedTuple):
     """A word of the blocks of one type."""
 
     type: int
@@ -284,16 +284,16 @@ class Body(NamedTuple):
     them from a dict)."""
 
 
-def bodies(types: Types, py_type: PyType) -> Iterator[Body]:
+def list_bodies(types: PyTypes, py_type: PyType) -> Iterator[PyBody]:
     """Return the bodies that objects of a type own."""
     in_debug = bool(types.shifts[0])
     before = types.shifts[0] + py_type.head_bytes
     for flag, fields in BY_FLAG.items():
         if py_type.flags & flag:
-            yield from (Body(py_type.address, before + offset, name, in_debug) for offset, name in fields)
+            yield from (PyBody(py_type.address, before + offset, name, in_debug) for offset, name in fields)
     for kin in types.family(py_type):
         if not kin.flags & HEAP_TYPE or kin.name in ("array.array", "collections.deque"):
-            yield from (Body(py_type.address, before + offset, name, in_debug) for offset, name in BY_NAME.get(kin.name, ()))
+            yield from (PyBody(py_type.address, before + offset, name, in_debug) for offset, name in BY_NAME.get(kin.name, ()))
     if py_type.flags & MANAGED_DICT and not types.has_inline_values:
         fields = MANAGED_TAGGED if types.has_tagged_dicts else MANAGED
-        yield from (Body(py_type.address, types.shifts[0] + offset, name, inside=True) for offset, name in fields)
+        yield from (PyBody(py_type.address, types.shifts[0] + offset, name, inside=True) for offset, name in fields)

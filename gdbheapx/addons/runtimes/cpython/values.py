@@ -15,7 +15,7 @@ from gdbheapx.addons.runtimes.cpython.types import (
     STR,
     WORD,
     PyType,
-    Types,
+    PyTypes,
 )
 from gdbheapx.analysis.census.world import World
 
@@ -57,7 +57,7 @@ FUNCTION_3_14 = {**FUNCTION_3_11, 120: ".__annotate__", 128: ".__type_params__"}
 FUNCTIONS = {8: FUNCTION_3_8, 10: FUNCTION_3_11, 12: FUNCTION_3_12, 14: FUNCTION_3_14}
 
 
-class Frame(NamedTuple):
+class PyFrameLayout(NamedTuple):
     """A _PyInterpreterFrame (3.11 and later)."""
 
     code: int
@@ -68,7 +68,7 @@ class Frame(NamedTuple):
     locals: int
 
 
-class Layout(NamedTuple):
+class PyLayout(NamedTuple):
     """Offsets in bytes, from where an object begins."""
 
     release: int
@@ -82,7 +82,7 @@ class Layout(NamedTuple):
     function: Dict[int, str]
     closure: int
     """Of a function's cells."""
-    frame: Frame
+    frame: PyFrameLayout
     module_state: int
     """Of a module's pointer to what it has of its own in C; two words on is its name."""
     generator_frame: int
@@ -100,18 +100,18 @@ class Layout(NamedTuple):
 
 
 FRAMES = {
-    11: Frame(code=32, previous=48, globals=8, owner=69, locals=72),
-    12: Frame(code=0, previous=8, globals=24, owner=70, locals=72),
-    14: Frame(code=0, previous=8, globals=24, owner=74, locals=80),
+    11: PyFrameLayout(code=32, previous=48, globals=8, owner=69, locals=72),
+    12: PyFrameLayout(code=0, previous=8, globals=24, owner=70, locals=72),
+    14: PyFrameLayout(code=0, previous=8, globals=24, owner=74, locals=80),
 }
 GENERATOR_FRAMES = {8: 16, 11: 80, 12: 72}
 
 
-def _of(table: Dict[int, Frame], release: int) -> Frame:
+def _of(table: Dict[int, PyFrameLayout], release: int) -> PyFrameLayout:
     return table[max((key for key in table if key <= release), default=min(table))]
 
 
-def release_of(types: Types, minor_version: Optional[int]) -> int:
+def find_python_release(types: PyTypes, minor_version: Optional[int]) -> int:
     """Return the minor version by the flags of types; since 3.13 it is written somewhere."""
     if minor_version is not None:
         return minor_version
@@ -126,11 +126,11 @@ def release_of(types: Types, minor_version: Optional[int]) -> int:
     return 10 if any(flags & IMMUTABLE_TYPE for flags in static) else 8
 
 
-def layout_of(types: Types, minor_version: Optional[int]) -> Layout:
+def make_python_layout(types: PyTypes, minor_version: Optional[int]) -> PyLayout:
     """Return the layout of a process's release."""
-    release = release_of(types, minor_version)
+    release = find_python_release(types, minor_version)
     texts: Tuple[int, int] = (40, 56) if release >= 12 else (48, 72)
-    return Layout(
+    return PyLayout(
         release=release,
         items=types.root.items * 8,
         ascii_text=texts[0],
@@ -160,7 +160,7 @@ KEYS, VALUES = 32, 40
 """In a dict."""
 
 
-class Keys(NamedTuple):
+class PyDictKeys(NamedTuple):
     """The table that a dict looks its keys up in (PyDictKeysObject)."""
 
     entries: int
@@ -173,10 +173,10 @@ class Keys(NamedTuple):
     """Offsets in an entry."""
 
 
-class Values:
+class PyValues:
     """Reads objects of one process."""
 
-    def __init__(self, world: World, types: Types, layout: Layout) -> None:
+    def __init__(self, world: World, types: PyTypes, layout: PyLayout) -> None:
         self.world, self.types, self.layout = world, types, layout
         self._order = world.target.byte_order
         self._no_count = OVERFLOW if layout.release >= FLAGS_IN_COUNTS else HIGH_HALF
@@ -262,10 +262,10 @@ class Values:
             return None
         if py_type.name == "str":
             text = self.text(address, MOST_CHARACTERS + 1)
-            return None if text is None else quoted(text)
+            return None if text is None else quote_python_text(text)
         if py_type.name == "bytes":
             data = self.world.read(address + 32, min(self.word(address + SIZE), MOST_CHARACTERS + 1))
-            return "b" + quoted(data.decode("latin-1"), is_bytes=True)
+            return "b" + quote_python_text(data.decode("latin-1"), is_bytes=True)
         if py_type.name in ("int", "bool"):
             number = self.integer(address)
             return None if number is None else str(bool(number)) if py_type.name == "bool" else str(number)
@@ -288,7 +288,7 @@ class Values:
         count = min(self.word(address + SIZE), most) if self.has(address, TUPLE) else 0
         return [self.text(self.word(address + self.layout.items + place * WORD)) for place in range(count)]
 
-    def keys(self, address: int) -> Optional[Keys]:
+    def keys(self, address: int) -> Optional[PyDictKeys]:
         head = self.world.read(address, 40)
         if len(head) < 40:
             return None
@@ -298,12 +298,12 @@ class Values:
             if log2_size > 40 or log2_index > 43 or kind > 2 or count > 1 << log2_size:
                 return None
             entries = address + 32 + (1 << log2_index)
-            return Keys(entries, count, 24, 8, 16) if kind == 0 else Keys(entries, count, 16, 0, 8)
+            return PyDictKeys(entries, count, 24, 8, 16) if kind == 0 else PyDictKeys(entries, count, 16, 0, 8)
         size, count = (int.from_bytes(head[at : at + 8], self._order) for at in (8, 32))
         if not size or size & (size - 1) or count > size:
             return None
         width = 1 if size <= 0xFF else 2 if size <= 0xFFFF else 4 if size <= 0xFFFFFFFF else 8
-        return Keys(address + 40 + size * width, count, 24, 8, 16)
+        return PyDictKeys(address + 40 + size * width, count, 24, 8, 16)
 
     def entries(self, address: int) -> Iterator[Tuple[int, int]]:
         """(key, value) of a dict; also of one whose keys are shared."""
@@ -340,7 +340,7 @@ class Values:
         return self.word(address + SIZE) if self.has(address, DICT | LIST | TUPLE) else None
 
 
-def quoted(text: str, is_bytes: bool = False) -> str:
+def quote_python_text(text: str, is_bytes: bool = False) -> str:
     """Return a text in double quotes, escaped and cut."""
     cut = text[:MOST_CHARACTERS]
     made = "".join(_escaped(character, is_bytes) for character in cut)

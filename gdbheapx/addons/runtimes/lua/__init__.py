@@ -31,8 +31,8 @@ from gdbheapx.addons.runtimes.lua.values import (
     UPVALUE_OBJECT,
     USERDATA,
     VALUE_BYTES,
-    Values,
-    states,
+    LuaValues,
+    find_lua_states,
 )
 from gdbheapx.analysis.census.world import SHAPE, Ask, Recogniser, Signature, World
 from gdbheapx.analysis.naming.namer import Namer
@@ -67,7 +67,7 @@ class Lua(Recogniser):
         return world.word_bytes == 8 and world.little_endian and world.constant(_says_so)
 
     def asks(self, world: World) -> Iterable[Ask]:
-        found = world.once(states)
+        found = world.once(find_lua_states)
         if not found:
             return
         layout, target = found[0].layout, world.target
@@ -105,15 +105,15 @@ class Lua(Recogniser):
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         found = {(TABLE_NAME, ARRAY_AT): "array of a table", (TABLE_NAME, NODE_AT): "entries of a table"}
-        for state in world.once(states)[:1]:
+        for state in world.once(find_lua_states)[:1]:
             parts = range(8 * state.layout.owning[0], state.layout.source, 8)
             found.update({(PROTO_NAME, at): "constants and names of a function" for at in parts})
             found[PROTO_NAME, state.layout.code] = "instructions of a function"
         return found
 
     def namer(self, world: World) -> Optional[Namer]:
-        found = world.once(states)
-        return LuaNamer(Values(world, found[0].layout), [state for state in found if state.layout == found[0].layout]) if found else None
+        found = world.once(find_lua_states)
+        return LuaNamer(LuaValues(world, found[0].layout), [state for state in found if state.layout == found[0].layout]) if found else None
 
 
 def _object(kind: int) -> List[Condition]:

@@ -18,9 +18,9 @@ from gdbheapx.addons.runtimes.lua.values import (
     TABLE,
     USERDATA,
     VALUE_BYTES,
-    State,
-    Value,
-    Values,
+    LuaState,
+    LuaValue,
+    LuaValues,
 )
 from gdbheapx.analysis.naming.namer import (
     ALL_WORDS,
@@ -36,7 +36,7 @@ from gdbheapx.analysis.naming.namer import (
     Start,
     ValueNamer,
     ValuePosition,
-    quoted,
+    quote_text,
 )
 from gdbheapx.model import Address
 
@@ -81,7 +81,7 @@ class LuaNamer(ValueNamer):
 
     is_collected = True
 
-    def __init__(self, values: Values, states: Sequence[State]) -> None:
+    def __init__(self, values: LuaValues, states: Sequence[LuaState]) -> None:
         super().__init__()
         self._values, self._states = values, states
 
@@ -161,7 +161,7 @@ class LuaNamer(ValueNamer):
         number, rest = divmod(place - table.nodes, layout.node_bytes)
         return self._to(place, self._key(self._values.key(place))) if 0 <= number < table.places and not rest else None
 
-    def _key(self, key: Value) -> Tuple[str, str]:
+    def _key(self, key: LuaValue) -> Tuple[str, str]:
         plain = self._values.plain(key)
         if plain is not None or not key.is_object or key.kind not in STRINGS:
             return (INDEX, "[%s]" % plain) if plain is not None else (FIELD, "[?]")
@@ -172,7 +172,7 @@ class LuaNamer(ValueNamer):
             name = None
         if name is None:
             return FIELD, "[?]"
-        return (ATTRIBUTE, "." + name) if WORD.match(name) and name not in RESERVED else (KEY, "[%s]" % quoted(name, ESCAPES))
+        return (ATTRIBUTE, "." + name) if WORD.match(name) and name not in RESERVED else (KEY, "[%s]" % quote_text(name, ESCAPES))
 
     def _captured(self, position: ValuePosition, offset: int) -> _Moved:
         head, place = self._values.words(position.address, 2), position.address + offset

@@ -54,7 +54,7 @@ MOST_COROUTINES = 1000
 """Whose variables have names."""
 
 
-class Layout(NamedTuple):
+class LuaLayout(NamedTuple):
     """Offsets that differ between releases."""
 
     name: str
@@ -90,12 +90,12 @@ class Layout(NamedTuple):
 
 
 LAYOUTS = (
-    Layout("Lua 5.4", 24, 9, 16, 10, 64, 80, 104, 36, 112, 44, (7, 9, 14), 128, 0x03, 24, 16, 48, 32, None, 24, 40),
-    Layout("Lua 5.3", 32, 24, 16, 9, 56, 88, 80, 36, 104, 40, (6, 8, 13), 120, 0x13, 16, 0, 56, 40, 32, 16, None),
+    LuaLayout("Lua 5.4", 24, 9, 16, 10, 64, 80, 104, 36, 112, 44, (7, 9, 14), 128, 0x03, 24, 16, 48, 32, None, 24, 40),
+    LuaLayout("Lua 5.3", 32, 24, 16, 9, 56, 88, 80, 36, 104, 40, (6, 8, 13), 120, 0x13, 16, 0, 56, 40, 32, 16, None),
 )
 
 
-class Value(NamedTuple):
+class LuaValue(NamedTuple):
     """TValue."""
 
     type: int
@@ -111,7 +111,7 @@ class Value(NamedTuple):
         return self.type & 0x3F
 
 
-class Table(NamedTuple):
+class LuaTable(NamedTuple):
     """A Table."""
 
     address: int
@@ -124,16 +124,16 @@ class Table(NamedTuple):
     metatable: int
 
 
-class Local(NamedTuple):
+class LuaLocal(NamedTuple):
     """A variable of a function that has not returned."""
 
     frame: str
     """`app.lua:12`: where the function was defined."""
     name: str
-    value: Value
+    value: LuaValue
 
 
-class State(NamedTuple):
+class LuaState(NamedTuple):
     """Interpreter with its registry and coroutines."""
 
     block: int
@@ -141,18 +141,18 @@ class State(NamedTuple):
     """global_State."""
     state: int
     """lua_State of the main thread."""
-    registry: Table
-    globals: Table
-    layout: Layout
+    registry: LuaTable
+    globals: LuaTable
+    layout: LuaLayout
     stack: int
     coroutines: Sequence[int] = ()
     """lua_States of the others."""
 
 
-class Values:
+class LuaValues:
     """Reads values of one interpreter."""
 
-    def __init__(self, world: World, layout: Layout) -> None:
+    def __init__(self, world: World, layout: LuaLayout) -> None:
         self._world, self.layout = world, layout
         self._weak: Dict[int, bool] = {}
         """By metatable."""
@@ -168,10 +168,10 @@ class Values:
         words = self.words(address, 2)
         return words[1] & 0xFF if words else 0
 
-    def value(self, address: int) -> Value:
+    def value(self, address: int) -> LuaValue:
         """The TValue there."""
         words = self.words(address, 2)
-        return Value(words[1] & 0xFF, words[0]) if words else Value(0, 0)
+        return LuaValue(words[1] & 0xFF, words[0]) if words else LuaValue(0, 0)
 
     def text(self, address: int, most: int = MOST_TEXT) -> Optional[bytes]:
         """A string that is not too long."""
@@ -181,7 +181,7 @@ class Values:
         data = self._world.read(address + TEXT, length) if 0 < length <= most else b""
         return data if len(data) == length else None
 
-    def table(self, address: int) -> Optional[Table]:
+    def table(self, address: int) -> Optional[LuaTable]:
         """A Table there, with an array of its real length (ltable.c: luaH_realasize)."""
         words = self.words(address, 6)
         if not words or words[1] & 0xFF != TABLE:
@@ -191,16 +191,16 @@ class Values:
             length = 1 << length.bit_length()
         if log > MOST_LOG:
             return None
-        return Table(address, words[2], length if words[2] else 0, words[3], 1 << log, words[5])
+        return LuaTable(address, words[2], length if words[2] else 0, words[3], 1 << log, words[5])
 
-    def key(self, node: int) -> Value:
+    def key(self, node: int) -> LuaValue:
         words = self.words(node, self.layout.node_bytes // 8)
         if not words:
-            return Value(0, 0)
+            return LuaValue(0, 0)
         at = self.layout.key_tt
-        return Value(words[at // 8] >> 8 * (at % 8) & 0xFF, words[self.layout.key // 8])
+        return LuaValue(words[at // 8] >> 8 * (at % 8) & 0xFF, words[self.layout.key // 8])
 
-    def plain(self, value: Value) -> Optional[str]:
+    def plain(self, value: LuaValue) -> Optional[str]:
         """A number, true or false, as Lua reads it; None: another value."""
         if value.type == self.layout.integer:
             return "%d" % (value.data - (value.data >> 63 << 64))
@@ -210,28 +210,28 @@ class Values:
             return "true" if value.type != BOOLEANS[0] or (self.layout.integer != NUMBERS[0] and value.data & 0xFFFFFFFF) else "false"
         return None
 
-    def nodes(self, table: Table) -> Iterator[Tuple[Value, Value]]:
+    def nodes(self, table: LuaTable) -> Iterator[Tuple[LuaValue, LuaValue]]:
         """(key, value) of those that there are."""
         step, at = self.layout.node_bytes // 8, self.layout.key_tt
         words = self.words(table.nodes, step * table.places)
         for first in range(0, len(words), step):
-            value = Value(words[first + 1] & 0xFF, words[first])
+            value = LuaValue(words[first + 1] & 0xFF, words[first])
             if value.type & 0xF:
-                yield Value(words[first + at // 8] >> 8 * (at % 8) & 0xFF, words[first + self.layout.key // 8]), value
+                yield LuaValue(words[first + at // 8] >> 8 * (at % 8) & 0xFF, words[first + self.layout.key // 8]), value
 
-    def field(self, table: Table, name: bytes) -> Value:
+    def field(self, table: LuaTable, name: bytes) -> LuaValue:
         found = (value for key, value in self.nodes(table) if key.is_object and key.kind in STRINGS and self.text(key.data) == name)
-        return next(found, Value(0, 0))
+        return next(found, LuaValue(0, 0))
 
     def has_weak_values(self, address: int) -> bool:
         words = self.words(address + METATABLE_AT, 1)
         if words and words[0] and words[0] not in self._weak:
             metatable = self.table(words[0])
-            mode = self.field(metatable, b"__mode") if metatable is not None else Value(0, 0)
+            mode = self.field(metatable, b"__mode") if metatable is not None else LuaValue(0, 0)
             self._weak[words[0]] = b"v" in ((self.text(mode.data) or b"") if mode.is_object else b"")
         return bool(words) and self._weak.get(words[0], False)
 
-    def length(self, table: Table) -> Optional[int]:
+    def length(self, table: LuaTable) -> Optional[int]:
         """Return the number of values in a table; None if they are too many to be counted."""
         if max(table.length, table.places) > MOST_WORDS:
             return None
@@ -246,7 +246,7 @@ class Values:
         name = self.words(places[0] + 16 * number, 1) if places else ()
         return self.text(name[0]) if name else None
 
-    def locals(self, state: int) -> Iterator[Local]:
+    def locals(self, state: int) -> Iterator[LuaLocal]:
         """Return variables of Lua functions that wait for a call; the innermost function has them only if it is a C function."""
         layout = self.layout
         seen: Set[int] = set()
@@ -263,7 +263,7 @@ class Values:
             seen.add(call)
             call = words[2]
 
-    def _of_frame(self, function: int, base: int, following: int) -> Iterator[Local]:
+    def _of_frame(self, function: int, base: int, following: int) -> Iterator[LuaLocal]:
         layout = self.layout
         place = self.words(function + PROTO_AT, 1)
         proto = self.words(place[0], layout.proto_bytes // 8) if place else ()
@@ -281,24 +281,24 @@ class Values:
                 slot += VALUE_BYTES
                 if text is not None and not text.startswith(b"(") and source is not None and value.is_object:
                     where = source[1:].decode("utf-8", "replace") if source[:1] in b"@=" else "?"
-                    yield Local("%s:%d" % (where, line) if line else where, text.decode("utf-8", "replace"), value)
+                    yield LuaLocal("%s:%d" % (where, line) if line else where, text.decode("utf-8", "replace"), value)
 
 
-def states(world: World) -> List[State]:
+def find_lua_states(world: World) -> List[LuaState]:
     """Return the interpreters whose registry proves itself: it leads to the main thread and to the table of globals, which has itself as
     `_G`, and the release."""
     writable = NumberSet(ranges=[(mapping.start, mapping.end) for mapping in world.target.mappings() if mapping.writable])
     signed = world.find([STATE_ROW, COROUTINE_ROW], [writable])
-    found: List[State] = []
+    found: List[LuaState] = []
     for block in [one.key for one in signed if one.row == 0][:MOST_STATES]:
-        made = (_state(Values(world, layout), block) for layout in LAYOUTS)
+        made = (_state(LuaValues(world, layout), block) for layout in LAYOUTS)
         found += [state for state in made if state is not None][:1]
     threads = [one.sample + EXTRA_BYTES for one in signed if one.row == 1] if found else []
     belong = [(thread, world.words(thread + GLOBAL_AT, 1)) for thread in threads]
     return [state._replace(coroutines=[thread for thread, words in belong if words == (state.globals_at,)]) for state in found]
 
 
-def _state(values: Values, globals_at: int) -> Optional[State]:
+def _state(values: LuaValues, globals_at: int) -> Optional[LuaState]:
     registry = values.value(globals_at + REGISTRY_AT)
     table = values.table(registry.data) if registry.type == TABLE | COLLECTED else None
     if table is None or table.length < 2:
@@ -311,4 +311,4 @@ def _state(values: Values, globals_at: int) -> Optional[State]:
     says = values.field(all_, b"_VERSION")
     if not says.is_object or values.text(says.data) != values.layout.name.encode():
         return None
-    return State(main.data - EXTRA_BYTES, globals_at, main.data, table, all_, values.layout, state[values.layout.stack // 8])
+    return LuaState(main.data - EXTRA_BYTES, globals_at, main.data, table, all_, values.layout, state[values.layout.stack // 8])

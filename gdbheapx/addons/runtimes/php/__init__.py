@@ -5,7 +5,7 @@ from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequ
 
 from gdbheapx import problems
 from gdbheapx.addons.runtimes.php import pieces as php_pieces
-from gdbheapx.addons.runtimes.php.paths import ARRAY_NAME, REFERENCE_NAME, STRING_NAME, PhpNamer, owning_of_class
+from gdbheapx.addons.runtimes.php.paths import ARRAY_NAME, REFERENCE_NAME, STRING_NAME, PhpNamer, mask_php_class
 from gdbheapx.addons.runtimes.php.values import (
     ARRAY,
     OBJECT,
@@ -15,10 +15,10 @@ from gdbheapx.addons.runtimes.php.values import (
     STRING,
     TEXT,
     TYPE_AND_MARKS,
-    Globals,
-    Values,
-    layout,
-    release,
+    PhpGlobals,
+    PhpValues,
+    find_php_layout,
+    read_php_release,
 )
 from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.analysis.naming.namer import Namer
@@ -56,7 +56,7 @@ REFERENCE_ROW = SignatureRow([COUNTED, Condition(4, 4, EQUAL, REFERENCE, mask=TY
 """No typed property refers to it."""
 
 
-class Manager(NamedTuple):
+class ZendManager(NamedTuple):
     """Zend memory manager: its chunks and huge blocks."""
 
     taken: Sequence[Tuple[int, int]]
@@ -83,10 +83,10 @@ class Php(Recogniser):
     )
 
     def asks(self, world: World) -> Iterable[Ask]:
-        if layout(world) is None:
+        if find_php_layout(world) is None:
             self._say_release(world)
-        found, values = world.once(tables), world.once(reader)
-        if found is None or values is None or world.once(manager) is None:
+        found, values = world.once(find_php_tables), world.once(make_php_reader)
+        if found is None or values is None or world.once(find_zend_manager) is None:
             return
         for row, name in ((STRING_ROW, STRING_NAME), (ARRAY_ROW, ARRAY_NAME), (REFERENCE_ROW, REFERENCE_NAME)):
             yield Ask(row, lambda key, name=name: Signature(name, self.module, SHAPE), order=40)  # type: ignore[misc]
@@ -96,11 +96,11 @@ class Php(Recogniser):
             least_usable=40,
             key=(16, 8, (1 << 64) - 1),
         )
-        numbers, owning = [NumberSet(sorted(classes))], partial(owning_of_class, values)
+        numbers, owning = [NumberSet(sorted(classes))], partial(mask_php_class, values)
         yield Ask(row, lambda key: _named(classes.get(key), self.module), numbers, order=40, owning=owning)
 
     def _say_release(self, world: World) -> None:
-        found = world.once(release)
+        found = world.once(read_php_release)
         if found is not None:
             which = found.version or "with interface %d" % found.interface
             what = "PHP %s: its values have no types here; gdbheapx knows those of PHP %s" % (which, RELEASES)
@@ -111,11 +111,11 @@ class Php(Recogniser):
 
     def inner(self, world: World) -> Sequence[Inner]:
         """Its blocks, where they add up to what it says is in use; else its chunks: what lies in them is not told apart."""
-        memory = world.once(manager)
+        memory = world.once(find_zend_manager)
         if memory is None:
             return ()
         taken = sum(end - start for start, end in memory.taken)
-        pieces = php_pieces.find(world, memory.chunks, memory.huge, memory.free_slots, memory.notes)
+        pieces = php_pieces.find_zend_pieces(world, memory.chunks, memory.huge, memory.free_slots, memory.notes)
         if pieces is None or pieces.bytes + pieces.notes_bytes != memory.size_bytes:
             return [Inner(iter(()), self.module, NAME, memory.taken, taken - memory.size_bytes, 0, is_told_apart=False)]
         return [Inner(iter([pieces.blocks]), self.module, NAME, memory.taken, taken - memory.size_bytes, pieces.notes_bytes, UNIT_BYTES)]
@@ -124,27 +124,27 @@ class Php(Recogniser):
         return {(ARRAY_NAME, 16): "elements of an array"}
 
     def namer(self, world: World) -> Optional[Namer]:
-        found, values = world.once(tables), world.once(reader)
-        return PhpNamer(values, found) if found is not None and values is not None and world.once(manager) is not None else None
+        found, values = world.once(find_php_tables), world.once(make_php_reader)
+        return PhpNamer(values, found) if found is not None and values is not None and world.once(find_zend_manager) is not None else None
 
 
 def _named(name: Optional[str], module: str) -> Optional[Signature]:
     return Signature(name, module) if name is not None else None
 
 
-def reader(world: World) -> Optional[Values]:
+def make_php_reader(world: World) -> Optional[PhpValues]:
     """Return the reader of values; None for a layout that is not known."""
-    known = layout(world)
-    return Values(world, known) if known is not None else None
+    known = find_php_layout(world)
+    return PhpValues(world, known) if known is not None else None
 
 
-def tables(world: World) -> Optional[Globals]:
+def find_php_tables(world: World) -> Optional[PhpGlobals]:
     """Return the interpreter's tables."""
-    values = world.once(reader)
+    values = world.once(make_php_reader)
     return values.globals() if values is not None else None
 
 
-def manager(world: World) -> Optional[Manager]:
+def find_zend_manager(world: World) -> Optional[ZendManager]:
     """The first heap that proves itself."""
     judged: Set[int] = set()
     for mapping in world.target.mappings():
@@ -161,7 +161,7 @@ def manager(world: World) -> Optional[Manager]:
     return None
 
 
-def _of_heap(world: World, heap: int) -> Optional[Manager]:
+def _of_heap(world: World, heap: int) -> Optional[ZendManager]:
     """Its chunks and huge blocks; None where they are not what it has counted."""
     main, words = heap - HEAP_OFFSET, world.words(heap, HEAP_WORDS)
     chunks = _ring(world, main, heap)
@@ -180,7 +180,7 @@ def _of_heap(world: World, heap: int) -> Optional[Manager]:
     whole = sorted(set(taken))
     real = sum(end - start for start, end in whole)
     slots = next((words[at : at + BINS] for at in FREE_SLOTS if words[at + BINS] == real), None)
-    return Manager(whole, words[SIZE], chunks, huge, list(noted), slots) if slots is not None and words[SIZE] <= real else None
+    return ZendManager(whole, words[SIZE], chunks, huge, list(noted), slots) if slots is not None and words[SIZE] <= real else None
 
 
 def _ring(world: World, main: int, heap: int) -> Optional[List[int]]:

@@ -16,11 +16,11 @@ from gdbheapx.addons.runtimes.php.values import (
     STACK_BYTES,
     STRING,
     VALUE_BYTES,
-    Entry,
-    Globals,
-    Table,
-    Value,
-    Values,
+    PhpEntry,
+    PhpGlobals,
+    PhpTable,
+    PhpValue,
+    PhpValues,
 )
 from gdbheapx.analysis.naming.namer import (
     ALL_WORDS,
@@ -38,7 +38,7 @@ from gdbheapx.analysis.naming.namer import (
     Start,
     ValueNamer,
     ValuePosition,
-    quoted,
+    quote_text,
 )
 from gdbheapx.model import Address
 
@@ -56,16 +56,16 @@ OPERATION_BYTES = 32
 MOST_FRAMES, MOST_VARIABLES = 10_000, 4096
 
 
-class Local(NamedTuple):
+class PhpLocal(NamedTuple):
     """A variable of a function that has not returned."""
 
     function: str
     """`handle`, `App\\Shop::handle`, `{closure}`."""
     name: str
-    value: Value
+    value: PhpValue
 
 
-def current(words: Sequence[int]) -> int:
+def find_current_frame(words: Sequence[int]) -> int:
     """EG(current_execute_data), behind {top and end of the stack, its page, size of a page} in the executor's globals; 0: not found."""
     for at in range(len(words) - 4):
         if words[at + 2] < words[at] <= words[at + 1] and words[at + 3] == STACK_BYTES:
@@ -73,7 +73,7 @@ def current(words: Sequence[int]) -> int:
     return 0
 
 
-def locals_of(values: Values, frame: int) -> Iterator[Local]:
+def list_php_locals(values: PhpValues, frame: int) -> Iterator[PhpLocal]:
     """Return variables of all functions, the innermost first; those of files are global, or their function's."""
     seen: Set[int] = set()
     while frame and frame not in seen and len(seen) < MOST_FRAMES:
@@ -85,7 +85,7 @@ def locals_of(values: Values, frame: int) -> Iterator[Local]:
         frame = words[PREVIOUS]
 
 
-def _of_frame(values: Values, frame: int, words: Sequence[int]) -> Iterator[Local]:
+def _of_frame(values: PhpValues, frame: int, words: Sequence[int]) -> Iterator[PhpLocal]:
     place = values.layout.variables
     code = values.words(words[FUNCTION], place + NAMES + 1)
     function = _name(values, code, code[place:], words[OPLINE]) if code else None
@@ -93,14 +93,14 @@ def _of_frame(values: Values, frame: int, words: Sequence[int]) -> Iterator[Loca
         return
     how = words[HOW] & HALF
     if how & 0xFF == OBJECT:
-        yield Local(function, "this", Value(OBJECT, words[THIS]))
+        yield PhpLocal(function, "this", PhpValue(OBJECT, words[THIS]))
     table = values.table(words[SYMBOLS]) if how & HAS_SYMBOLS else None
     found = values.named(table) if table is not None else _compiled(values, frame, code[place:])
     for name, value in found if table is not None or not how & HAS_SYMBOLS else ():
-        yield Local(function, name, value)
+        yield PhpLocal(function, name, value)
 
 
-def _name(values: Values, code: Sequence[int], further: Sequence[int], operation: int) -> Optional[str]:
+def _name(values: PhpValues, code: Sequence[int], further: Sequence[int], operation: int) -> Optional[str]:
     """`further`: of zend_op_array, from last_var on. Of a function that is written in PHP, and stands in its own code: else the layout is
     another release's."""
     done = operation - further[OPERATIONS]
@@ -110,7 +110,7 @@ def _name(values: Values, code: Sequence[int], further: Sequence[int], operation
     return None if not name or class_ is None else "%s::%s" % (class_, name) if class_ else name
 
 
-def _compiled(values: Values, frame: int, further: Sequence[int]) -> Iterator[Tuple[str, Value]]:
+def _compiled(values: PhpValues, frame: int, further: Sequence[int]) -> Iterator[Tuple[str, PhpValue]]:
     count = further[0] >> 32
     names = values.words(further[NAMES], count) if count <= MOST_VARIABLES else ()
     slots = values.words(frame + FRAME_BYTES, VALUE_BYTES // 8 * count) if names else ()
@@ -128,7 +128,7 @@ WORD = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*\Z")
 ESCAPES = {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
-def owning_of_class(values: Values, class_: int) -> Optional[int]:
+def mask_php_class(values: PhpValues, class_: int) -> Optional[int]:
     """Return the mask of a class's instances, without words behind their last property; None for a class that is written in C."""
     count = values.count(class_)
     end = PROPERTY_TABLE // 8 + VALUE_BYTES // 8 * count if count is not None else 0
@@ -140,7 +140,7 @@ _Moved = Optional[Tuple[ValuePosition, Optional[Tuple[str, str]]]]
 class PhpNamer(ValueNamer):
     """Global variables first, then what classes keep, then constants, then variables of functions."""
 
-    def __init__(self, values: Values, found: Globals) -> None:
+    def __init__(self, values: PhpValues, found: PhpGlobals) -> None:
         super().__init__()
         self._values, self._globals = values, found
 
@@ -155,7 +155,7 @@ class PhpNamer(ValueNamer):
         for name, value in self._values.named(self._globals.constants):
             if value.type == POINTER:
                 yield from self._start(self._values.value(value.data), [], VARIABLE, name)
-        for local in locals_of(self._values, current(self._globals.behind)):
+        for local in list_php_locals(self._values, find_current_frame(self._globals.behind)):
             yield from self._start(local.value, [PathStep(FRAME, "frame %s(): " % local.function, None)], LOCAL, "$" + _word(local.name))
 
     def _of_class(self, class_: int, first: PathStep) -> Iterator[Start]:
@@ -164,7 +164,7 @@ class PhpNamer(ValueNamer):
         for name, value in self._values.class_constants(class_):
             yield from self._start(value, [first], ATTRIBUTE, "::" + name)
 
-    def _start(self, value: Value, before: List[PathStep], kind: str, name: str) -> Iterator[Start]:
+    def _start(self, value: PhpValue, before: List[PathStep], kind: str, name: str) -> Iterator[Start]:
         inner = self._values.referred(value)
         if inner.type in COUNTED:
             yield Start(inner.data, [*before, PathStep(kind, name, Address(inner.data))])
@@ -203,18 +203,18 @@ class PhpNamer(ValueNamer):
             return (ValuePosition(value.type, value.data), (ATTRIBUTE, "->" + name)) if value.type in COUNTED else None
         return ValuePosition(self.read_kind(below), below), (FIELD, "->?")  # of a class that is written in C
 
-    def _entry(self, table: Table, place: int, is_properties: bool) -> _Moved:
+    def _entry(self, table: PhpTable, place: int, is_properties: bool) -> _Moved:
         number, rest = divmod(place - table.data, table.step)
         if not 0 <= number < table.used or rest:  # a key
             return None
         value, words = self._values.value(place), self._values.words(place, table.step // 8)
         if value.type not in COUNTED or not words:
             return None
-        entry = Entry(0, number, value) if table.is_packed else Entry(words[3], words[2], value)
+        entry = PhpEntry(0, number, value) if table.is_packed else PhpEntry(words[3], words[2], value)
         text = self._values.text(entry.key) if entry.key else None
         if entry.key and text is None:
             return None
-        key = "%d" % (entry.number - (entry.number >> 63 << 64)) if text is None else quoted(text, ESCAPES)
+        key = "%d" % (entry.number - (entry.number >> 63 << 64)) if text is None else quote_text(text, ESCAPES)
         if is_properties and text is not None:
             return ValuePosition(value.type, value.data), (ATTRIBUTE, "->" + _word(text.rpartition("\0")[2]))
         return ValuePosition(value.type, value.data), (INDEX if text is None else KEY, "[%s]" % key)
@@ -251,4 +251,4 @@ class PhpNamer(ValueNamer):
 
 def _word(name: str) -> str:
     """A variable or a property: any text may be one's name."""
-    return name if WORD.match(name) else "{%s}" % quoted(name, ESCAPES)
+    return name if WORD.match(name) else "{%s}" % quote_text(name, ESCAPES)

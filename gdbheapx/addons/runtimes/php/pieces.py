@@ -25,7 +25,7 @@ SIZE_CLASSES = (
 MOST_FREE = 1 << 20
 
 
-class Pieces(NamedTuple):
+class ZendPieces(NamedTuple):
     """Pieces that the memory manager has handed out."""
 
     blocks: Blocks
@@ -35,9 +35,9 @@ class Pieces(NamedTuple):
     """Of the manager's own blocks, which are not among them: they lead to what others own."""
 
 
-def find(
+def find_zend_pieces(
     world: World, chunks: Sequence[int], huge: Sequence[Tuple[int, int]], free_slots: Sequence[int], notes: Sequence[int]
-) -> Optional[Pieces]:
+) -> Optional[ZendPieces]:
     """`free_slots`: the first free element of each bin; `notes`: the manager's own blocks. None where a map or a list is damaged."""
     runs = [(start, end - start, 1) for start, end in huge]
     for chunk in chunks:
@@ -51,7 +51,7 @@ def find(
         return None
     notes_bytes = _leave(runs, labels, notes)
     blocks = world.cells(runs, labels)
-    return Pieces(blocks, sum(blocks.usable_bytes), notes_bytes)
+    return ZendPieces(blocks, sum(blocks.usable_bytes), notes_bytes)
 
 
 def _leave(runs: Sequence[Tuple[int, int, int]], labels: "array[int]", notes: Sequence[int]) -> int:

@@ -8,7 +8,7 @@ from struct import unpack, unpack_from
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.world import World
-from gdbheapx.analysis.naming.namer import TEXT_BYTES, decoded
+from gdbheapx.analysis.naming.namer import TEXT_BYTES, decode_text
 
 STRING, ARRAY, OBJECT, REFERENCE, INDIRECT, POINTER = 6, 7, 8, 10, 12, 13
 """Of a zval: its type (zend_types.h: IS_...)."""
@@ -48,7 +48,7 @@ def data(world: World) -> Iterator[Tuple[bytes, int]]:
                 yield content[: len(content) & -8], start
 
 
-class Value(NamedTuple):
+class PhpValue(NamedTuple):
     """PHP's zval."""
 
     type: int
@@ -56,7 +56,7 @@ class Value(NamedTuple):
     """A pointer, or the number."""
 
 
-class Table(NamedTuple):
+class PhpTable(NamedTuple):
     """A zend_array."""
 
     address: int
@@ -71,28 +71,28 @@ class Table(NamedTuple):
         return VALUE_BYTES if self.is_packed else BUCKET_BYTES
 
 
-class Entry(NamedTuple):
+class PhpEntry(NamedTuple):
     """Entry of an array."""
 
     key: int
     """A zend_string; 0: the number is the key."""
     number: int
-    value: Value
+    value: PhpValue
 
 
-class Globals(NamedTuple):
+class PhpGlobals(NamedTuple):
     """Tables of the interpreter."""
 
-    symbols: Table
-    classes: Table
-    constants: Table
+    symbols: PhpTable
+    classes: PhpTable
+    constants: PhpTable
     weak: Sequence[int]
     """Blocks that point to values and own none: the list of all objects, the stack, what the collector has to look at."""
     behind: Sequence[int] = ()
     """Words of executor_globals behind symbol_table."""
 
 
-class Layout(NamedTuple):
+class PhpLayout(NamedTuple):
     """Offsets of one release."""
 
     properties: int
@@ -107,10 +107,10 @@ class Layout(NamedTuple):
     """The word of zend_op_array whose upper half is last_var; what follows it is alike."""
 
 
-class Values:
+class PhpValues:
     """Reads values of one target."""
 
-    def __init__(self, world: World, layout: Layout) -> None:
+    def __init__(self, world: World, layout: PhpLayout) -> None:
         self.world, self.layout = world, layout
         self._offsets: Dict[int, Dict[int, str]] = {}
         self._map = self._map_base()
@@ -138,36 +138,36 @@ class Values:
         words = self.words(address, 3) if not address % 8 else ()
         if not words or not words[0] & HALF or words[0] >> 32 & TYPE_AND_MARKS != STRING or words[2] > MOST_LENGTH:
             return None
-        return decoded(self.world.read(address + TEXT, min(words[2], TEXT_BYTES)))
+        return decode_text(self.world.read(address + TEXT, min(words[2], TEXT_BYTES)))
 
-    def table(self, address: int) -> Optional[Table]:
+    def table(self, address: int) -> Optional[PhpTable]:
         """A zend_array there, whose numbers fit each other."""
         words = self.words(address, 5)
         return _table(address, words) if words else None
 
-    def entries(self, table: Table) -> Iterator[Entry]:
+    def entries(self, table: PhpTable) -> Iterator[PhpEntry]:
         words = self.words(table.data, table.used * table.step // 8)
         for place in range(table.used if words else 0):
             at = place * table.step // 8
             value = self.value_in(words, at)
             if value.type:
-                yield Entry(0, place, value) if table.is_packed else Entry(words[at + 3], words[at + 2], value)
+                yield PhpEntry(0, place, value) if table.is_packed else PhpEntry(words[at + 3], words[at + 2], value)
 
-    def value_in(self, words: Sequence[int], at: int) -> Value:
+    def value_in(self, words: Sequence[int], at: int) -> PhpValue:
         """The zval that these words are; INDIRECT is followed."""
         kind = words[at + 1] & 0xFF
-        return self.value(words[at]) if kind == INDIRECT else Value(kind, words[at])
+        return self.value(words[at]) if kind == INDIRECT else PhpValue(kind, words[at])
 
-    def value(self, address: int) -> Value:
+    def value(self, address: int) -> PhpValue:
         """The zval there; of type 0 where there is none."""
         words = self.words(address, 2)
         kind = words[1] & 0xFF if words else 0
-        return Value(0, 0) if kind in (0, INDIRECT) else Value(kind, words[0])
+        return PhpValue(0, 0) if kind in (0, INDIRECT) else PhpValue(kind, words[0])
 
-    def referred(self, value: Value) -> Value:
+    def referred(self, value: PhpValue) -> PhpValue:
         return self.value(value.data + 8) if value.type == REFERENCE else value
 
-    def named(self, table: Table) -> Iterator[Tuple[str, Value]]:
+    def named(self, table: PhpTable) -> Iterator[Tuple[str, PhpValue]]:
         """(key, value) of a table of names."""
         for entry in self.entries(table):
             name = self.text(entry.key) if entry.key else None
@@ -197,13 +197,13 @@ class Values:
             self._offsets[class_] = {offset: name for name, offset, is_static in found if not is_static}
         return self._offsets[class_]
 
-    def _properties(self, table: Table) -> Iterator[Tuple[str, int, bool]]:
+    def _properties(self, table: PhpTable) -> Iterator[Tuple[str, int, bool]]:
         for name, value in self.named(table):
             words = self.words(value.data, 1) if value.type == POINTER else ()
             if words:
                 yield name, words[0] & 0xFFFFFFFF, bool(words[0] >> 32 & STATIC)
 
-    def statics(self, class_: int) -> Iterator[Tuple[str, Value]]:
+    def statics(self, class_: int) -> Iterator[Tuple[str, PhpValue]]:
         """(name, value) of a class's static properties."""
         info, places = self.table(class_ + self.layout.statics + PROPERTIES_INFO), self.words(class_ + self.layout.statics, 2)
         if info is None or not places or not places[0]:
@@ -215,14 +215,14 @@ class Values:
             if is_static:
                 yield name, self.value_in(self.words(place + VALUE_BYTES * number, 2) or (0, 0), 0)
 
-    def class_constants(self, class_: int) -> Iterator[Tuple[str, Value]]:
+    def class_constants(self, class_: int) -> Iterator[Tuple[str, PhpValue]]:
         """(name, value)."""
         table = self.table(class_ + self.layout.statics + CONSTANTS)
         for name, value in self.named(table) if table is not None else ():
             if value.type == POINTER:
                 yield name, self.value(value.data)
 
-    def globals(self) -> Optional[Globals]:
+    def globals(self) -> Optional[PhpGlobals]:
         """executor_globals, by a table in the interpreter's data that has `_GET`, and those behind it."""
         for content, start in data(self.world):
             words = unpack("<%dQ" % (len(content) // 8), content)
@@ -252,13 +252,13 @@ class Values:
         numbers = [(number, self.words(place, 2)) for number, place in places if not place & 1]
         return bool(numbers) and all(words and words[0] >> 32 & 0xF == OBJECT and words[1] & HALF == number for number, words in numbers)
 
-    def _globals(self, symbols: Table, words: Sequence[int], weak: Sequence[int]) -> Optional[Globals]:
+    def _globals(self, symbols: PhpTable, words: Sequence[int], weak: Sequence[int]) -> Optional[PhpGlobals]:
         tables = [table for table in map(self.table, words) if table is not None]
         classes = self._with(tables, "stdclass")
         constants = self._with(tables, "E_ALL")
-        return Globals(symbols, classes, constants, weak, words) if classes is not None and constants is not None else None
+        return PhpGlobals(symbols, classes, constants, weak, words) if classes is not None and constants is not None else None
 
-    def _with(self, tables: List[Table], name: str) -> Optional[Table]:
+    def _with(self, tables: List[PhpTable], name: str) -> Optional[PhpTable]:
         return next((table for table in tables if any(key == name for key, _ in self.named(table))), None)
 
     def _map_base(self) -> int:
@@ -275,12 +275,12 @@ def _are_roots(first_unused: int, threshold: int, size: int, number: int) -> boo
     return LEAST_THRESHOLD <= threshold <= size and not size % LEAST_ROOTS and number < first_unused <= size
 
 
-def _table(address: int, words: Sequence[int]) -> Optional[Table]:
+def _table(address: int, words: Sequence[int]) -> Optional[PhpTable]:
     """{counts, flags and mask, data, used and length, size}."""
     used, length, size = words[3] & 0xFFFFFFFF, words[3] >> 32, words[4] & 0xFFFFFFFF
     if words[0] >> 32 & 0xF != ARRAY or not length <= used <= size or size & (size - 1) or not words[2] or words[2] % 8:
         return None
-    return Table(address, words[2], used, length, bool(words[1] & PACKED))
+    return PhpTable(address, words[2], used, length, bool(words[1] & PACKED))
 
 
 MODULE_BYTES, MODULE_NAME, MODULE_VERSION, MODULE_WORDS = 168, 4, 11, 12
@@ -293,7 +293,7 @@ FIRST_DAY, LAST_DAY = 2000_00_00, 2100_00_00
 """Of numbers of interfaces, which are days."""
 
 
-class Release(NamedTuple):
+class PhpRelease(NamedTuple):
     """Release that the interpreter says it is."""
 
     interface: int
@@ -302,7 +302,7 @@ class Release(NamedTuple):
     """`8.4.27`; None where the file is lacking that says it."""
 
 
-PHP_8_2 = Layout(properties=32, statics=48, create=376, guards=1 << 11, variables=9)
+PHP_8_2 = PhpLayout(properties=32, statics=48, create=376, guards=1 << 11, variables=9)
 PHP_8_4 = PHP_8_2._replace(create=384, variables=11)
 PHP_8_5 = PHP_8_4._replace(guards=1 << 30)
 PHP_8_6 = PHP_8_5._replace(properties=36, statics=56, create=392)
@@ -310,19 +310,19 @@ LAYOUTS = {20220829: PHP_8_2, 20240924: PHP_8_4, 20250925: PHP_8_5, 20260924: PH
 RELEASES = "8.2, 8.4, 8.5 and 8.6"
 
 
-def release(world: World) -> Optional[Release]:
+def read_php_release(world: World) -> Optional[PhpRelease]:
     """Return the release by the built-in modules, which all have the number of its interface; None if there are none."""
     entries = [entry for content, _ in data(world) for entry in _modules(content)]
     numbers = Counter(entry[0] >> 32 for entry in entries).most_common(1)
     if not numbers or numbers[0][1] < LEAST_MODULES:
         return None
     versions = (world.text(entry[MODULE_VERSION]) for entry in entries if world.text(entry[MODULE_NAME]) == STANDARD)
-    return Release(numbers[0][0], next(versions, None))
+    return PhpRelease(numbers[0][0], next(versions, None))
 
 
-def layout(world: World) -> Optional[Layout]:
+def find_php_layout(world: World) -> Optional[PhpLayout]:
     """Return the layout of the target's interpreter, or None for another release."""
-    known = world.once(release)
+    known = world.once(read_php_release)
     return LAYOUTS.get(known.interface) if known is not None else None
 
 

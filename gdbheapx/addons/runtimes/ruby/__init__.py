@@ -18,16 +18,16 @@ from gdbheapx.addons.runtimes.ruby.objects import (
     STRUCT,
     TYPE_MASK,
     USER,
-    Objects,
-    Page,
-    Transient,
+    RubyHeapPage,
+    RubyObjects,
+    TransientHeap,
     by_flags,
-    layout,
+    find_ruby_layout,
+    find_transient_heap,
+    mask_ruby_class,
+    mask_ruby_flags,
     object_class,
-    owning_of_class,
-    owning_of_flags,
-    release,
-    transient_heap,
+    read_ruby_release,
 )
 from gdbheapx.addons.runtimes.ruby.paths import TEXT, TYPES, RubyNamer
 from gdbheapx.analysis.census.world import (
@@ -92,13 +92,13 @@ class Ruby(Recogniser):
 
     def asks(self, world: World) -> Iterable[Ask]:
         """A slot in use has a type, and its class is one: a block of malloc's with five numbers and pointers to objects is no slot."""
-        heap_pages, known = world.once(pages), world.once(objects)
+        heap_pages, known = world.once(find_ruby_pages), world.once(make_ruby_reader)
         if known is None:
             self._say_release(world)
         if not heap_pages or known is None:
             return
-        ranges = NumberSet(ranges=union((page.address, page.address + page_bytes(world)) for page in heap_pages))
-        classes = NumberSet(world.once(slots).classes)
+        ranges = NumberSet(ranges=union((page.address, page.address + ruby_page_bytes(world)) for page in heap_pages))
+        classes = NumberSet(world.once(read_ruby_slots).classes)
         # a block with two pointers to classes begins like a slot, but for the number of a shape
         is_flags = Condition(0, 8, AT_MOST, known.most_flags())
         # from IMEMO on the second word need not be a class
@@ -110,27 +110,27 @@ class Ruby(Recogniser):
                 row = SignatureRow(
                     [is_flags, Condition(0, 8, EQUAL, kind, mask=TYPE_MASK), Condition(8, 8, IN_SET, 0)], size, size, key=(8, 8, ALL)
                 )
-                yield Ask(row, partial(self._of_class, known, kind), [classes], order=29, owning=partial(owning_of_class, known, kind))
+                yield Ask(row, partial(self._of_class, known, kind), [classes], order=29, owning=partial(mask_ruby_class, known, kind))
             for kind, mask, number in by_flags(known.layout):
                 flags = [is_flags, Condition(0, 8, EQUAL, kind, mask=mask), Condition(8, 8, IN_SET, 0)]
                 row = SignatureRow(flags, size, size, key=(0, 8, TYPE_MASK | number))
-                yield Ask(row, self._name, [classes], order=29, owning=partial(owning_of_flags, known.layout))
+                yield Ask(row, self._name, [classes], order=29, owning=partial(mask_ruby_flags, known.layout))
             row = SignatureRow([*is_object, Condition(8, 8, IN_SET, 0)], size, size, key=key)
             yield Ask(row, self._name, [classes], order=30)
             row = SignatureRow(others, size, size, key=(0, 8, TYPE_MASK | IMEMO_KINDS))
-            yield Ask(row, self._name, [ranges], order=30, owning=partial(owning_of_flags, known.layout))
+            yield Ask(row, self._name, [ranges], order=30, owning=partial(mask_ruby_flags, known.layout))
             code = Condition(0, 8, EQUAL, IMEMO | SEQUENCE << 12, mask=TYPE_MASK | IMEMO_KINDS)
             row = SignatureRow([is_flags, code, Condition(8, 8, EQUAL, 0)], size, size, key=(0, 8, TYPE_MASK | IMEMO_KINDS))
-            yield Ask(row, self._name, order=30, owning=partial(owning_of_flags, known.layout))
+            yield Ask(row, self._name, order=30, owning=partial(mask_ruby_flags, known.layout))
         yield Ask(TEXT_ROW, lambda key: Signature(TEXT, self.module, CONTENT), order=WEAK_ORDER)
 
     def _say_release(self, world: World) -> None:
-        found = release(world)
+        found = read_ruby_release(world)
         if found is not None:
             what = "Ruby %d.%d: its objects have no types here; gdbheapx knows those of Ruby %s" % (*found, RELEASES)
             world.session.problem(problems.RUNTIME_UNREAD, None, what, "all of Ruby's memory as one: %s" % ask("report"), partial=False)
 
-    def _of_class(self, found: Objects, kind: int, class_: int) -> Signature:
+    def _of_class(self, found: RubyObjects, kind: int, class_: int) -> Signature:
         return Signature(found.class_path(found.real_class((0, class_))) or TYPES[kind], self.module, EXACT)
 
     def _name(self, key: int) -> Optional[Signature]:
@@ -139,7 +139,7 @@ class Ruby(Recogniser):
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         # memory outside of slots: (struct RString, RArray, RHash, RObject)
-        known = layout(world)
+        known = find_ruby_layout(world)
         if known is None:
             return {}
         table = "table of a Hash"
@@ -157,19 +157,19 @@ class Ruby(Recogniser):
 
     def inner(self, world: World) -> Sequence[Inner]:
         """The slots in use, by their flags; and what young objects have beside them."""
-        heap_pages = world.once(pages)
+        heap_pages = world.once(find_ruby_pages)
         if not heap_pages:
             return ()
         total = sum(page.slots * page.slot_bytes for page in heap_pages)
-        used = world.once(slots).used
+        used = world.once(read_ruby_slots).used
         free = total - sum(sum(part.usable_bytes) for part in used)
-        taken = [(page.address, page.address + page_bytes(world)) for page in heap_pages]
-        overhead = len(heap_pages) * page_bytes(world) - total
+        taken = [(page.address, page.address + ruby_page_bytes(world)) for page in heap_pages]
+        overhead = len(heap_pages) * ruby_page_bytes(world) - total
         slots_ = Inner(iter(used), self.module, "object in a slot", taken, free, overhead, UNIT_BYTES, is_collected=True)
         return [slots_, *self._transient(world)]
 
     def _transient(self, world: World) -> Iterator[Inner]:
-        found = world.once(transient)
+        found = world.once(read_transient_heap)
         if found is not None:
             used = sum(size for _, size in found.pieces)
             addresses = array("Q", (address for address, _ in found.pieces))
@@ -179,35 +179,35 @@ class Ruby(Recogniser):
             yield Inner(iter([blocks]), self.module, "transient memory of objects", taken, free, overhead, UNIT_BYTES, is_collected=True)
 
     def namer(self, world: World) -> Optional[Namer]:
-        found = world.once(objects)
+        found = world.once(make_ruby_reader)
         top = object_class(found) if found is not None and found.symbols else None
-        young = world.once(transient)
+        young = world.once(read_transient_heap)
         lists = [young.promoted] if young is not None else []
-        return RubyNamer(found, top, lambda classes: instances(world, classes), lists) if found is not None and top is not None else None
+        return RubyNamer(found, top, lambda classes: find_instances(world, classes), lists) if found is not None and top is not None else None
 
 
-def objects(world: World) -> Optional[Objects]:
+def make_ruby_reader(world: World) -> Optional[RubyObjects]:
     """Return the reader of objects; None for a layout that is not known."""
-    known = layout(world)
-    return Objects(world, known, world.once(pages)) if known is not None else None
+    known = find_ruby_layout(world)
+    return RubyObjects(world, known, world.once(find_ruby_pages)) if known is not None else None
 
 
-def transient(world: World) -> Optional[Transient]:
+def read_transient_heap(world: World) -> Optional[TransientHeap]:
     """Return the memory of young objects beside their slots, or None."""
-    found = world.once(objects)
-    return transient_heap(found) if found is not None and found.layout.has_transient_heap else None
+    found = world.once(make_ruby_reader)
+    return find_transient_heap(found) if found is not None and found.layout.has_transient_heap else None
 
 
-def page_bytes(world: World) -> int:
+def ruby_page_bytes(world: World) -> int:
     """Return the bytes of a heap page that was found."""
-    known = world.once(layout)
+    known = world.once(find_ruby_layout)
     return known.page_bytes if known is not None else 0
 
 
-def pages(world: World) -> List[Page]:
+def find_ruby_pages(world: World) -> List[RubyHeapPage]:
     """Return all heap pages by address; none if their layout is not known."""
-    heap_pages: List[Page] = []
-    known = layout(world)
+    heap_pages: List[RubyHeapPage] = []
+    known = find_ruby_layout(world)
     page_size, start_word = (known.page_bytes, known.start_word) if known is not None else (0, 0)
     for mapping in world.target.mappings() if page_size else ():
         if not mapping.writable or (mapping.name and not mapping.name.startswith(ANONYMOUS)):
@@ -221,20 +221,20 @@ def pages(world: World) -> List[Page]:
                 continue
             size, count = page[0] & 0xFFFF, page[0] >> 16 & 0xFFFF
             if size in SLOT_BYTES and count and page[start_word] + size * count <= address + page_size:
-                heap_pages.append(Page(address, page[start_word], size, count))
+                heap_pages.append(RubyHeapPage(address, page[start_word], size, count))
     return heap_pages
 
 
-def batches(heap_pages: Sequence[Page]) -> Iterator[Sequence[Page]]:
+def batch_ruby_pages(heap_pages: Sequence[RubyHeapPage]) -> Iterator[Sequence[RubyHeapPage]]:
     """Yield some pages at a time."""
     for place in range(0, len(heap_pages), AT_ONCE):
         yield heap_pages[place : place + AT_ONCE]
 
 
-def instances(world: World, classes: Sequence[int]) -> List[int]:
+def find_instances(world: World, classes: Sequence[int]) -> List[int]:
     """Objects of these classes: one pass over all slots in use."""
     found: List[int] = []
-    for blocks in world.once(slots).used:
+    for blocks in world.once(read_ruby_slots).used:
         signer = world.signer([SignatureRow([Condition(8, 8, IN_SET, 0)])], [NumberSet(classes)])
         signer.stream(iter([blocks]))
         known = [False, *(match.row == 0 for match in signer.found())]
@@ -242,11 +242,11 @@ def instances(world: World, classes: Sequence[int]) -> List[int]:
     return found
 
 
-def slots(world: World) -> Slots:
+def read_ruby_slots(world: World) -> Slots:
     """Read all slots in one pass."""
     used: List[Blocks] = []
     classes: List[int] = []
-    for some in batches(world.once(pages)):
+    for some in batch_ruby_pages(world.once(find_ruby_pages)):
         runs = [(page.first_slot, page.slot_bytes, page.slots) for page in some]
         blocks = world.cells(runs)
         is_used = Condition(0, 8, NOT_EQUAL, 0, mask=TYPE_MASK)

@@ -35,7 +35,7 @@ ENCODING_SHIFT = 22
 MOST_TEXT_BYTES = 4096
 
 
-class Page(NamedTuple):
+class RubyHeapPage(NamedTuple):
     """Heap page of slots."""
 
     address: int
@@ -44,14 +44,14 @@ class Page(NamedTuple):
     slots: int
 
 
-class Elements(NamedTuple):
+class RubyRun(NamedTuple):
     """Run of values in memory."""
 
     address: int
     length: int
 
 
-class Shape(NamedTuple):
+class RubyShape(NamedTuple):
     """Variables of objects that have the same ones in the same order."""
 
     places: int
@@ -61,10 +61,10 @@ class Shape(NamedTuple):
     """By name instead."""
 
 
-NO_VARIABLES = Shape(0, {}, False)
+NO_VARIABLES = RubyShape(0, {}, False)
 
 
-class Table(NamedTuple):
+class RubyTable(NamedTuple):
     """The entries of a hash, in their order."""
 
     address: int
@@ -78,7 +78,7 @@ class Table(NamedTuple):
     """Of an st_table: its st_hash_type; 0: a table of up to eight entries (ar_table)."""
 
 
-class Layout(NamedTuple):
+class RubyLayout(NamedTuple):
     """Offsets of one release, in words of a slot unless another unit is named."""
 
     page_bytes: int
@@ -117,15 +117,15 @@ class Layout(NamedTuple):
     local_table_size: int
 
 
-class Objects:
+class RubyObjects:
     """Reads objects of one target."""
 
-    def __init__(self, world: World, layout: Layout, heap_pages: Sequence[Page]) -> None:
+    def __init__(self, world: World, layout: RubyLayout, heap_pages: Sequence[RubyHeapPage]) -> None:
         self.world, self.layout = world, layout
-        self._pages: Dict[int, Page] = {page.address: page for page in heap_pages}
+        self._pages: Dict[int, RubyHeapPage] = {page.address: page for page in heap_pages}
         self._names: Dict[int, Optional[str]] = {}
         self._variables: Dict[int, Dict[int, str]] = {}
-        self._shapes: Dict[int, Shape] = {}
+        self._shapes: Dict[int, RubyShape] = {}
         self.identity_type = 0
         """The st_hash_type of hashes that compare by identity; 0: not known."""
         self.symbols: Sequence[int] = self._find_symbols()
@@ -162,37 +162,37 @@ class Objects:
         words = self.slot(address)
         return words[0] & TYPE_MASK if words else 0
 
-    def array(self, address: int, words: Sequence[int]) -> Elements:
+    def array(self, address: int, words: Sequence[int]) -> RubyRun:
         # struct RArray
         if words[0] & USER[1]:
-            return Elements(address + 16, words[0] >> 15 & self.layout.most_embedded)
-        return Elements(words[4], words[2])
+            return RubyRun(address + 16, words[0] >> 15 & self.layout.most_embedded)
+        return RubyRun(words[4], words[2])
 
-    def members(self, address: int, words: Sequence[int]) -> Elements:
+    def members(self, address: int, words: Sequence[int]) -> RubyRun:
         # struct RStruct
         embedded = words[0] >> 13 & self.layout.most_embedded
-        return Elements(address + 16, embedded) if embedded else Elements(words[3], words[2])
+        return RubyRun(address + 16, embedded) if embedded else RubyRun(words[3], words[2])
 
-    def variables(self, address: int, words: Sequence[int]) -> Elements:
+    def variables(self, address: int, words: Sequence[int]) -> RubyRun:
         """Instance variables of an Object (struct RObject); none where a table has them."""
         embedded, at = bool(words[0] & USER[1]), self.layout.variables
         if not self.layout.has_shapes:
-            return Elements(address + 16, 3) if embedded else Elements(words[at], words[2] & 0xFFFFFFFF)
+            return RubyRun(address + 16, 3) if embedded else RubyRun(words[at], words[2] & 0xFFFFFFFF)
         shape = self.shape(words)
-        return Elements(address + 16 if embedded else words[at], 0 if shape.in_table else shape.places)
+        return RubyRun(address + 16 if embedded else words[at], 0 if shape.in_table else shape.places)
 
-    def variable_table(self, words: Sequence[int]) -> Optional[Table]:
+    def variable_table(self, words: Sequence[int]) -> Optional[RubyTable]:
         """Return the table of an Object with more variables than a shape can name, by their IDs."""
         return self.st_table(words[self.layout.variables]) if self.layout.has_shapes and self.shape(words).in_table else None
 
-    def shape(self, words: Sequence[int]) -> Shape:
+    def shape(self, words: Sequence[int]) -> RubyShape:
         """Return a shape by the number in an object's flags: it and those above it each name one variable."""
         number = words[0] >> SHAPE_SHIFT
         if number not in self._shapes:
             self._shapes[number] = self._read_shape(number)
         return self._shapes[number]
 
-    def _read_shape(self, number: int) -> Shape:
+    def _read_shape(self, number: int) -> RubyShape:
         names: Dict[int, str] = {}
         first: Optional[Sequence[int]] = None
         for _ in range(MOST_VARIABLES):
@@ -206,7 +206,7 @@ class Objects:
             if number == NO_SHAPE:
                 break
         count = first[2] & 0xFFFFFFFF if first is not None else 0
-        return Shape(count, names, first is not None and first[3] & 0xFF == SHAPE_TABLE) if count <= MOST_VARIABLES else NO_VARIABLES
+        return RubyShape(count, names, first is not None and first[3] & 0xFF == SHAPE_TABLE) if count <= MOST_VARIABLES else NO_VARIABLES
 
     def bytes_of(self, words: Sequence[int], address: int) -> Tuple[int, int]:
         """(address, bytes) of a String's characters."""
@@ -233,7 +233,7 @@ class Objects:
         except UnicodeDecodeError:
             return None
 
-    def table(self, address: int, words: Sequence[int]) -> Optional[Table]:
+    def table(self, address: int, words: Sequence[int]) -> Optional[RubyTable]:
         # struct RHash
         if not words:
             return None
@@ -241,7 +241,7 @@ class Objects:
             return self.st_table(self.table_address(address, words))
         bound, count, at = words[0] >> 20 & 15, words[0] >> 16 & 15, self.layout.pairs
         pairs = words[2] if at is None else address + 8 * at
-        return Table(pairs, 16, 0, bound, count, 0) if pairs and count <= bound <= 8 else None
+        return RubyTable(pairs, 16, 0, bound, count, 0) if pairs and count <= bound <= 8 else None
 
     def table_address(self, address: int, words: Sequence[int]) -> int:
         return words[2] if self.layout.table is None else address + 8 * self.layout.table
@@ -252,14 +252,14 @@ class Objects:
             return 0
         return address + 8 * DATA_HEAD_WORDS if self.layout.embeds_data and words[3] < 8 and words[3] & 2 else words[4]
 
-    def st_table(self, address: int) -> Optional[Table]:
+    def st_table(self, address: int) -> Optional[RubyTable]:
         # st.c
         words = self.words(address, 7)
         if not words or words[0] & 0xFF > 40 or not words[2] <= words[5] <= 1 << (words[0] & 0xFF):
             return None
-        return Table(words[6], 24, 8, words[5], words[2], words[1])
+        return RubyTable(words[6], 24, 8, words[5], words[2], words[1])
 
-    def entries(self, table: Optional[Table]) -> Iterator[Tuple[int, int]]:
+    def entries(self, table: Optional[RubyTable]) -> Iterator[Tuple[int, int]]:
         """(key, value)."""
         step = table.entry_bytes // 8 if table is not None else 1
         words = self.words(table.address, table.bound * step) if table is not None else ()
@@ -268,12 +268,12 @@ class Objects:
             if not (words[at] == DELETED if step == 3 else key == self.layout.undef):
                 yield key, value
 
-    def is_deleted(self, table: Table, entry: int) -> bool:
+    def is_deleted(self, table: RubyTable, entry: int) -> bool:
         """Return whether the hash or the key says that the entry is deleted; its value stays."""
         words = self.words(table.address + entry * table.entry_bytes, 1)
         return not words or words[0] == (self.layout.undef if table.entry_bytes == 16 else DELETED)
 
-    def position(self, table: Table, entry: int) -> Optional[int]:
+    def position(self, table: RubyTable, entry: int) -> Optional[int]:
         """Return the number of entries before one; None if they cannot be read, or are too many."""
         step = table.entry_bytes // 8
         words = self.words(table.address, entry * step) if entry else ()
@@ -443,7 +443,7 @@ class Objects:
         return 0, 0
 
 
-def object_class(objects: Objects) -> Optional[int]:
+def object_class(objects: RubyObjects) -> Optional[int]:
     """The class Object, by its constant of that name, which is itself."""
     seen = set()
     for _, words in objects.data_words():
@@ -455,7 +455,7 @@ def object_class(objects: Objects) -> Optional[int]:
     return None
 
 
-def global_variables(objects: Objects) -> List[Tuple[str, int]]:
+def global_variables(objects: RubyObjects) -> List[Tuple[str, int]]:
     """(name, value): rb_global_tbl is the table whose entries each say the ID that they stand under."""
     tried = set()
     for _, words in objects.data_words():
@@ -475,7 +475,7 @@ class _Variable(NamedTuple):
     getter: int
 
 
-def _variables(objects: Objects, address: int) -> Iterator[Optional[_Variable]]:
+def _variables(objects: RubyObjects, address: int) -> Iterator[Optional[_Variable]]:
     """struct rb_global_entry {variable, id}, struct rb_global_variable {counter, data, getter, ...}; None: something else."""
     for serial, entry in objects.id_table(address):
         words, name = objects.words(entry, 2), objects.name(serial)
@@ -486,7 +486,7 @@ def _variables(objects: Objects, address: int) -> Iterator[Optional[_Variable]]:
         yield _Variable(name, variable[1], variable[2])
 
 
-def _values(objects: Objects, variables: Sequence[_Variable]) -> List[Tuple[str, int]]:
+def _values(objects: RubyObjects, variables: Sequence[_Variable]) -> List[Tuple[str, int]]:
     getter = next((variable.getter for variable in variables if variable.name == "$stdout"), 0)
     values = []
     for name, data, how in variables:
@@ -502,7 +502,7 @@ USER = [1 << (12 + number) for number in range(20)]
 VERSION_NUMBERS = 3
 LIBRARY = re.compile(r"^libruby[-.](?:so\.)?([0-9]{1,3})\.([0-9]{1,3})")
 """`libruby-3.1.so.3.1.2`, and `libruby.so.3.1` of who has configured it otherwise."""
-RUBY_3_1 = Layout(
+RUBY_3_1 = RubyLayout(
     page_bytes=16 << 10,
     start_word=4,
     undef=0x34,
@@ -524,7 +524,7 @@ RUBY_3_1 = Layout(
     local_table=152,
     local_table_size=240,
 )
-RUBY_3_3 = Layout(
+RUBY_3_3 = RubyLayout(
     page_bytes=64 << 10,
     start_word=4,
     undef=0x24,
@@ -550,7 +550,7 @@ RUBY_3_4 = RUBY_3_3._replace(start_word=5, singleton=USER[1])
 LAYOUTS = {(3, 1): RUBY_3_1, (3, 3): RUBY_3_3, (3, 4): RUBY_3_4}
 
 
-def release(world: World) -> Optional[Tuple[int, int]]:
+def read_ruby_release(world: World) -> Optional[Tuple[int, int]]:
     """Return the release by ruby_api_version, which the interpreter exports, or by the name of its library; None if neither is known."""
     symbol = world.target.dynamic_symbol("ruby_api_version")
     data = world.read(symbol.address, 4 * VERSION_NUMBERS) if symbol is not None else b""
@@ -563,9 +563,9 @@ def release(world: World) -> Optional[Tuple[int, int]]:
 RELEASES = ", ".join("%d.%d" % release for release in sorted(LAYOUTS))
 
 
-def layout(world: World) -> Optional[Layout]:
+def find_ruby_layout(world: World) -> Optional[RubyLayout]:
     """Return the layout of the target's interpreter, or None for another release."""
-    known = release(world)
+    known = read_ruby_release(world)
     return LAYOUTS.get(known) if known is not None else None
 
 
@@ -578,7 +578,7 @@ HEAP_WORDS = 9
 """struct transient_heap: using_blocks, marked_blocks, free_blocks, counts (2 words), promoted_objects, their counts, arena, arena_index."""
 
 
-class Transient(NamedTuple):
+class TransientHeap(NamedTuple):
     """Transient heap: blocks and pieces."""
 
     blocks: Sequence[int]
@@ -589,7 +589,7 @@ class Transient(NamedTuple):
     """A list of objects that have left it, which keeps none of them."""
 
 
-def transient_heap(objects: Objects) -> Optional[Transient]:
+def find_transient_heap(objects: RubyObjects) -> Optional[TransientHeap]:
     """Find the transient heap by its account in the interpreter's data: all lists lead into the arena, and have as many blocks as it
     says."""
     for _, words in objects.data_words():
@@ -604,7 +604,7 @@ def transient_heap(objects: Objects) -> Optional[Transient]:
     return None
 
 
-def _blocks(objects: Objects, first: int, arena: int) -> Optional[List[int]]:
+def _blocks(objects: RubyObjects, first: int, arena: int) -> Optional[List[int]]:
     blocks: List[int] = []
     while first:
         words = objects.words(first, 2)
@@ -615,7 +615,7 @@ def _blocks(objects: Objects, first: int, arena: int) -> Optional[List[int]]:
     return blocks
 
 
-def _pieces(objects: Objects, used: Sequence[int], unused: Sequence[int], promoted: int) -> Transient:
+def _pieces(objects: RubyObjects, used: Sequence[int], unused: Sequence[int], promoted: int) -> TransientHeap:
     pieces: List[Tuple[int, int]] = []
     free_bytes = len(unused) * (BLOCK_BYTES - HEAD_BYTES)
     for block in used:
@@ -629,7 +629,7 @@ def _pieces(objects: Objects, used: Sequence[int], unused: Sequence[int], promot
             pieces.append((block + HEAD_BYTES + at + HEAD_BYTES, size - HEAD_BYTES))
             at += size
         free_bytes += BLOCK_BYTES - HEAD_BYTES - at
-    return Transient(sorted([*used, *unused]), pieces, free_bytes, promoted)
+    return TransientHeap(sorted([*used, *unused]), pieces, free_bytes, promoted)
 
 
 HEAD = 0b11
@@ -656,7 +656,7 @@ VALUES = 2
 """Words before the values of an Array, Struct or Object in its slot."""
 
 
-def owning_words(layout: Layout) -> Mapping[str, int]:
+def owning_words(layout: RubyLayout) -> Mapping[str, int]:
     """Return masks of owning words by the names of slots, but for those of by_flags()."""
     owning = dict(OWNING)
     if layout.table is not None:
@@ -666,7 +666,7 @@ def owning_words(layout: Layout) -> Mapping[str, int]:
     return owning
 
 
-def by_flags(layout: Layout) -> Iterator[Tuple[int, int, int]]:
+def by_flags(layout: RubyLayout) -> Iterator[Tuple[int, int, int]]:
     """(flags, mask of these, mask of a number among them): what says how much of its slot an object has."""
     yield ARRAY | USER[1], TYPE_MASK | USER[1], layout.most_embedded << EMBEDDED_LENGTH
     yield STRING, TYPE_MASK | USER[1], 0
@@ -674,7 +674,7 @@ def by_flags(layout: Layout) -> Iterator[Tuple[int, int, int]]:
         yield HASH, TYPE_MASK | USER[3], MOST_PAIRS << BOUND
 
 
-def owning_of_flags(layout: Layout, key: int) -> Optional[int]:
+def mask_ruby_flags(layout: RubyLayout, key: int) -> Optional[int]:
     """Return the mask of slots that by_flags() names, and of the interpreter's own; the characters of a String in its slot are no
     pointers."""
     kind = key & TYPE_MASK
@@ -687,7 +687,7 @@ def owning_of_flags(layout: Layout, key: int) -> Optional[int]:
     return 0 if kind == STRING else None
 
 
-def owning_of_class(objects: Objects, kind: int, class_: int) -> Optional[int]:
+def mask_ruby_class(objects: RubyObjects, kind: int, class_: int) -> Optional[int]:
     """Return the mask of objects of a type and class."""
     real = objects.real_class((0, class_))
     if kind == DATA:

@@ -20,9 +20,9 @@ from gdbheapx.addons.runtimes.ruby.objects import (
     STRUCT,
     TYPE_MASK,
     USER,
-    Elements,
-    Objects,
-    Table,
+    RubyObjects,
+    RubyRun,
+    RubyTable,
     global_variables,
     owning_words,
 )
@@ -44,8 +44,8 @@ from gdbheapx.analysis.naming.namer import (
     PathMove,
     PathStep,
     Start,
-    decoded,
-    quoted,
+    decode_text,
+    quote_text,
 )
 from gdbheapx.model import Address
 
@@ -81,7 +81,7 @@ class SlotWord(NamedTuple):
     address: int
 
 
-class Context(NamedTuple):
+class RubyContext(NamedTuple):
     """Execution context of one thread or fiber."""
 
     thread: int
@@ -100,12 +100,12 @@ class RubyNamer(Namer):
 
     is_collected = True
 
-    def __init__(self, objects: Objects, top: int, instances: Callable[[Sequence[int]], Sequence[int]], lists: Sequence[int] = ()) -> None:
+    def __init__(self, objects: RubyObjects, top: int, instances: Callable[[Sequence[int]], Sequence[int]], lists: Sequence[int] = ()) -> None:
         """`top`: the class Object; `instances`: finds objects of some classes; `lists`: blocks that keep none of the objects in them."""
         self._lists = lists
         self._objects, self._top, self._instances = objects, top, instances
         self._classes: Dict[int, str] = {}
-        self._known_contexts: Optional[Sequence[Context]] = None
+        self._known_contexts: Optional[Sequence[RubyContext]] = None
         self._of_threads: Set[int] = set()
         """What C code keeps of them."""
         self._known_threads: Optional[Sequence[int]] = None
@@ -127,7 +127,7 @@ class RubyNamer(Namer):
                 if self._objects.is_slot(value):
                     yield _start(value, VARIABLE, name)
         for context in self._contexts():
-            for local in locals_of(self._objects, context):
+            for local in list_ruby_locals(self._objects, context):
                 first = PathStep(FRAME, "frame %s: " % local.frame, None)
                 yield Start(local.value, [first, PathStep(LOCAL, local.name, Address(local.value))])
         for address in self._threads():
@@ -199,9 +199,9 @@ class RubyNamer(Namer):
         yield from self._objects.places_of_variables(self._classes)
         yield from (context.stack for context in self._contexts())
 
-    def _contexts(self) -> Sequence[Context]:
+    def _contexts(self) -> Sequence[RubyContext]:
         if self._known_contexts is None:
-            self._known_contexts = list(contexts(self._objects, self._threads()))
+            self._known_contexts = list(find_ruby_contexts(self._objects, self._threads()))
         return self._known_contexts
 
     def _threads(self) -> Sequence[int]:
@@ -331,7 +331,7 @@ class RubyNamer(Namer):
     def _captured(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
         """A local variable that a Proc or a Binding keeps."""
         path = self._objects.class_path(self._objects.real_class(slot))
-        name = captured(self._objects, self._objects.data(place.owner, slot), place.address) if path in BINDINGS else None
+        name = name_captured(self._objects, self._objects.data(place.owner, slot), place.address) if path in BINDINGS else None
         return (CLOSURE, "%s.local_variable_get(:%s)" % (BINDINGS[path or ""], name)) if name is not None else None
 
     def _member(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
@@ -367,9 +367,9 @@ class RubyNamer(Namer):
             return "%d" % ((key >> 1) - (key >> 63 << 63))
         name = self._objects.symbol(key)
         if name is not None:
-            return ":" + name if name.isidentifier() else ":" + quoted(name, ESCAPES)
+            return ":" + name if name.isidentifier() else ":" + quote_text(name, ESCAPES)
         text = self._objects.text(key)
-        return quoted(text, ESCAPES) if text is not None else None
+        return quote_text(text, ESCAPES) if text is not None else None
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         slot = self._objects.slot(address)
@@ -398,7 +398,7 @@ class RubyNamer(Namer):
             values = [key for key, _ in entries]
         else:
             within = {ARRAY: self._objects.array, STRUCT: self._objects.members, OBJECT: self._objects.variables}.get(kind)
-            run = within(address, slot) if within is not None else Elements(address, size_bytes // 8)
+            run = within(address, slot) if within is not None else RubyRun(address, size_bytes // 8)
             values = self._objects.words(run.address, min(run.length, TEXT_WORDS))
         return (text for text in map(self._begin, values) if text is not None)
 
@@ -422,7 +422,7 @@ class RubyNamer(Namer):
         if not slot or slot[0] & TYPE_MASK != STRING:
             return self._objects.symbol(value)
         place, size = self._objects.bytes_of(slot, value)
-        return decoded(self._objects.world.read(place, min(size, TEXT_BYTES)))
+        return decode_text(self._objects.world.read(place, min(size, TEXT_BYTES)))
 
 
 def _place(address: int, first: int, count: int) -> Optional[int]:
@@ -430,7 +430,7 @@ def _place(address: int, first: int, count: int) -> Optional[int]:
     return number if not rest and 0 <= number < count else None
 
 
-def _entry_of(table: Table, address: int) -> Optional[Tuple[int, bool]]:
+def _entry_of(table: RubyTable, address: int) -> Optional[Tuple[int, bool]]:
     number, rest = divmod(address - table.address, table.entry_bytes)
     return (number, rest == table.key_offset) if 0 <= number < table.bound and 0 <= rest - table.key_offset <= 8 else None
 
@@ -450,7 +450,7 @@ ENVIRONMENT_WORDS = 2
 """Between the last local variable and where ep points (VM_ENV_DATA_SIZE - 1)."""
 
 
-class Local(NamedTuple):
+class RubyLocal(NamedTuple):
     """A local variable with an object."""
 
     frame: str
@@ -459,7 +459,7 @@ class Local(NamedTuple):
     value: int
 
 
-def contexts(objects: Objects, threads: Iterable[int]) -> Iterator[Context]:
+def find_ruby_contexts(objects: RubyObjects, threads: Iterable[int]) -> Iterator[RubyContext]:
     """Return the contexts of Threads and Fibers, each once."""
     seen = set()
     for address in threads:
@@ -470,7 +470,7 @@ def contexts(objects: Objects, threads: Iterable[int]) -> Iterator[Context]:
                 yield context
 
 
-def _of(objects: Objects, thread: int, address: int) -> Iterator[Context]:
+def _of(objects: RubyObjects, thread: int, address: int) -> Iterator[RubyContext]:
     # rb_execution_context_t begins {vm_stack, vm_stack_size, cfp}. A fiber's is in it, a
     # thread points to its own
     words = objects.words(address, CONTEXT_WORDS)
@@ -478,17 +478,17 @@ def _of(objects: Objects, thread: int, address: int) -> Iterator[Context]:
         places = ((address + 8 * at, words[at : at + 3]), (words[at], objects.words(words[at], 3) or (0, 0, 0)))
         for place, (stack, size, frame) in places:
             if stack and 0 < size <= MOST_STACK_WORDS and stack < frame <= stack + 8 * size and not (stack | frame) % 8:
-                yield Context(thread, place, stack, stack + 8 * size, frame)
+                yield RubyContext(thread, place, stack, stack + 8 * size, frame)
 
 
-def frames_of(objects: Objects, context: Context) -> Iterator[Sequence[int]]:
+def frames_of(objects: RubyObjects, context: RubyContext) -> Iterator[Sequence[int]]:
     """Innermost first; they grow down from the end of the stack."""
     size = objects.layout.frame_words
     frames = range(context.frame, context.end, 8 * size)
     yield from (objects.words(frame, size) for frame in frames[:MOST_FRAMES])
 
 
-def locals_of(objects: Objects, context: Context) -> Iterator[Local]:
+def list_ruby_locals(objects: RubyObjects, context: RubyContext) -> Iterator[RubyLocal]:
     """Return variables of all frames of a context, innermost first, and the receiver of each method."""
     for words in frames_of(objects, context):
         sequence = objects.slot(words[FRAME_ISEQ]) if words else ()
@@ -496,19 +496,19 @@ def locals_of(objects: Objects, context: Context) -> Iterator[Local]:
             yield from _of_frame(objects, sequence[BODY], words[FRAME_SELF], words[FRAME_EP])
 
 
-def _of_frame(objects: Objects, body: int, self: int, environment: int) -> Iterator[Local]:
+def _of_frame(objects: RubyObjects, body: int, self: int, environment: int) -> Iterator[RubyLocal]:
     label, (table, size) = objects.words(body + LABEL, 1), _table(objects, body)
     name = objects.text(label[0]) if label else None
     values = objects.words(environment - 8 * (size + ENVIRONMENT_WORDS), size) if name is not None else ()
     for number, value in zip(objects.words(table, size) if values else (), values):
         local = objects.id_name(number)
         if name is not None and local is not None and objects.type_of(value):
-            yield Local(name, local, value)
+            yield RubyLocal(name, local, value)
     if name is not None and objects.type_of(self):
-        yield Local(name, "self", self)
+        yield RubyLocal(name, "self", self)
 
 
-def captured(objects: Objects, block: int, place: int) -> Optional[str]:
+def name_captured(objects: RubyObjects, block: int, place: int) -> Optional[str]:
     """The local variable at `place`, of those that a Proc or a Binding has kept: `block` is its rb_block {self, ep, ...}. Each environment
     is an object {flags, iseq, ep, variables, size} to which the word behind ep points; the word before ep leads to the one around it."""
     words = objects.words(block, 2)
@@ -525,14 +525,14 @@ def captured(objects: Objects, block: int, place: int) -> Optional[str]:
     return None
 
 
-def _name(objects: Objects, sequence: int, number: int) -> Optional[str]:
+def _name(objects: RubyObjects, sequence: int, number: int) -> Optional[str]:
     slot = objects.slot(sequence)
     table, size = _table(objects, slot[BODY]) if slot and slot[0] & TYPE_MASK == IMEMO else (0, 0)
     words = objects.words(table + 8 * number, 1) if number < size else ()
     return objects.id_name(words[0]) if words else None
 
 
-def _table(objects: Objects, body: int) -> Tuple[int, int]:
+def _table(objects: RubyObjects, body: int) -> Tuple[int, int]:
     """(address, length) of the names of local variables."""
     table, size = objects.words(body + objects.layout.local_table, 1), objects.words(body + objects.layout.local_table_size, 1)
     length = size[0] & 0xFFFFFFFF if size else 0

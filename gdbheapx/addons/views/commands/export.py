@@ -91,9 +91,9 @@ def export(session: Session, options: Options) -> Answer:
         raise UsageError("a profile for pprof is not text", "name the file with -o FILE")
     if of == "profile" and options.format != "pprof":
         raise UsageError("calls have no names yet: pprof finds them", "use --format pprof")
-    images: List[owned.Image] = owned.images(session.target) if session.target.has_memory else []
+    images: List[owned.CodeImage] = owned.list_images(session.target) if session.target.has_memory else []
     if of == "census":
-        stacks = owned.of_census(session.kept("census", find.Census, lambda: find.find(session)))
+        stacks = owned.of_census(session.kept("census", find.Census, lambda: find.find_census(session)))
     elif of == "owners":
         stacks = owned.find_stacks(session, by_page=options.format == "pprof")
     else:

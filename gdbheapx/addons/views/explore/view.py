@@ -201,7 +201,7 @@ class View:
         answer = refs.find(self._reach, self._called, address, self._marks, self.told.paths)
         if answer is None:
             return lines
-        answer = refs.with_containers(answer, block.pointers(self._session, self._reach, refs.pointers(answer, MOST_CHAINS)))
+        answer = refs.with_containers(answer, block.find_pointed_containers(self._session, self._reach, refs.pointers(answer, MOST_CHAINS)))
         return [*lines, "", *reach_text.lines(PLAIN, answer, MOST_CHAINS, MOST_STEPS)]
 
     def search(self, text: str) -> Shown:

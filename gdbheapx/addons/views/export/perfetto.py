@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Se
 from gdbheapx import problems
 from gdbheapx.addons.views.export.pprof import MASK, Message, varint
 from gdbheapx.analysis.census import find, owned
-from gdbheapx.analysis.census.owned import Frame, Stack
+from gdbheapx.analysis.census.owned import OwnerFrame, OwnerStack
 from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget, regions
 from gdbheapx.hints import ask
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, NO_SLOT
@@ -142,10 +142,10 @@ def _outside(tallied: dominance.Tallied, node: int, ids: Sequence[int], others: 
     return Object(others[node - blocks], Type(tallied.name(node), module), 0, references, kind)
 
 
-def gathered(stacks: Sequence[Stack]) -> Iterator[Object]:
+def gathered(stacks: Sequence[OwnerStack]) -> Iterator[Object]:
     """An object for each frame below its own owners: what it has, and what it owns."""
-    below: Dict[Tuple[Frame, ...], List[Tuple[Frame, ...]]] = {}
-    own: Dict[Tuple[Frame, ...], Stack] = {}
+    below: Dict[Tuple[OwnerFrame, ...], List[Tuple[OwnerFrame, ...]]] = {}
+    own: Dict[Tuple[OwnerFrame, ...], OwnerStack] = {}
     for stack in stacks:
         own[stack.frames] = stack
         for depth in range(1, len(stack.frames) + 1):
@@ -156,7 +156,7 @@ def gathered(stacks: Sequence[Stack]) -> Iterator[Object]:
             if depth > 1:
                 below[frames[:-1]].append(frames)
     numbers = {frames: number for number, frames in enumerate(below, 1)}
-    nothing: Any = Stack((), 0, 0)
+    nothing: Any = OwnerStack((), 0, 0)
     for frames, children in below.items():
         mine = own.get(frames, nothing)
         name = frames[-1].name if mine.blocks < 2 else "%s (%s)" % (frames[-1].name, plural(mine.blocks, "block"))

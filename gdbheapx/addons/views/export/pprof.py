@@ -12,7 +12,7 @@ import gzip
 from bisect import bisect_right
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.analysis.census.owned import Frame, Image, Stack
+from gdbheapx.analysis.census.owned import CodeImage, OwnerFrame, OwnerStack
 from gdbheapx.report.csv_rows import clean
 
 KINDS = (
@@ -82,7 +82,7 @@ class ProfileMapping(NamedTuple):
     has_functions: bool
 
 
-def place_of(image: Image) -> ProfileMapping:
+def place_of(image: CodeImage) -> ProfileMapping:
     """Of code: pprof finds the names."""
     return ProfileMapping(image.name, image.start, image.end, image.offset, image.build_id or "", False)
 
@@ -90,7 +90,7 @@ def place_of(image: Image) -> ProfileMapping:
 class Writer:
     """A profile as it comes together."""
 
-    def __init__(self, images: Sequence[Image], stacks: Sequence[Stack] = ()) -> None:
+    def __init__(self, images: Sequence[CodeImage], stacks: Sequence[OwnerStack] = ()) -> None:
         self._kinds = [kind for kind in KINDS if kind in KINDS[:2] or any(getattr(stack, kind[2]) is not None for stack in stacks)]
         """What is unknown has no column."""
         self._images = sorted(images, key=lambda image: image.start)
@@ -98,8 +98,8 @@ class Writer:
         self._build_ids = {image.name.rsplit("/", 1)[-1]: image.build_id or "" for image in reversed(self._images)}
         self._strings: Dict[str, int] = {"": 0}
         self._mappings: Dict[ProfileMapping, int] = {}
-        self._functions: Dict[Frame, int] = {}
-        self._locations: Dict[Frame, int] = {}
+        self._functions: Dict[OwnerFrame, int] = {}
+        self._locations: Dict[OwnerFrame, int] = {}
         self._parts: Dict[int, List[Message]] = {}
         """Messages by the profile's field."""
 
@@ -120,7 +120,7 @@ class Writer:
             self._add(3, made)
         return number
 
-    def _place(self, frame: Frame) -> ProfileMapping:
+    def _place(self, frame: OwnerFrame) -> ProfileMapping:
         if frame.address is None:
             return ProfileMapping(frame.module or NOWHERE, 0, 0, 0, self._build_ids.get(frame.module, ""), True)
         number = bisect_right(self._starts, frame.address) - 1
@@ -128,7 +128,7 @@ class Writer:
             return ProfileMapping(NOWHERE, 0, 0, 0, "", False)
         return place_of(self._images[number])
 
-    def location(self, frame: Frame) -> int:
+    def location(self, frame: OwnerFrame) -> int:
         """Its number."""
         number = self._locations.get(frame)
         if number is None:
@@ -139,13 +139,13 @@ class Writer:
             self._add(4, made)
         return number
 
-    def _function(self, frame: Frame) -> int:
+    def _function(self, frame: OwnerFrame) -> int:
         number = self._functions[frame] = len(self._functions) + 1
         name = self.text(frame.name)
         self._add(5, Message().number(1, number).number(2, name).number(3, name).number(4, self.text(frame.module)))
         return number
 
-    def sample(self, stack: Stack) -> None:
+    def sample(self, stack: OwnerStack) -> None:
         """One stack: pprof has the innermost frame first."""
         values = [getattr(stack, field) or 0 for _, _, field in self._kinds]
         self._add(2, Message().numbers(1, map(self.location, reversed(stack.frames))).numbers(2, values))
@@ -166,7 +166,7 @@ class Writer:
         return whole.encoded()
 
 
-def encoded(stacks: Sequence[Stack], images: Sequence[Image], period: Optional[int] = None) -> bytes:
+def encoded(stacks: Sequence[OwnerStack], images: Sequence[CodeImage], period: Optional[int] = None) -> bytes:
     """The file. `images`: what is mapped; `period`: bytes between two samples, None where every block was counted."""
     writer = Writer(images, stacks)
     if images and any(frame.address is not None for stack in stacks for frame in stack.frames):

@@ -198,7 +198,7 @@ def runtime(table: RuntimeTable) -> Line:
 
 def contexts(books: Books) -> Line:
     """What a program's own memory contexts have in use, of what allocators have."""
-    rows = program_books.by_name(books.contexts)
+    rows = program_books.sum_by_name(books.contexts)
     parts = [Part("part%d" % (place % 6), row.name, row.inuse_bytes) for place, row in enumerate(rows[:MOST_CONTEXTS])]
     rest = sum(row.inuse_bytes for row in rows[MOST_CONTEXTS:])
     parts += [Part("other", "smaller contexts", rest)] if rest else []

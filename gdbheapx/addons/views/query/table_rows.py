@@ -145,7 +145,7 @@ def _containers(session: Session, table: Table) -> Callable[[], Rows]:
     from gdbheapx.analysis.census import by_owner
 
     _need_blocks(session)
-    found = by_owner.containers(session)
+    found = by_owner.find_kept_containers(session)
     return lambda: [cells(table, row) for row in found]
 
 
@@ -234,7 +234,7 @@ def _held_blocks(session: Session, asked: LookRequest) -> None:
 
     assert asked.held is not None
     _need_blocks(session)
-    found = by_owner.blocks(session, HELD_BLOCKS in asked.tables)
+    found = by_owner.find_owned_blocks(session, HELD_BLOCKS in asked.tables)
     begin(session, asked.held)
     session.budget.progress.stage = "naming blocks"
     for piece in csv_rows.held_rows(found, MOST_PATHS if asked.with_paths else 0, lambda: heap_graph.check_time(session)):

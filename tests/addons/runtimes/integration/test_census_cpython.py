@@ -11,8 +11,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import pytest
 
 from gdbheapx.addons.runtimes.cpython import CPython
-from gdbheapx.addons.runtimes.cpython.types import Body
-from gdbheapx.analysis.census.world import Inner, World, together
+from gdbheapx.addons.runtimes.cpython.types import PyBody
+from gdbheapx.analysis.census.world import Inner, World, order_rows
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
 from gdbheapx.session import Session
@@ -80,7 +80,7 @@ def census(options: Sequence[str], **hide: Any) -> Optional[Census]:
     world, recogniser = World(session), CPython()
     if not recogniser.is_here(world):
         return None
-    asked = together(recogniser.asks(world))
+    asked = order_rows(recogniser.asks(world))
     signer = world.signer(asked.rows, asked.sets)
     every, inner_bytes, used = recogniser.inner(world), 0, []
     for stream in [heap.blocks() for heap in session.heaps.all()] + [inner.blocks for inner in every]:
@@ -106,7 +106,7 @@ def census(options: Sequence[str], **hide: Any) -> Optional[Census]:
     bodies: Dict[str, int] = Counter()
     keys = [0] + [one.key if one.row < len(asked.rows) else 0 for one in signer.found()]
     untyped = {address for address, label in zip(used, signer.labels()) if not keys[label]}
-    words: Dict[int, List[Body]] = {}
+    words: Dict[int, List[PyBody]] = {}
     for body in python.bodies():
         words.setdefault(body.type, []).append(body)
     for address, label in zip(used, signer.labels()):

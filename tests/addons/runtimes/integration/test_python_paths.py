@@ -19,7 +19,7 @@ import pytest
 from gdbheapx.addons.runtimes.cpython import CPython
 from gdbheapx.analysis.census import block
 from gdbheapx.analysis.census.world import World
-from gdbheapx.analysis.naming.namer import FRAME, MODULE, Hop, PathStep, Start, text_of
+from gdbheapx.analysis.naming.namer import FRAME, MODULE, Hop, PathStep, Start, format_path
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
 from tests.support.gcores import gcore
@@ -54,7 +54,7 @@ def opened(core: Path, **hide: Any) -> Session:
 def test_paths_lead_where_they_say(stage: Stage, malloc: str) -> None:
     """Of 1,000 random objects none is called what it is not, and 95 % have a name without an offset."""
     service = Service(stage, sys.executable, malloc)
-    found = service.truth(block.make(opened(gcore(service.process))))
+    found = service.truth(block.make_named_graph(opened(gcore(service.process))))
     assert not found.wrong
     assert found.counts["named"] >= 0.95 * (len(service.objects) - found.counts["static"]) >= 800
     assert service.ask(service.objects[0][0], 'shop._cache["u:1"].items[3]') is False
@@ -64,7 +64,7 @@ def test_a_core_alone_has_names(stage: Stage, core: str) -> None:
     """Where the process's files are not here, modules tell what static types are called: none is called what it is not, and nine of ten have
     a name without an offset."""
     service = Service(stage, sys.executable)
-    found = service.truth(block.make(opened(gcore(service.process), sysroot=str(stage.folder()))))
+    found = service.truth(block.make_named_graph(opened(gcore(service.process), sysroot=str(stage.folder()))))
     assert not found.wrong
     assert found.counts["named"] >= 0.9 * (len(service.objects) - found.counts["static"]) >= 800
 
@@ -74,7 +74,7 @@ def test_long_lists_have_short_names() -> None:
     """Turns are counted, of one step and of several; few are as the language writes them."""
 
     def text(*names: str) -> str:
-        return text_of([PathStep("field", name, None) for name in names])
+        return format_path([PathStep("field", name, None) for name in names])
 
     assert text("q", ".head", *[".next"] * 480, ".data") == "q.head.next x 480.data" and text("q", *[".next", ".other"] * 7, "[3]") == "q.next.other x 7[3]"
     assert text("q", *[".next"] * 4, *[".a", ".b"] * 2) == "q.next.next.next.next.a.b.a.b" and text(*(".%d" % number for number in range(9)))[-2:] == ".8"
@@ -85,7 +85,7 @@ def starts(session: Session) -> Dict[str, Start]:
     world = World(session)
     namer = CPython().namer(world)
     assert namer is not None
-    return {text_of(start.steps): start for start in namer.starts()}
+    return {format_path(start.steps): start for start in namer.starts()}
 
 
 def frames(stage: Stage) -> Process:

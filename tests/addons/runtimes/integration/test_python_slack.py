@@ -68,7 +68,7 @@ def test_words_behind_the_last_item_own_nothing(stage: Stage, kind: str, tmp_pat
     target = process.target(kind)
     session = Session(open_elf_target(core=target[-1]) if kind == "core" else open_elf_target(pid=process.pid))
     session.prepare()
-    graph = block.make(session).reach.graph
+    graph = block.make_named_graph(session).reach.graph
     counts = {name: sum(one[0] == name for one in slack) for name in ("tuple", "Number")}
     assert counts["tuple"] > 100 and (counts["Number"] > 100 or sys.version_info >= (3, 12))
     for _, address, slot, _ in slack:

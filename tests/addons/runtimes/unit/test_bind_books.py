@@ -148,7 +148,7 @@ def pools(memory: Memory, context: int, list_at: int, count: int, mctx: int) -> 
 
 def books(memory: Memory) -> Optional[Books]:
     """What is found."""
-    return bind_books.books(cast(Any, memory), 20000)
+    return bind_books.read_books(cast(Any, memory), 20000)
 
 
 @pytest.mark.parametrize("release", CONTEXTS)

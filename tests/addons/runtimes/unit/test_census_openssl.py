@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Sequence, Tuple, cast
 
 import pytest
 
-from gdbheapx.addons.runtimes.openssl import ANY_VERSION, FIRST_NUMBER, Constants, identifiers, is_bio, is_boring, is_method
+from gdbheapx.addons.runtimes.openssl import ANY_VERSION, FIRST_NUMBER, ObjectConstants, find_identifiers, is_bio, is_boring, is_method
 from gdbheapx.analysis.census.vtables import Images
 
 pytestmark = pytest.mark.once  # pure functions
@@ -28,9 +28,9 @@ class Object:
         return CODE <= address < END
 
 
-def constants(words: Sequence[int]) -> Constants:
+def constants(words: Sequence[int]) -> ObjectConstants:
     """These words from START on."""
-    return Constants(cast(Images, Object()), START, struct.pack("<%dQ" % len(words), *words))
+    return ObjectConstants(cast(Images, Object()), START, struct.pack("<%dQ" % len(words), *words))
 
 
 def numbers(count: int, wrong: Dict[int, int]) -> List[int]:
@@ -43,13 +43,13 @@ def test_identifiers(words: List[int], count: int) -> None:
     """The number of each is its place, and there are many; OpenSSL has one more before, BoringSSL has not."""
     for before in ([], [NAME, NAME, 0, 0, 0]):
         here = constants(before + words)
-        found = [identifiers(here, at - 16) for at in here.places(FIRST_NUMBER)]
+        found = [find_identifiers(here, at - 16) for at in here.places(FIRST_NUMBER)]
         assert max([len(objects) for objects in found], default=0) == count
 
 
 def test_numbers_without_names() -> None:
     """A table of that form whose names lie outside the object is none."""
-    assert not identifiers(constants([word if word != NAME else 0x1000 for word in numbers(600, {})]), START)
+    assert not find_identifiers(constants([word if word != NAME else 0x1000 for word in numbers(600, {})]), START)
 
 
 @pytest.mark.parametrize(

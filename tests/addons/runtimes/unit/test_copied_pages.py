@@ -46,12 +46,12 @@ def words_in(data: bytes) -> List[int]:
 @pytest.mark.parametrize("form", FORMS)
 def test_state_of_the_collector(form: str) -> None:
     """Whether it is on, its thresholds and counts, and where the rest is, by the form of each release."""
-    found = interpreter.in_words(words_in(state(form)), BASE)
+    found = interpreter.find_collector_in_words(words_in(state(form)), BASE)
     assert found is not None and found.collector == (True, [700, 10, 11], [3, 4, 5]) and found.survivors == 244982
     assert words_in(state(form)[found.full_collections - BASE :])[0] == 6
-    off = interpreter.in_words(words_in(state(form, enabled=0)), BASE)
+    off = interpreter.find_collector_in_words(words_in(state(form, enabled=0)), BASE)
     assert off is not None and off.collector.is_on is False
-    assert interpreter.in_words(words_in(state(form, enabled=7)), BASE) is None
+    assert interpreter.find_collector_in_words(words_in(state(form, enabled=7)), BASE) is None
 
 
 def process(own: bytes, parents: bytes) -> Any:

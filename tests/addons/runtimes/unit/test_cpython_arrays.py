@@ -27,7 +27,7 @@ def memory(dimensions: Tuple[int, ...], strides: Tuple[int, ...], number: int, k
 def test_shapes() -> None:
     """As Python writes them; a type that is not known is left out."""
     one, many = memory((3,), (8,), 12, "f"), memory((1000, 50), (400, 8), 99, "f")
-    assert [arrays.shape(array) for array in (arrays.read(some, ARRAY) for some in (one, many)) if array] == [
+    assert [arrays.describe_ndarray(array) for array in (arrays.read_ndarray(some, ARRAY) for some in (one, many)) if array] == [
         "ndarray float64 (3,)",
         "ndarray (1000, 50)",
     ]
@@ -48,13 +48,13 @@ def test_shapes() -> None:
 )
 def test_elements(dimensions: Tuple[int, ...], strides: Tuple[int, ...], offset: int, text: Optional[str]) -> None:
     """Which object of an array a word is."""
-    array = arrays.read(memory(dimensions, strides, 17, "O"), ARRAY)
-    assert array is not None and arrays.index(array, DATA + offset) == text
+    array = arrays.read_ndarray(memory(dimensions, strides, 17, "O"), ARRAY)
+    assert array is not None and arrays.format_index(array, DATA + offset) == text
 
 
 def test_numbers_are_no_objects() -> None:
     """A word of an array of numbers leads nowhere; what has no dimensions, or a hundred, is no array."""
-    array = arrays.read(memory((5,), (8,), 12, "f"), ARRAY)
-    assert array is not None and arrays.index(array, DATA) is None
-    assert arrays.read(memory((), (), 12, "f"), ARRAY) is None
-    assert arrays.read(memory((1,) * 100, (8,) * 100, 12, "f"), ARRAY) is None
+    array = arrays.read_ndarray(memory((5,), (8,), 12, "f"), ARRAY)
+    assert array is not None and arrays.format_index(array, DATA) is None
+    assert arrays.read_ndarray(memory((), (), 12, "f"), ARRAY) is None
+    assert arrays.read_ndarray(memory((1,) * 100, (8,) * 100, 12, "f"), ARRAY) is None

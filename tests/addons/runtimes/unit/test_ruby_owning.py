@@ -18,9 +18,9 @@ from gdbheapx.addons.runtimes.ruby.objects import (
     RUBY_3_3,
     STRING,
     USER,
-    Layout,
+    RubyLayout,
     by_flags,
-    owning_of_flags,
+    mask_ruby_flags,
     owning_words,
 )
 
@@ -37,16 +37,16 @@ from gdbheapx.addons.runtimes.ruby.objects import (
         (RUBY_3_3, IMEMO | 12 << 12, []),
     ],
 )
-def test_as_much_as_there_is(layout: Layout, flags: int, words: List[int]) -> None:
+def test_as_much_as_there_is(layout: RubyLayout, flags: int, words: List[int]) -> None:
     """The last bit stands for all words behind it."""
-    mask = owning_of_flags(layout, flags)
+    mask = mask_ruby_flags(layout, flags)
     assert mask is not None and [bit for bit in range(64) if mask >> bit & 1] == words
 
 
 def test_others_are_told_by_name() -> None:
     """A Hash with a table has its bins and entries; what no row asks for is not told."""
     assert owning_words(RUBY_3_3)["Hash"] == 0b1001000100 and owning_words(RUBY_3_1)["Hash"] == 0b1100
-    assert owning_of_flags(RUBY_3_3, OBJECT) is None
+    assert mask_ruby_flags(RUBY_3_3, OBJECT) is None
     assert {flags & 31 for flags, _, _ in by_flags(RUBY_3_1)} == {ARRAY, STRING}
 
 
@@ -71,5 +71,5 @@ class World:
 def test_a_library_s_name_says_the_release(name: str, release: "Optional[Tuple[int, int]]") -> None:
     """Where nothing else can; 3.2 is none that is known."""
     world: Any = World(name)
-    assert objects.release(world) == release
-    assert (objects.layout(world) is None) == (release not in objects.LAYOUTS)
+    assert objects.read_ruby_release(world) == release
+    assert (objects.find_ruby_layout(world) is None) == (release not in objects.LAYOUTS)

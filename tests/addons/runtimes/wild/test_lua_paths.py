@@ -11,8 +11,8 @@ from typing import Iterator, NamedTuple
 
 import pytest
 
-from gdbheapx.addons.runtimes.lua.values import LUA_FUNCTION, STRINGS, Values, states
-from gdbheapx.analysis.census.block import make as made_graph
+from gdbheapx.addons.runtimes.lua.values import LUA_FUNCTION, STRINGS, LuaValues, find_lua_states
+from gdbheapx.analysis.census.block import make_named_graph as made_graph
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.naming.namer import FIELD
 from gdbheapx.analysis.reachability.names import NamedGraph
@@ -181,8 +181,8 @@ class Sample(NamedTuple):
 def values(session: Session, graph: NamedGraph) -> Iterator[Sample]:
     """Strings that begin with `truth`; tables and functions, as tostring() shows them."""
     world = World(session)
-    (state,) = states(world)
-    reader = Values(world, state.layout)
+    (state,) = find_lua_states(world)
+    reader = LuaValues(world, state.layout)
     for node, (address, _) in enumerate(graph.reach.graph.blocks(list(range(graph.reach.numbers.blocks)))):
         kind = reader.kind(address)
         text = reader.text(address) if kind in STRINGS else None

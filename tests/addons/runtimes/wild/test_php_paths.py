@@ -11,11 +11,11 @@ from typing import Iterator, List, NamedTuple, Tuple
 
 import pytest
 
-from gdbheapx.addons.runtimes.php import reader, tables
+from gdbheapx.addons.runtimes.php import find_php_tables, make_php_reader
 from gdbheapx.addons.runtimes.php import values as php_values
 from gdbheapx.addons.runtimes.php.values import OBJECT, STRING
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.census.block import make as made_graph
+from gdbheapx.analysis.census.block import make_named_graph as made_graph
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.naming.namer import FIELD
 from gdbheapx.analysis.reachability.names import NamedGraph
@@ -181,7 +181,7 @@ class Sample(NamedTuple):
 def values(session: Session, graph: NamedGraph) -> Iterator[Sample]:
     """Strings that begin with `truth` and are no constants of the code, and objects of the program's classes."""
     found, world = graph.reach.graph, World(session)
-    reading, known = world.once(reader), world.once(tables)
+    reading, known = world.once(make_php_reader), world.once(find_php_tables)
     assert reading is not None and known is not None
     classes = {value.data: reading.class_name(value.data) for name, value in reading.named(known.classes) if name.startswith("app\\")}
     for node, (address, size) in enumerate(found.blocks(list(range(graph.reach.numbers.blocks)))):
@@ -254,6 +254,6 @@ def test_a_release_that_is_not_known_is_told_once_and_named_nowhere(stage: Stage
     assert graph.paths is None or not list(graph.paths.starts()), "containers of C++ alone may have paths"
     (problem,) = (problem for problem in session.problems if problem.code == RUNTIME_UNREAD)
     assert re.match(r"PHP 8\.\d+\.\d+", problem.what)
-    found = find.find(session)
+    found = find.find_census(session)
     assert not any(row.module == "php" for row in found.rows)
     assert [memory.module for memory in found.managed] == ["php"]

@@ -27,7 +27,7 @@ def test_paths_lead_where_they_say(stage: Stage, python: Path, malloc: str, seed
     service = Service(stage, str(python), malloc, seed)
     session = Session(open_elf_target(core=str(gcore(service.process))))
     session.prepare()
-    found = service.truth(block.make(session))
+    found = service.truth(block.make_named_graph(session))
     assert not found.wrong
     assert found.counts["named"] >= 0.95 * (len(service.objects) - found.counts["static"]) >= 800
 
@@ -38,6 +38,6 @@ def test_a_core_alone_has_names(stage: Stage, python: Path) -> None:
     service = Service(stage, str(python))
     session = Session(open_elf_target(core=str(gcore(service.process)), sysroot=str(stage.folder())))
     session.prepare()
-    found = service.truth(block.make(session))
+    found = service.truth(block.make_named_graph(session))
     assert not found.wrong
     assert found.counts["named"] >= 0.9 * (len(service.objects) - found.counts["static"]) >= 800

@@ -142,7 +142,7 @@ def test_the_collector_agrees(stage: Stage, python: str) -> None:
     process, said = told(stage, python)
     session = Session(open_elf_target(core=str(gcore(process))))
     session.prepare()
-    graph = block.make(session)
+    graph = block.make_named_graph(session)
     holders = Holders(graph)
     tracked = {holders.node(address) for address in said.tracked}
     lacking, beyond, pairs, owning = [], Counter[Tuple[str, str]](), [], 0

@@ -11,7 +11,7 @@ import pytest
 
 from gdbheapx.addons.runtimes.ruby import objects
 from gdbheapx.analysis.census import find
-from gdbheapx.analysis.census.block import make as made_graph
+from gdbheapx.analysis.census.block import make_named_graph as made_graph
 from gdbheapx.analysis.naming.namer import FIELD, FRAME
 from gdbheapx.analysis.reachability.names import NamedGraph
 from gdbheapx.problems import RUNTIME_UNREAD
@@ -221,4 +221,4 @@ def test_a_release_that_is_not_known_is_told_once_and_named_nowhere(stage: Stage
     graph = made_graph(session)
     assert graph.paths is None or not list(graph.paths.starts()), "containers of C++ alone may have paths"
     assert [problem.code for problem in session.problems if problem.code == RUNTIME_UNREAD] == [RUNTIME_UNREAD]
-    assert not any(row.module == "ruby" for row in find.find(session).rows)
+    assert not any(row.module == "ruby" for row in find.find_census(session).rows)

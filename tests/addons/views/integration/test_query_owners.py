@@ -105,7 +105,7 @@ def test_paths_are_those_of_refs(lasting: Lasting, core: str, way: str) -> None:
     least = (sorted(sizes.values(), reverse=True)[table_rows.MOST_PATHS :] or [0])[0]  # the largest blocks have paths
     session = Session(open_elf_target(core=target[-1]))
     session.prepare()
-    graph = block.make(session)
+    graph = block.make_named_graph(session)
     chance = random.Random(7)
     with_path = [address for address in told if told[address]]
     chosen = chance.sample(sorted(told), 200) + chance.sample(with_path, min(200, len(with_path)))
@@ -143,7 +143,7 @@ def test_paths_have_limits(lasting: Lasting, core: str, monkeypatch: pytest.Monk
     target = lasting.of(core, started, "python on malloc").target(core)
     session = Session(open_elf_target(core=target[-1]))
     session.prepare()
-    found = by_owner.blocks(session, True)
+    found = by_owner.find_owned_blocks(session, True)
 
     def told(most_paths: int) -> List[Tuple[int, str]]:
         lines = "".join(csv_rows.held_rows(found, most_paths, lambda: None)).splitlines()

@@ -10,7 +10,7 @@ from typing import Iterator, List, Sequence
 import pytest
 
 from gdbheapx.analysis.census import owned
-from gdbheapx.analysis.census.owned import NO_PATH, SMALL_FRAME, FlameFrame, Frame, Paths, Stack
+from gdbheapx.analysis.census.owned import NO_PATH, SMALL_FRAME, FlameFrame, OwnerFrame, OwnerPaths, OwnerStack
 from gdbheapx.report import csv_rows
 from tests.support.hostile import HOSTILE
 from tests.support.programs import need
@@ -18,14 +18,14 @@ from tests.support.programs import need
 pytestmark = pytest.mark.once  # no memory, and nothing of the machine
 
 
-def lines(stacks: List[Stack]) -> List[str]:
+def lines(stacks: List[OwnerStack]) -> List[str]:
     return list(csv_rows.folded_lines(stacks))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_is_one_frame(name: str) -> None:
     """One line, two frames, one number, UTF-8."""
-    (line,) = lines([Stack((Frame("outer"), Frame(name)), 1, 4096)])
+    (line,) = lines([OwnerStack((OwnerFrame("outer"), OwnerFrame(name)), 1, 4096)])
     assert line.encode("utf-8").decode("utf-8").isprintable()
     stack, number = line.rsplit(" ", 1)
     assert number == "4096" and len(stack.split(";")) == 2
@@ -41,7 +41,7 @@ def test_escapes_have_the_byte() -> None:
 def test_inferno_draws_hostile_names() -> None:
     """No frame becomes markup, and each is there."""
     program = need("inferno-flamegraph")
-    text = "".join(line + "\n" for line in lines([Stack((Frame("outer"), Frame(name)), 1, 4096) for name in HOSTILE if name]))
+    text = "".join(line + "\n" for line in lines([OwnerStack((OwnerFrame("outer"), OwnerFrame(name)), 1, 4096) for name in HOSTILE if name]))
     drawn = subprocess.run([program, "--minwidth", "0"], input=text.encode(), stdout=subprocess.PIPE, check=True).stdout.decode()
     assert "<script>alert" not in drawn and "&lt;script&gt;alert" in drawn and "\x1b" not in drawn
     assert drawn.count("4,096 samples") == len(HOSTILE) - 1
@@ -49,12 +49,12 @@ def test_inferno_draws_hostile_names() -> None:
 
 def test_small_frames_are_put_together_and_no_byte_is_lost() -> None:
     """What is under a ten-thousandth has no frame of its own; equal frames in a row are one."""
-    paths = Paths()
-    large = paths.below(NO_PATH, Frame("large"))
-    small = paths.below(large, Frame("small"))
-    deep = paths.below(small, Frame("deep"))
-    assert paths.below(large, Frame("large")) == large
-    for path, size in ((large, 1_000_000), (small, 3), (deep, 4), (paths.below(large, Frame("tiny")), 5)):
+    paths = OwnerPaths()
+    large = paths.below(NO_PATH, OwnerFrame("large"))
+    small = paths.below(large, OwnerFrame("small"))
+    deep = paths.below(small, OwnerFrame("deep"))
+    assert paths.below(large, OwnerFrame("large")) == large
+    for path, size in ((large, 1_000_000), (small, 3), (deep, 4), (paths.below(large, OwnerFrame("tiny")), 5)):
         paths.blocks[path] += 1
         paths.bytes[path] += size
     found = {tuple(frame.name for frame in one.frames): (one.blocks, one.bytes) for one in paths.stacks()}
@@ -63,9 +63,9 @@ def test_small_frames_are_put_together_and_no_byte_is_lost() -> None:
 
 def test_a_stack_ends_somewhere() -> None:
     """Of a chain without end the last frame has the rest."""
-    paths, path = Paths(), NO_PATH
+    paths, path = OwnerPaths(), NO_PATH
     for number in range(3 * owned.MOST_FRAMES):
-        path = paths.below(path, Frame("frame %d" % number))
+        path = paths.below(path, OwnerFrame("frame %d" % number))
         paths.blocks[path] += 1
         paths.bytes[path] += 16
     found = paths.stacks()
@@ -76,14 +76,14 @@ def test_a_stack_ends_somewhere() -> None:
 def test_a_flame_graph_has_the_bytes_of_the_stacks() -> None:
     """Frames of one part in 500 and more, the largest first; their small neighbours are one frame that says how many they are. No more
     than so many frames, of the largest; what stands on one is never more than it."""
-    paths = Paths()
-    large = paths.below(NO_PATH, Frame("large", "libc"))
+    paths = OwnerPaths()
+    large = paths.below(NO_PATH, OwnerFrame("large", "libc"))
     for number in range(2000):
-        path = paths.below(large, Frame("part %d" % number))
+        path = paths.below(large, OwnerFrame("part %d" % number))
         paths.bytes[path], paths.blocks[path] = 10 + number % 7, 1
     paths.bytes[large], paths.blocks[large] = 100_000, 3
     for number in range(30):
-        path = paths.below(paths.below(NO_PATH, Frame("top %d" % number)), Frame("on it"))
+        path = paths.below(paths.below(NO_PATH, OwnerFrame("top %d" % number)), OwnerFrame("on it"))
         paths.bytes[path], paths.blocks[path] = 4000 - number, 2
     frames = paths.flame()
     assert [(frame.owner, frame.module, frame.others) for frame in frames[:2]] == [("large", "libc", 0), ("top 0", "", 0)] and len(frames) == 31
@@ -96,17 +96,17 @@ def test_a_flame_graph_has_the_bytes_of_the_stacks() -> None:
             yield frame
             yield from each(frame.frames)
 
-    many = Paths()
+    many = OwnerPaths()
     for number in range(3000):
-        path = many.below(many.below(NO_PATH, Frame("top %d" % (number % 300))), Frame("part %d" % number))
+        path = many.below(many.below(NO_PATH, OwnerFrame("top %d" % (number % 300))), OwnerFrame("part %d" % number))
         many.bytes[path], many.blocks[path] = 1000, 1
     found = list(each(many.flame()))
     assert len([frame for frame in found if not frame.others]) <= owned.FLAME_FRAMES
     assert sum(frame.bytes for frame in many.flame()) == sum(many.bytes)
-    assert Paths().flame() == []
-    deep = path = many.below(NO_PATH, Frame("0"))
+    assert OwnerPaths().flame() == []
+    deep = path = many.below(NO_PATH, OwnerFrame("0"))
     for number in range(1, 39):
-        path = many.below(path, Frame(str(number)))
+        path = many.below(path, OwnerFrame(str(number)))
     many.bytes[path] = 10**9
     at, levels = [frame for frame in many.flame() if frame.bytes == 10**9], 0
     while at:

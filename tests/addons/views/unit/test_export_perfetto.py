@@ -9,7 +9,7 @@ import pytest
 
 from gdbheapx.addons.views.export import perfetto
 from gdbheapx.addons.views.export.perfetto import UNNAMED, VARIABLE, Object, Type, gathered
-from gdbheapx.analysis.census.owned import Frame, Stack
+from gdbheapx.analysis.census.owned import OwnerFrame, OwnerStack
 from gdbheapx.analysis.reachability import regions
 from tests.support.profiles import fields
 from tests.support.profiles import varint as read_varint
@@ -92,8 +92,8 @@ def test_packets_go_on_until_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_owners_are_gathered() -> None:
     """An object for each stack; what they take together is the sum of the stacks, and the first frames are the roots."""
-    top, child = Frame("g_cache", "app"), Frame("Session", "app")
-    found = list(gathered([Stack((top, child), 3, 300), Stack((top,), 1, 8), Stack((Frame("[leaked]"), child), 1, 50)]))
+    top, child = OwnerFrame("g_cache", "app"), OwnerFrame("Session", "app")
+    found = list(gathered([OwnerStack((top, child), 3, 300), OwnerStack((top,), 1, 8), OwnerStack((OwnerFrame("[leaked]"), child), 1, 50)]))
     assert sum(one.size_bytes for one in found) == 358
     assert [one.type.name for one in found if one.root == VARIABLE] == ["g_cache", "[leaked]"]
     known = {one.id: one for one in found}
