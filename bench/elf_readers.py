@@ -15,9 +15,8 @@ from typing import Any, Callable
 from tabulate import tabulate
 
 from gdbheapx.inferior.core.file import CoreFile
-from gdbheapx.inferior.elf.dwarf_types import Units
 from gdbheapx.inferior.elf.file import ElfFile, gnu_build_id_path
-from gdbheapx.inferior.elf.type_walk import Walk
+from gdbheapx.inferior.elf.types import DwarfUnits, TypeWalk
 
 LIBRARY = "/lib/x86_64-linux-gnu/libc.so.6"
 STRUCTS = ("malloc_state", "malloc_par", "_heap_info", "tcache_perthread_struct")
@@ -49,7 +48,7 @@ def core(path: str, loads: int, threads: int, files: int) -> str:
 
 def unit_by_elftools(path: str, address: int) -> Any:
     """The structs of one unit as whole_file.py reads them, if it read no other."""
-    from tools.whole_file import WholeReader, elf_of
+    from tools.whole_file import WholeReader, open_elftools
 
     class Single(WholeReader):
         def __init__(self, elf: Any) -> None:
@@ -57,7 +56,7 @@ def unit_by_elftools(path: str, address: int) -> Any:
             dwarf = elf.get_dwarf_info()
             self._types = self._unit(dwarf.get_CU_at(dwarf.get_aranges().cu_offset_at_addr(address)).get_top_DIE()).types
 
-    return Walk(Single(elf_of(path)), "").collect(STRUCTS, (), ())
+    return TypeWalk(Single(open_elftools(path)), "").collect(STRUCTS, (), ())
 
 
 def main() -> None:
@@ -66,20 +65,20 @@ def main() -> None:
     debug = sys.argv[2] if len(sys.argv) > 2 else "/usr/lib/debug/" + gnu_build_id_path(str(ElfFile(library).build_id()))
     script = "import time; t = time.process_time(); import elftools.elf.elffile; print((time.process_time() - t) * 1000)"
     imports = min(float(subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True).stdout) for _ in range(3))
-    from tools.whole_file import elf_of
+    from tools.whole_file import open_elftools
 
     address = ElfFile(debug).symbols("malloc_info")[0].value
     with tempfile.TemporaryDirectory() as folder:
         wide, full = core(os.path.join(folder, "wide"), LOADS, 1, 1), core(os.path.join(folder, "full"), 1, THREADS, FILES)
         jobs = [
-            ("program headers", lambda: ElfFile(library).program_headers(), lambda: list(elf_of(library).iter_segments())),
-            ("sections", lambda: ElfFile(debug).sections(), lambda: list(elf_of(debug).iter_sections())),
-            ("build-id", lambda: ElfFile(debug).build_id(), lambda: list(elf_of(debug).get_section_by_name(".note.gnu.build-id").iter_notes())),
-            ("one symbol by name", lambda: ElfFile(debug).symbols("main_arena"), lambda: elf_of(debug).get_section_by_name(".symtab").get_symbol_by_name("main_arena")),
-            ("every symbol", lambda: list(ElfFile(debug).every_symbol()), lambda: list(elf_of(debug).get_section_by_name(".symtab").iter_symbols())),
-            ("core: %d PT_LOAD" % LOADS, lambda: CoreFile(wide), lambda: [one["p_vaddr"] for one in elf_of(wide).iter_segments()]),
-            ("core: notes of %d threads, %d files" % (THREADS, FILES), lambda: CoreFile(full).notes(), lambda: [list(elf_of(full).get_segment(0).iter_notes())]),
-            ("types of one unit", lambda: Walk(Units().reader(ElfFile(debug), address), "").collect(STRUCTS, (), ()), lambda: unit_by_elftools(debug, address)),
+            ("program headers", lambda: ElfFile(library).program_headers(), lambda: list(open_elftools(library).iter_segments())),
+            ("sections", lambda: ElfFile(debug).sections(), lambda: list(open_elftools(debug).iter_sections())),
+            ("build-id", lambda: ElfFile(debug).build_id(), lambda: list(open_elftools(debug).get_section_by_name(".note.gnu.build-id").iter_notes())),
+            ("one symbol by name", lambda: ElfFile(debug).symbols("main_arena"), lambda: open_elftools(debug).get_section_by_name(".symtab").get_symbol_by_name("main_arena")),
+            ("every symbol", lambda: list(ElfFile(debug).every_symbol()), lambda: list(open_elftools(debug).get_section_by_name(".symtab").iter_symbols())),
+            ("core: %d PT_LOAD" % LOADS, lambda: CoreFile(wide), lambda: [one["p_vaddr"] for one in open_elftools(wide).iter_segments()]),
+            ("core: notes of %d threads, %d files" % (THREADS, FILES), lambda: CoreFile(full).notes(), lambda: [list(open_elftools(full).get_segment(0).iter_notes())]),
+            ("types of one unit", lambda: TypeWalk(DwarfUnits().reader(ElfFile(debug), address), "").collect(STRUCTS, (), ()), lambda: unit_by_elftools(debug, address)),
         ]
         rows = [("import", "", "%.1f" % imports)] + [(name, "%.2f" % cpu_ms(own), "%.2f" % cpu_ms(theirs)) for name, own, theirs in jobs]
     print(tabulate(rows, ["job", "own ms", "pyelftools ms"], disable_numparse=True, colalign=("left", "right", "right")))

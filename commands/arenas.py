@@ -61,7 +61,7 @@ def totals(session: Session) -> Answer:
         from gdbheapx import allocators
         from gdbheapx.report import pages
 
-        return pages.of_heaps(
+        return pages.join_heap_pages(
             style, [(heap.info, allocators.named(heap.info.name, heap.rows).arenas_page(heap.rows, heap.totals)) for heap in heaps]
         )
 
@@ -78,7 +78,7 @@ def bins(session: Session) -> Answer:
     def text(style: Style) -> Any:
         from gdbheapx.report import pages
 
-        return pages.of_heaps(style, [(info, allocators.named(info.name, rows).page("bins", rows)) for info, rows in heaps])
+        return pages.join_heap_pages(style, [(info, allocators.named(info.name, rows).page("bins", rows)) for info, rows in heaps])
 
     found = [row for _, rows in heaps for row in rows]
     return Answer(lambda: {"bins": found}, text, read=True, record=lambda: found)
@@ -94,8 +94,8 @@ def caches(session: Session) -> Answer:
         from gdbheapx.report import pages
 
         none = "%s has no thread caches"
-        told = [(info, pages.tcache(rows) if named(info.name).has_caches else [none % info.name]) for info, rows in heaps]
-        return pages.of_heaps(style, told)
+        told = [(info, pages.make_tcache_page(rows) if named(info.name).has_caches else [none % info.name]) for info, rows in heaps]
+        return pages.join_heap_pages(style, told)
 
     found = [row for _, rows in heaps for row in rows]
     return Answer(lambda: {"threads": found}, text, read=True, record=lambda: found)
@@ -103,6 +103,6 @@ def caches(session: Session) -> Answer:
 
 def sizes(session: Session) -> Answer:
     """--sizes"""
-    from gdbheapx.report import listing
+    from gdbheapx.report import pages
 
-    return listing.sizes(session)
+    return pages.answer_sizes(session)

@@ -66,7 +66,7 @@ def ready(session: Session, options: Options) -> None:
     snapshot=True,
     before=ready,
     needs=(
-        "gdbheapx.analysis.coverage",
+        "gdbheapx.analysis.memory_verdict",
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.census.by_owner",
         "gdbheapx.analysis.census.by_text",
@@ -77,7 +77,7 @@ def ready(session: Session, options: Options) -> None:
 )
 def census(session: Session, options: Options) -> Answer:
     """The command `census`."""
-    from gdbheapx.analysis import coverage
+    from gdbheapx.analysis import memory_verdict
     from gdbheapx.analysis.census import by_owner, by_text, copies, find
     from gdbheapx.analysis.census.world import World
     from gdbheapx.kernel.blocks.graph import Sum
@@ -99,16 +99,18 @@ def census(session: Session, options: Options) -> Answer:
 
     if sum((options.copies, options.by_text is not None, options.by != find.SIGNATURE)) > 1:
         raise HeapxError("--copies, --by-text and --by cannot be combined", "use one of them", code=USAGE)
-    looked_at = coverage.tell_coverage(session)
+    looked_at = memory_verdict.tell_coverage(session)
     if options.by_text is not None:
         by = by_text.by_text(session, options.like, options.by_text, world)
-        return Answer(lambda: census_text.by_text_data(by, limit), lambda style: census_text.by_text_lines(style, by, limit), read=True)
+        return Answer(
+            lambda: census_text.make_by_text_data(by, limit), lambda style: census_text.format_by_text(style, by, limit), read=True
+        )
     if options.copies:
         found, looked = copies.find_copies(session, options.like, world)
         looks.append(looked)
         told = texts([by_text.Example(row.sample, row.signature, row.size_bytes) for row in found.rows[:shown]])
-        show = census_text.copies_lines
-        return Answer(lambda: census_text.copies_data(found, limit, told), lambda style: show(style, found, limit, told), read=True)
+        show = census_text.format_copies
+        return Answer(lambda: census_text.make_copies_data(found, limit, told), lambda style: show(style, found, limit, told), read=True)
     if options.by == "owner":
         answer = by_owner.by_owner(session)
         answer = answer._replace(rows=[row for row in answer.rows if find.is_like(row, options.like)])
@@ -122,10 +124,10 @@ def census(session: Session, options: Options) -> Answer:
         joined = addon_loader.load_sites("census --sites").find_sites(session, answer.rows[:limit], told_of, world)
     return Answer(
         lambda: {
-            **census_text.data(answer, limit, told, joined),
-            "used": coverage.counted(Sum(answer.blocks, answer.bytes), looked_at),
+            **census_text.make_census_data(answer, limit, told, joined),
+            "used": memory_verdict.count_sum(Sum(answer.blocks, answer.bytes), looked_at),
         },
-        lambda style: census_text.lines(style, answer, limit, told, joined),
+        lambda style: census_text.format_census(style, answer, limit, told, joined),
         read=True,
         record=lambda: answer,
     )

@@ -16,21 +16,21 @@ held; `inside`: a thread was inside malloc). Exit code 3: there is a finding tha
 @command(
     "check",
     arguments=SHORT_STOP,
-    needs=("gdbheapx.report.pages", "gdbheapx.analysis.coverage"),
+    needs=("gdbheapx.report.pages", "gdbheapx.analysis.memory_verdict"),
     reads=Reads.CHECK,
     help=HELP,
     examples=("--core core.4711 check", "-p 4711 check --short-stop --yes"),
 )
 def check(session: Session, options: Options) -> Answer:
     """The command `check`."""
-    from gdbheapx.analysis import broken, coverage
+    from gdbheapx.analysis import broken, memory_verdict
     from gdbheapx.report import pages
 
     rules = broken.with_suspects(session, broken.check_heaps(session.heaps.all(), session.problem))
-    looked_at = None if rules.rows else coverage.tell_coverage(session)  # a heap that is damaged is a finding, not also a problem
+    looked_at = None if rules.rows else memory_verdict.tell_coverage(session)  # a heap that is damaged is a finding, not also a problem
     return Answer(
         lambda: {"findings": rules.rows},
-        lambda style: pages.broken_rules(style, rules.rows, looked_at),
+        lambda style: pages.format_broken_rules(style, rules.rows, looked_at),
         finding=rules.is_finding,
         read=True,
         record=lambda: rules.rows,

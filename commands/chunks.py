@@ -26,7 +26,7 @@ HELP = """Every chunk with its address, size and status.
 
 @command(
     "chunks",
-    needs=("gdbheapx.report.listing",),
+    needs=("gdbheapx.report.pages",),
     arguments=[
         argument("--arena", type=int, metavar="N", help="only arena N, numbered as in `arenas`"),
         argument("--status", action="append", choices=Statuses(), help="only chunks of this status; may be repeated"),
@@ -49,11 +49,11 @@ HELP = """Every chunk with its address, size and status.
 )
 def chunks(session: Session, options: Options) -> Answer:
     """The command `chunks`."""
-    from gdbheapx.report import listing
+    from gdbheapx.report import pages
 
     if options.histogram:
-        return listing.sizes(session)
-    selection = listing.Selection(
+        return pages.answer_sizes(session)
+    selection = pages.ChunkSelection(
         options.arena,
         frozenset(options.status) if options.status else None,
         options.min_size,
@@ -61,4 +61,4 @@ def chunks(session: Session, options: Options) -> Answer:
         options.limit,
         options.sort,
     )
-    return listing.chunk_answer(session.heaps.all(), selection)
+    return pages.answer_chunks(session.heaps.all(), selection)

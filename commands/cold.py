@@ -74,4 +74,9 @@ def cold(session: Session, options: Options) -> Answer:
 
     found = model.find(session, options.by)
     limit = options.limit
-    return Answer(lambda: cold_text.data(found, limit), lambda style: cold_text.lines(style, found, limit), read=True, record=lambda: found)
+    return Answer(
+        lambda: cold_text.make_cold_data(found, limit),
+        lambda style: cold_text.format_cold(style, found, limit),
+        read=True,
+        record=lambda: found,
+    )

@@ -27,11 +27,11 @@ def decay(session: Session, options: Options) -> Answer:
     rows = [row for answer in answers for row in answer.rows]
 
     def text(style: Style) -> Any:
-        from gdbheapx.report.text import show
+        from gdbheapx.report.text import format_page
 
-        yield from show(style, answers[0]._replace(rows=rows).page)
+        yield from format_page(style, answers[0]._replace(rows=rows).page)
         if told["affected"] is not False:
             yield ""
-            yield from show(style, blind.page)
+            yield from format_page(style, blind.page)
 
     return Answer(lambda: {"arenas": rows, **told}, text, read=True)

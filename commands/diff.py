@@ -33,39 +33,39 @@ OF = "what --fail-on-growth is about: all parts that grew, used blocks (malloc),
     renders=lambda options: HTML if options.html is not None else None,
     help=HELP,
     examples=("diff before.snap after.snap", "-p 4711 diff before.snap"),
-    needs=("gdbheapx.snapshot.take", "gdbheapx.snapshot.diff", "gdbheapx.snapshot.owned", "gdbheapx.report.diff_text"),
+    needs=("gdbheapx.snapshot.take", "gdbheapx.snapshot.diff", "gdbheapx.snapshot.diff", "gdbheapx.report.diff_text"),
 )
 def diff(session: Session, options: Options) -> Answer:
     """The command `diff`."""
     from gdbheapx import problems
     from gdbheapx.report import diff_text
+    from gdbheapx.snapshot import diff, take
     from gdbheapx.snapshot import diff as model
-    from gdbheapx.snapshot import owned, take
     from gdbheapx.units import Size, say
 
     if options.html is not None:
         raise UsageError("diff --html is for the shell", "run: " + run("diff %s --html diff.html", options.old))
     if options.new is None and not session.has_target:
         raise UsageError("diff requires NEW, or a process or core", "name it: gdbheapx diff OLD NEW, or gdbheapx -p PID diff OLD")
-    take.check(options.old)
+    take.check_source(options.old)
     if options.new is None:
-        new, name, form = take.current(session)
+        new, name, form = take.take_current(session)
     else:
-        new, name, form = None, options.new, take.form(options.new)
+        new, name, form = None, options.new, take.detect_source(options.new)
     limits = (("--max-seconds", options.max_seconds), ("--max-stop", options.max_stop))
     more = [word for flag, value in limits if value is not None for word in (flag, str(value))]
-    old = take.opened(options.old, more)
-    new = new or take.opened(options.new, more)
-    graphs = [owned.made(session, record, what) for record, what in ((old, options.old), (new, name))]
-    answer = model.diff(old, new, (options.old, name), (take.form(options.old), form), graphs)
+    old = take.open_snapshot_source(options.old, more)
+    new = new or take.open_snapshot_source(options.new, more)
+    graphs = [diff.make_owned(session, record, what) for record, what in ((old, options.old), (new, name))]
+    answer = model.diff_snapshots(old, new, (options.old, name), (take.detect_source(options.old), form), graphs)
     limit, grown = options.fail_on_growth, answer.growth
     failed = limit is not None and grown.at_least(options.of) >= limit
     if limit is not None and not failed and grown.of(options.of) is None:
         what = say("the growth of %s is unknown: it may be %s or more (%s)", options.of, Size(limit), "; ".join(grown.lacking))
         session.problem(problems.GROWTH_UNKNOWN, None, what, "compare two of a kind: two processes, two cores, or snapshots of them")
     return Answer(
-        lambda: diff_text.data(answer, options.limit),
-        lambda style: diff_text.lines(style, answer, options.limit),
+        lambda: diff_text.make_diff_data(answer, options.limit),
+        lambda style: diff_text.format_diff(style, answer, options.limit),
         finding=failed,
         read=True,
         record=lambda: answer,

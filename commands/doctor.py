@@ -31,6 +31,6 @@ def doctor(session: Session, options: Options) -> Answer:
     def text(style: Style) -> Any:
         from gdbheapx.report import pages
 
-        return pages.checks(checks)
+        return pages.format_checks(checks)
 
     return Answer(lambda: {"checks": checks}, text, read=True)

@@ -41,8 +41,8 @@ In gdb's batch mode `heapx --exit leaks --fail-on-leak 1M` ends gdb with the exi
     snapshot=True,
     needs=(
         "gdbheapx.analysis.reachability.leaks",
-        "gdbheapx.analysis.coverage",
-        "gdbheapx.report.leaks_text",
+        "gdbheapx.analysis.memory_verdict",
+        "gdbheapx.report.reach_text",
         "gdbheapx.analysis.census.block",
         "gdbheapx.analysis.census.pieces",
         "gdbheapx.analysis.census.block",
@@ -52,33 +52,33 @@ In gdb's batch mode `heapx --exit leaks --fail-on-leak 1M` ends gdb with the exi
 def leaks(session: Session, options: Options) -> Answer:
     """The command `leaks`."""
     from gdbheapx import problems
-    from gdbheapx.analysis import coverage
+    from gdbheapx.analysis import memory_verdict
     from gdbheapx.analysis.census import block, pieces
     from gdbheapx.analysis.naming import paths
-    from gdbheapx.analysis.reachability import heap_graph, memory_budget
+    from gdbheapx.analysis.reachability import heap_graph
     from gdbheapx.analysis.reachability import leaks as model
-    from gdbheapx.report import leaks_text
+    from gdbheapx.report import reach_text
 
     listed: List[model.LeakedBlock] = []
 
     def find() -> "model.Leaks":
-        swept = model.sweep(session, options.interior_holds)
+        swept = model.sweep_leaks(session, options.interior_holds)
         if swept is not None:
-            return model.judged(session, swept)
+            return model.judge_leaks(session, swept)
         graph = block.make_of_counted(session)
-        further = pieces.find_further(session, garbage=False) if graph is None else heap_graph.NO_FURTHER
-        slots = memory_budget.fits(session, memory_budget.OWNERS_BYTES) is None
-        reach, sums = heap_graph.marked(session, options.weak, further, None if graph is None else graph.reach, slots)
+        further = pieces.find_further(session, garbage=False) if graph is None else heap_graph.NO_POOLS
+        slots = heap_graph.check_fit(session, heap_graph.OWNERS_BYTES) is None
+        reach, sums = heap_graph.mark_graph(session, options.weak, further, None if graph is None else graph.reach, slots)
         found = paths.find_cycles(reach, graph.paths) if graph is not None else None
         if found is not None:
-            sums = model.without(reach, sums, found.nodes)
+            sums = model.subtract_nodes(reach, sums, found.nodes)
         naming = functools.partial(block.label_by_words, session) if block.can_tell(session) else None
-        made = model.find(reach, options.interior_holds, sums, naming)._replace(garbage=found.garbage if found is not None else None)
+        made = model.find_leaks(reach, options.interior_holds, sums, naming)._replace(garbage=found.garbage if found is not None else None)
         garbage = frozenset(found.nodes if found is not None else ())
-        listed.extend(model.listed(reach, made, options.interior_holds, garbage) if options.list else ())
-        return model.judged(session, made)
+        listed.extend(model.list_leaked_blocks(reach, made, options.interior_holds, garbage) if options.list else ())
+        return model.judge_leaks(session, made)
 
-    looked_at = coverage.tell_coverage(session)
+    looked_at = memory_verdict.tell_coverage(session)
     as_kept = not (options.list or options.interior_holds or options.weak is not None)
     answer = session.kept("leaks", model.Leaks, find) if as_kept else find()
     heap_graph.check_time(session)
@@ -90,8 +90,8 @@ def leaks(session: Session, options: Options) -> Answer:
         what = "whether %d bytes or more are leaked is unknown: not everything that may hold blocks was read" % options.fail_on_leak
         session.problem(problems.LEAK_UNKNOWN, None, what, "the other entries say what that is")
     return Answer(
-        lambda: leaks_text.data(answer, rows, options.limit, looked_at),
-        lambda style: leaks_text.lines(style, answer, rows, options.limit, has_blocks, can_look_again, looked_at),
+        lambda: reach_text.make_leaks_data(answer, rows, options.limit, looked_at),
+        lambda style: reach_text.format_leaks(style, answer, rows, options.limit, has_blocks, can_look_again, looked_at),
         finding=is_over and not answer.is_upper_bound,
         read=True,
         record=lambda: answer,

@@ -33,10 +33,10 @@ is followed down to a container or the largest block. A block has its path as it
     examples=("-p 4711 owners", "-p 4711 owners --of g_sessions --depth 2", "--core core.4711 owners --by class"),
     snapshot=True,
     needs=(
-        "gdbheapx.analysis.coverage",
+        "gdbheapx.analysis.memory_verdict",
         "gdbheapx.analysis.reachability.dominance",
         "gdbheapx.analysis.reachability.owners",
-        "gdbheapx.analysis.reachability.ownership",
+        "gdbheapx.analysis.reachability.dominance",
         "gdbheapx.report.reach_text",
         "gdbheapx.analysis.census.block",
         "gdbheapx.analysis.naming.paths",
@@ -46,46 +46,48 @@ is followed down to a container or the largest block. A block has its path as it
 )
 def owners(session: Session, options: Options) -> Answer:
     """The command `owners`."""
-    from gdbheapx.analysis import coverage
+    from gdbheapx.analysis import memory_verdict
     from gdbheapx.analysis.census import block, by_owner
     from gdbheapx.analysis.naming import paths
-    from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget, ownership
+    from gdbheapx.analysis.reachability import dominance, heap_graph
     from gdbheapx.analysis.reachability import owners as model
     from gdbheapx.report import reach_text
 
     limit = max(1, options.limit)
     session.without_names = options.no_names
 
-    def read() -> dominance.Tallied:
-        memory_budget.check(session)
-        return dominance.tally(session, *block.make_named_graph(session))
+    def read() -> dominance.OwnerTally:
+        heap_graph.check_owners_fit(session)
+        return dominance.tally_owners(session, *block.make_named_graph(session))
 
     def find() -> model.Owners:
         tallied = read()
-        made = block.with_names(session, tallied, ownership.find(tallied, options.depth, limit))
+        made = block.with_names(session, tallied, dominance.find_owners(tallied, options.depth, limit))
         garbage = paths.find_garbage(session, tallied.reach, tallied.paths)
         heap_graph.check_time(session)
         has_garbage = tallied.paths is not None and tallied.paths.has_garbage
         made = made._replace(leaked_is_upper_bound=has_garbage or heap_graph.lacks_holders(session), garbage=garbage)
         return made._replace(leaked=None) if heap_graph.is_leak_unknown(session, made.leaked) else made
 
-    looked_at = coverage.tell_coverage(session)
+    looked_at = memory_verdict.tell_coverage(session)
     if options.by is not None:
         rows = by_owner.by_class(session, limit)
         heap_graph.check_time(session)
         return Answer(
-            lambda: {"suspects": [], "owners": rows, "shared_bytes": None}, lambda style: reach_text.rows_lines(style, rows), read=True
+            lambda: {"suspects": [], "owners": rows, "shared_bytes": None},
+            lambda style: reach_text.format_owner_rows(style, rows),
+            read=True,
         )
     if options.of is None:
-        answer = model.cut(session.kept("owners", model.Owners, find), options.depth, limit)
-        answer = answer._replace(used=coverage.unless_zero(answer.used, looked_at))
-        return Answer(lambda: answer, lambda style: reach_text.owners_lines(style, answer), read=True)
+        answer = model.cut_owners(session.kept("owners", model.Owners, find), options.depth, limit)
+        answer = answer._replace(used=memory_verdict.hide_unread_zero(answer.used, looked_at))
+        return Answer(lambda: answer, lambda style: reach_text.format_owners(style, answer), read=True)
     name, address = (options.of, None) if isinstance(options.of, str) else ("0x%x" % options.of, options.of)
     if session.store is not None and session.shared(heap_graph.REACH) is None:
-        owned_row = model.among(session.kept("owners", model.Owners, find), name, address, options.depth, limit)
+        owned_row = model.find_listed_owner(session.kept("owners", model.Owners, find), name, address, options.depth, limit)
     else:
         tallied = read()
-        owned_row = ownership.of(tallied, name, address, options.depth, limit)
+        owned_row = dominance.find_one_owner(tallied, name, address, options.depth, limit)
         if owned_row is not None:
             alone = model.Owners([], [owned_row], tallied.used, tallied.leaked, 0)
             owned_row = block.with_names(session, tallied, alone).owners[0]
@@ -95,6 +97,6 @@ def owners(session: Session, options: Options) -> Answer:
         raise HeapxError("no used block or symbol matches %s" % name, hint, code=NOT_FOUND)
     return Answer(
         lambda: {"suspects": [], "owners": [owned_row], "shared_bytes": None},
-        lambda style: reach_text.rows_lines(style, [owned_row]),
+        lambda style: reach_text.format_owner_rows(style, [owned_row]),
         read=True,
     )

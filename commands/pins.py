@@ -17,22 +17,25 @@ of the blocks; `alone_bytes` (JSON) is the free memory that only these blocks ke
     "pins",
     arguments=[
         argument("--limit", type=count, metavar="N", help="at most N rows (default: 20 in text)"),
-        argument(
-            "--no-owners", action="store_true", help="skip owners of the blocks and names by references: quicker"
-        ),
+        argument("--no-owners", action="store_true", help="skip owners of the blocks and names by references: quicker"),
         *SHORT_STOP,
     ],
     reads=lambda options: Reads.CHECK if options.no_owners else Reads.PINS,
     help=HELP,
     examples=("-p 4711 pins", "--core core.4711 pins --limit 5"),
     snapshot=True,
-    needs=("gdbheapx.analysis.pins", "gdbheapx.report.pins_text"),
+    needs=("gdbheapx.analysis.pins", "gdbheapx.report.reach_text"),
 )
 def pins(session: Session, options: Options) -> Answer:
     """The command `pins`."""
     from gdbheapx.analysis import pins as model
-    from gdbheapx.report import pins_text
+    from gdbheapx.report import reach_text
 
     kept = session.kept("pins", model.Kept, lambda: model.find(session, not options.no_owners))
     limit = options.limit
-    return Answer(lambda: pins_text.data(kept, limit), lambda style: pins_text.lines(style, kept, limit), read=True, record=lambda: kept)
+    return Answer(
+        lambda: reach_text.make_pins_data(kept, limit),
+        lambda style: reach_text.format_pins(style, kept, limit),
+        read=True,
+        record=lambda: kept,
+    )

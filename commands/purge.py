@@ -34,10 +34,10 @@ def purge(session: Session, options: Options) -> Answer:
         raise UsageError("purge: arena %d not found" % options.arena, "see " + ask("arenas"))
     from gdbheapx.actions import call, foreseen
     from gdbheapx.allocators.returning import Portion
-    from gdbheapx.report import acted, text
+    from gdbheapx.report import pages, text
 
     portion = Portion(arena=options.arena, is_decayed=options.decay)
     if not options.dry_run:
-        return acted.answer(call.run(session, options, "purge", portion))
+        return pages.make_acted_answer(call.run(session, options, "purge", portion))
     predicted = foreseen.dry_run(session, "purge", portion, options.accept_seccomp)()
-    return Answer(lambda: predicted.data, lambda style: text.show(style, predicted.page), read=True)
+    return Answer(lambda: predicted.data, lambda style: text.format_page(style, predicted.page), read=True)

@@ -31,7 +31,7 @@ have options for one arena, for a pad, and for doing it again and again.
 def release(session: Session, options: Options) -> Answer:
     """The command `release`."""
     from gdbheapx.actions import release as action
-    from gdbheapx.report import acted, text
+    from gdbheapx.report import pages, text
 
     parts = action.predict(session, options.accept_seccomp) if options.dry_run else action.run(session, options)
 
@@ -39,6 +39,8 @@ def release(session: Session, options: Options) -> Answer:
         for part in parts:
             if len(parts) > 1:
                 yield "%s (%s):" % (part.allocator, part.command)
-            yield from text.show(style, acted.call(part.done) if part.done is not None else part.predicted.page if part.predicted else ())
+            yield from text.format_page(
+                style, pages.make_call_page(part.done) if part.done is not None else part.predicted.page if part.predicted else ()
+            )
 
     return Answer(lambda: {"releases": [part.data for part in parts]}, lines, read=bool(options.dry_run))

@@ -115,9 +115,9 @@ def report(session: Session, options: Options) -> Answer:
         raise UsageError("report --page requires --json", "add --json, or write a page: %s" % ask("report --html report.html"))
     session.without_names, session.is_copied_whole = options.no_names, getattr(options, "unasked", False)
     if options.sites:
-        from gdbheapx.snapshot.record import Taking
+        from gdbheapx.snapshot.record import RecordingSession
 
-        session.store = session.store or Taking()  # what the blocks are is asked once more
+        session.store = session.store or RecordingSession()  # what the blocks are is asked once more
     made = functools.cache(functools.partial(read, session, options))
     overview = session.kept("report", Overview, lambda: made()[0])
     if session.place is not None:
@@ -131,20 +131,20 @@ def report(session: Session, options: Options) -> Answer:
     brief = shorten(overview)
 
     def text(style: Style) -> Any:
-        from gdbheapx.report import brief_text, overview_text
-        from gdbheapx.report.text import said, show
+        from gdbheapx.report import overview_text
+        from gdbheapx.report.text import format_page, format_sentence
 
-        head = brief_text.lines(style, brief, facts(session))
-        yield from (said(style, line) for line in head)
+        head = overview_text.format_brief(style, brief, facts(session))
+        yield from (format_sentence(style, line) for line in head)
         if not options.brief:
             yield ""
-            yield from show(style, overview_text.lines(overview))
+            yield from format_page(style, overview_text.format_overview(overview))
 
     def ends(style: Style, lines_before: int) -> Any:
         from gdbheapx.report import overview_text
-        from gdbheapx.report.text import show
+        from gdbheapx.report.text import format_page
 
-        return show(style, overview_text.last_lines(style, overview, lines_before))
+        return format_page(style, overview_text.format_last_lines(style, overview, lines_before))
 
     def data() -> Any:
         return brief if options.brief else overview if page is None else {**overview._asdict(), "page": page}

@@ -34,25 +34,25 @@ FILE may be a URL (s3://BUCKET/KEY), here and wherever a snapshot is read: it re
     reads=Reads.SNAPSHOT,
     help=HELP,
     examples=("-p 4711 snapshot now.snap", "--snapshot now.snap report", "snapshot now.snap --show"),
-    needs=("gdbheapx.snapshot.take", "gdbheapx.report.census_text", "gdbheapx.report.leaks_text", "gdbheapx.report.reach_text"),
+    needs=("gdbheapx.snapshot.take", "gdbheapx.report.census_text", "gdbheapx.report.reach_text", "gdbheapx.report.reach_text"),
 )
 def snapshot(session: Session, options: Options) -> Answer:
     """The command `snapshot`."""
-    from gdbheapx.report import snapshot_text
+    from gdbheapx.report import pages
 
     if options.show:
         from gdbheapx.snapshot import names, record
 
-        texts = names.strings(record.opened(options.file))
+        texts = names.list_strings(record.open_snapshot(options.file))
         return Answer(lambda: {"texts": texts}, lambda style: iter(texts), read=True)
     if not session.has_target:
         raise UsageError("snapshot requires a process or a core, or --show", name_a_target("snapshot now.snap"))
-    from gdbheapx.snapshot import container, take
+    from gdbheapx.snapshot import file, take
 
-    made = take.take(session, not options.no_names, options.keep_addresses)
+    made = take.take_snapshot(session, not options.no_names, options.keep_addresses)
 
     def written() -> Any:
-        size = container.write(options.file, made.parts())
-        return snapshot_text.data(options.file, size, made)
+        size = file.write_file(options.file, made.parts())
+        return pages.make_snapshot_data(options.file, size, made)
 
-    return Answer(written, lambda style: snapshot_text.lines(style, written(), made), read=True)
+    return Answer(written, lambda style: pages.format_snapshot(style, written(), made), read=True)

@@ -31,7 +31,7 @@ Refused where the owner has no such text here: see `gdbheapx arenas`.
     reads=lambda options: Reads.LISTS if options.format == "xml" else Reads.TOTALS,
     help=HELP,
     examples=("-p 4711 stats", "--core core.4711 stats --format xml"),
-    needs=("gdbheapx.analysis.beside",),
+    needs=("gdbheapx.analysis.blocks",),
     snapshot=True,
 )
 def stats(session: Session, options: Options) -> Answer:
@@ -48,7 +48,7 @@ def stats(session: Session, options: Options) -> Answer:
 
 def read(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Sequence[str]]:
     """Return the statistics of the heap in use, as JSON and as the allocator itself prints them."""
-    from gdbheapx.analysis import beside
+    from gdbheapx.analysis import blocks
 
     heap = session.heaps.with_own_account("native-stats", "malloc-stats")
     stats = heap.capabilities["native-stats"]()
@@ -59,7 +59,7 @@ def read(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Sequence[st
             )
         stats = stats.merged_only()
     if session.allocator_id is None:
-        for what, hint in beside.larger(
+        for what, hint in blocks.find_larger(
             stats.held_bytes, [other for other in session.heaps.all() if other is not heap and "held-bytes" in other.capabilities]
         ):
             session.problem(OTHER_IS_LARGER, heap.info.id, what, hint, partial=False)

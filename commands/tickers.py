@@ -63,7 +63,7 @@ def cure(session: Session, options: Options) -> Answer:
 
 
 def _answer(answered: "Answered", is_strict: bool) -> Answer:
-    from gdbheapx.report.text import show
+    from gdbheapx.report.text import format_page
 
     finding = answered.is_strict_finding if is_strict else answered.is_finding
-    return Answer(lambda: answered.data, lambda style: show(style, answered.page), finding=finding, read=not answered.is_done)
+    return Answer(lambda: answered.data, lambda style: format_page(style, answered.page), finding=finding, read=not answered.is_done)

@@ -51,9 +51,9 @@ def trim(session: Session, options: Options) -> Answer:
         return again(session, options)
     from gdbheapx.actions import call
     from gdbheapx.allocators.returning import Portion
-    from gdbheapx.report import acted
+    from gdbheapx.report import pages
 
-    return acted.answer(call.run(session, options, "trim", Portion(options.pad)))
+    return pages.make_acted_answer(call.run(session, options, "trim", Portion(options.pad)))
 
 
 def predict(session: Session, options: Options) -> Answer:
@@ -65,9 +65,9 @@ def predict(session: Session, options: Options) -> Answer:
     can_write, predicted = call.probe(session, look) if options.probe else (None, look())
 
     def text(style: Style) -> Any:
-        from gdbheapx.report.text import show
+        from gdbheapx.report.text import format_page
 
-        yield from show(style, predicted.page)
+        yield from format_page(style, predicted.page)
         if can_write:
             yield "gdb can write and restore registers here: calls look possible"
 
@@ -77,7 +77,7 @@ def predict(session: Session, options: Options) -> Answer:
 def again(session: Session, options: Options) -> Answer:
     """--every: one JSON line for each period."""
     from gdbheapx.actions import every
-    from gdbheapx.report.json import encode
+    from gdbheapx.report.encodings import encode_json
 
     if options.every is None or options.above is None:
         raise UsageError("trim: --every and --above must be given together", "try: trim --every 60 --above 1000000000 --yes")
@@ -86,6 +86,6 @@ def again(session: Session, options: Options) -> Answer:
 
     def lines(style: Style) -> Any:
         for row in every.rounds(session, options, session.again):
-            yield encode(row)
+            yield encode_json(row)
 
     return Answer(lambda: list(every.rounds(session, options, session.again)), lines, live=True)

@@ -25,7 +25,7 @@ def tunables(session: Session, options: Options) -> Answer:
     def text(style: Style) -> Any:
         from gdbheapx.report import pages
 
-        return pages.of_heaps(
+        return pages.join_heap_pages(
             style, [(info, allocators.named(info.name, [settings]).page("tunables", settings)) for info, settings in heaps]
         )
 

@@ -10,7 +10,7 @@ from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
-    from gdbheapx.analysis.locate import Location
+    from gdbheapx.analysis.blocks import Location
     from gdbheapx.analysis.reachability.refs import Refs
 
 HELP = """An address: its block, the holders, the neighbours.
@@ -40,7 +40,7 @@ def reads(options: Options) -> Reads:
 @command(
     "whatis",
     needs=(
-        "gdbheapx.report.location",
+        "gdbheapx.report.pages",
         "gdbheapx.report.reach_text",
         "gdbheapx.analysis.reachability.refs",
         "gdbheapx.analysis.census.block",
@@ -68,43 +68,43 @@ def reads(options: Options) -> Reads:
 def whatis(session: Session, options: Options) -> Answer:
     """The command `whatis`."""
     from gdbheapx.analysis.census import block
-    from gdbheapx.analysis.reachability import memory_budget, refs
-    from gdbheapx.report import location as shown
+    from gdbheapx.analysis.reachability import heap_graph, refs
+    from gdbheapx.report import pages as shown
     from gdbheapx.report import reach_text
 
     session.without_names = options.no_names
     place = block.find_address(session, options.address)
     limit = options.limit if options.limit is not None else CHAINS if options.chains else FEW_CHAINS
     if options.chains:
-        memory_budget.check(session)
+        heap_graph.check_owners_fit(session)
         found = find_chains(session, place, limit)
         if found is None:
             hint = "`%s` says what is there" % ask("whatis 0x%x", place)
             raise HeapxError("no block in use has the address 0x%x" % place, hint, code=NOT_FOUND)
         return Answer(
-            lambda: reach_text.data(found, limit, options.depth),
-            lambda style: reach_text.lines(style, found, limit, options.depth),
+            lambda: reach_text.make_refs_data(found, limit, options.depth),
+            lambda style: reach_text.format_refs(style, found, limit, options.depth),
             read=True,
             record=lambda: found,
         )
     location, is_wanted = locate(session, place, options.holders)
     chains = None
-    if is_wanted and memory_budget.fits(session, memory_budget.OWNERS_BYTES) is None:
+    if is_wanted and heap_graph.check_fit(session, heap_graph.OWNERS_BYTES) is None:
         try:
             chains = find_chains(session, place, limit)
         except HeapxError:  # what is there was found without it
             if session.budget.expired():
                 raise
-        location = location._replace(held_by=refs.holder(chains) if chains is not None else None)
+        location = location._replace(held_by=refs.choose_holder(chains) if chains is not None else None)
 
     def data() -> Any:
-        return {**location._asdict(), "refs": None if chains is None else reach_text.data(chains, limit, options.depth)}
+        return {**location._asdict(), "refs": None if chains is None else reach_text.make_refs_data(chains, limit, options.depth)}
 
     def text(style: Style) -> Iterator[str]:
-        yield from shown.text(style, location)
+        yield from shown.format_location(style, location)
         if chains is not None:
             yield ""
-            yield from reach_text.lines(style, chains, limit, options.depth)
+            yield from reach_text.format_refs(style, chains, limit, options.depth)
 
     return Answer(data, text, read=True, record=lambda: location)
 
@@ -116,34 +116,38 @@ def find_chains(session: Session, at: int, limit: int) -> "Optional[Refs]":
     from gdbheapx.analysis.reachability import refs as model
 
     graph, marks = block.with_containers(session)
-    found = model.find(graph.reach, graph.names, at, marks, graph.paths)
+    found = model.find_refs(graph.reach, graph.names, at, marks, graph.paths)
     heap_graph.check_time(session)
     if found is not None and block.can_tell(session):
-        told = block.find_signatures(session, model.blocks(graph.reach, found))
-        found = model.named(found, {address: signature.name for address, signature in told.items()})
-    return None if found is None else model.with_containers(found, block.find_pointed_containers(session, graph.reach, model.pointers(found, limit)))
+        told = block.find_signatures(session, model.list_chain_blocks(graph.reach, found))
+        found = model.add_refs_types(found, {address: signature.name for address, signature in told.items()})
+    return (
+        None
+        if found is None
+        else model.add_refs_containers(found, block.find_pointed_containers(session, graph.reach, model.list_pointers(found, limit)))
+    )
 
 
 def locate(session: Session, place: int, has_holders: Optional[bool]) -> "Tuple[Location, bool]":
     """Return the place of an address, and True if its holders are to be searched."""
-    from gdbheapx.analysis import locate
+    from gdbheapx.analysis import blocks
     from gdbheapx.analysis.census import block, find, pieces
-    from gdbheapx.analysis.reachability import memory_budget
+    from gdbheapx.analysis.reachability import heap_graph
 
     if not session.target.has_memory:
-        kept = locate.kept(find.label_blocks(session, lambda graph: None), place)
+        kept = blocks.locate_in_snapshot(find.label_blocks(session, lambda graph: None), place)
         return kept, kept.used is not None and has_holders is not False
     session.heaps.may_be_none = True
-    location = locate.locate(session.target, session.heaps.all(), place)
+    location = blocks.locate_address(session.target, session.heaps.all(), place)
     words = {heap.info.id: heap.shape.in_use for heap in session.heaps.all()}
-    blocks = [at.block for at in location.places if at.block is not None and at.block.status in words[at.allocator]]
-    used = [(block.address, block.usable_bytes) for block in blocks]
+    used_blocks = [at.block for at in location.places if at.block is not None and at.block.status in words[at.allocator]]
+    used = [(block.address, block.usable_bytes) for block in used_blocks]
     if not location.places or any(usable >= LEAST_CUT_BYTES for _, usable in used):
         piece = pieces.find_piece_at(session, place)
-        location = locate.with_piece(location, piece)
+        location = blocks.add_runtime_piece(location, piece)
         if piece is not None:
             used = [(piece.address, piece.usable_bytes)] if piece.address is not None and piece.usable_bytes is not None else []
-    is_wanted = bool(used) and (memory_budget.is_small(session, asked=True) if has_holders is None else has_holders)
+    is_wanted = bool(used) and (heap_graph.is_small_heap(session, asked=True) if has_holders is None else has_holders)
     if is_wanted:
         what = block.find_signature(session, *used[0])
         location = location._replace(signature=block.describe_signature(what) if what is not None else None)

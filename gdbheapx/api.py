@@ -22,8 +22,8 @@ from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.records import HeapArenas
+    from gdbheapx.analysis.blocks import Location
     from gdbheapx.analysis.census.find import Census
-    from gdbheapx.analysis.locate import Location
     from gdbheapx.analysis.overview import Overview
     from gdbheapx.analysis.pins import Kept
     from gdbheapx.analysis.reachability.leaks import Leaks
@@ -89,12 +89,12 @@ class Answer(Generic[Data]):
 
     def document(self) -> Any:
         """The whole in the types that json knows, as --json has it: addresses are hex texts."""
-        from gdbheapx.report.json import jsonable
+        from gdbheapx.report.encodings import make_jsonable
 
         data: Any = self.data
         told = list(data) if isinstance(data, Blocks) else data
         parts = {"partial": self.is_partial, "problems": self.problems, "target": self.target, "allocators": self.allocators}
-        return jsonable({"data": told, **parts, "tool": self.tool})
+        return make_jsonable({"data": told, **parts, "tool": self.tool})
 
     def text(self, plain_bytes: bool = False) -> str:
         """Return the text of the command line. HeapxError for a listing, which is read while it is shown."""
@@ -106,15 +106,15 @@ class Answer(Generic[Data]):
 
     def to_arrow(self) -> Any:
         """A pyarrow.Table of the rows. HeapxError where pyarrow is not installed."""
-        from gdbheapx.report import frames
+        from gdbheapx.report import encodings
 
-        return frames.arrow(self.rows)
+        return encodings.make_arrow(self.rows)
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame of the rows. HeapxError where pandas is not installed."""
-        from gdbheapx.report import frames
+        from gdbheapx.report import encodings
 
-        return frames.pandas(self.rows)
+        return encodings.make_pandas(self.rows)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Export the rows as an Arrow stream, for polars, DuckDB and others."""
@@ -122,16 +122,16 @@ class Answer(Generic[Data]):
 
     def _repr_html_(self) -> str:
         """Return a table of the rows for notebooks, or the text if the rows are no table."""
-        from gdbheapx.report import frames
+        from gdbheapx.report import encodings
 
         rows, suspects = self.rows, getattr(self.data, "suspects", ())
-        if not frames.is_table(rows):
-            return frames.pre(self.text())
+        if not encodings.is_table(rows):
+            return encodings.wrap_pre(self.text())
         if suspects:
             from gdbheapx.report import reach_text
 
-            suspects = [reach_text.suspicion(suspect) for suspect in suspects]
-        return frames.html(rows, [one.what for one in self.problems], self.is_partial, suspects)
+            suspects = [reach_text.describe_suspicion(suspect) for suspect in suspects]
+        return encodings.make_html_table(rows, [one.what for one in self.problems], self.is_partial, suspects)
 
     def __repr__(self) -> str:
         about = "%d rows" % len(self.rows) + (", partial" if self.is_partial else "")
@@ -213,7 +213,7 @@ class Heap:
         from gdbheapx.analysis import blocks as model
 
         def run(session: Session, options: command.Options) -> command.Answer:
-            found = model.read(session, status)
+            found = model.read_blocks(session, status)
             return command.Answer(lambda: found, lambda style: [], read=True)
 
         return self.look("blocks", Reads.BLOCKS, run)
@@ -454,9 +454,9 @@ def _nothing() -> runner.Found:
 def _as_json(answer: command.Answer) -> command.Answer:
     import json
 
-    from gdbheapx.report import json as documents
+    from gdbheapx.report import encodings as documents
 
-    return answer._replace(record=lambda: json.loads(documents.text(answer.data())))
+    return answer._replace(record=lambda: json.loads(documents.format_json(answer.data())))
 
 
 def _place(place: Any) -> str:
@@ -479,9 +479,9 @@ def _as_file(heap: Heap) -> Iterator[str]:
 
 def _evaluate(expression: str) -> int:
     """gdb's."""
-    from gdbheapx.inferior.gdb import expression as expressions
+    from gdbheapx.inferior.gdb import settings as expressions
 
-    return expressions.evaluate(expression)
+    return expressions.resolve_expression(expression)
 
 
 def _selected(needs_target: bool = True) -> Any:
@@ -490,9 +490,9 @@ def _selected(needs_target: bool = True) -> Any:
         from gdbheapx.inferior.gdb import target
     except ImportError:
         raise HeapxError("this Python does not run inside gdb", "outside gdb: gdbheapx.open(core=FILE) or open(pid=N)", code=NO_TARGET)
-    runner.set_debugger_version(target.version())
+    runner.set_debugger_version(target.read_gdb_version())
     try:
-        return target.selected_target()
+        return target.open_selected_target()
     except target.NoTarget:
         if needs_target:
             raise

@@ -259,10 +259,10 @@ def say(text: str) -> int:
 def say_help(text: str) -> int:
     """The same, filled anew for a terminal."""
     from gdbheapx.output import screen
-    from gdbheapx.report import fitting
+    from gdbheapx.report.text import reflow_help
 
     shown = screen(1, os.environ)
-    return say(fitting.reflowed(text, shown.width) if shown.wraps else text)
+    return say(reflow_help(text, shown.width) if shown.wraps else text)
 
 
 def write(text: str) -> None:
@@ -312,11 +312,11 @@ def wrong(
 ) -> int:
     """Wrong usage: exit code 2. `choices`: lines below it."""
     from gdbheapx.errors import UsageError
-    from gdbheapx.report.text import escaped
+    from gdbheapx.report.text import escape_line
 
     ended = end(words, UsageError(line, hint or "try: gdbheapx --help", code=code))
     for choice in choices:
-        fail(escaped(choice))
+        fail(escape_line(choice))
     return ended
 
 

@@ -14,13 +14,13 @@ from gdbheapx import output, runner
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.elf.file import ElfFile
-from gdbheapx.inferior.source import CoreSource, Source
+from gdbheapx.inferior.source import CoreSource, TargetSource
 from gdbheapx.inferior.target import DEBUG_DIRECTORY, ElfTarget
 from gdbheapx.invocation import DUMPED, GLOBALS, UNPACKED, GlobalOptions, Invocation, pack, unpack
 from gdbheapx.problems import FILE_NOT_FOUND, FILE_UNREADABLE, GDB_MISSING, WRONG_FILE
 
 
-def open_source(asked: GlobalOptions) -> Source:
+def open_source(asked: GlobalOptions) -> TargetSource:
     """Where the target's bytes come from; a process is left running."""
     sysroot = os.path.abspath(asked.sysroot) if asked.sysroot else ""
     if sysroot and not os.path.isdir(sysroot):
@@ -44,9 +44,9 @@ def open_source(asked: GlobalOptions) -> Source:
     unpacked = unpack(os.environ.pop(UNPACKED, ""))
     if not unpacked:
         return CoreSource(asked.core, program, sysroot)
-    from gdbheapx.snapshot.store import shown
+    from gdbheapx.snapshot.file import hide_secrets
 
-    return CoreSource("/proc/self/fd/%s" % unpacked[0], program, sysroot, name=shown(asked.core), trouble=unpacked[1] or None)
+    return CoreSource("/proc/self/fd/%s" % unpacked[0], program, sysroot, name=hide_secrets(asked.core), trouble=unpacked[1] or None)
 
 
 def check_executable(path: Optional[str]) -> None:
@@ -87,7 +87,7 @@ def run(invocation: Invocation, fail: Callable[[str], None], refusal: Optional[H
 def open_any(asked: GlobalOptions) -> Optional[Target]:
     """The process, core or snapshot; None where none is named."""
     if asked.snapshot is not None:
-        from gdbheapx.snapshot.target import Snapshot
+        from gdbheapx.snapshot.record import Snapshot
 
         return cast(Target, Snapshot(asked.snapshot))  # the runner asks of it what it asks of a target
     return open_alone(asked) if asked.pid is not None or asked.core is not None else None

@@ -140,7 +140,7 @@ def serve(out: Out, command: str, told: GdbStatus) -> int:
     if not invocation.changes(parsed):
         own_memory.limit_look()
     gc.enable()
-    runner.set_debugger_version(gdb_target.version())
+    runner.set_debugger_version(gdb_target.read_gdb_version())
     settings = runner.Settings(debug_directories=asked.debug_dirs)
     shown = Screen(*json.loads(os.environ.pop(SCREEN)))
     host = runner.Host("gdbheapx", out.write, fail, hand_over, settings, out.flush, screen=shown, options=asked.of_target())
@@ -177,13 +177,13 @@ def start_warming(command: str, watch: Callable[[Any], None], is_live: bool) -> 
         try:
             from gdbheapx import allocators, invocation, kernel, runner
             from gdbheapx.allocators import discovery
-            from gdbheapx.report import json, text
+            from gdbheapx.report import encodings, text
 
             parsed = invocation.handed_over(command)
             watch(kernel.loaded_library())
             if not parsed.options.json:
-                text.preload()
-            del runner, discovery, json
+                text.preload_tabulate()
+            del runner, discovery, encodings
             for entry in allocators.every():
                 entry.warm()
             for needed in parsed.command.needs if is_live else ():
@@ -207,13 +207,13 @@ def open_target(asked: GlobalOptions) -> Optional[Target]:
     """The core or process, with the debug information that answers are made from; a process is left running. gdb never opens a core
     itself."""
     for setting in QUIET + ("set debuginfod enabled %s" % ("on" if asked.debuginfod else "off"),):
-        gdb_target.quiet(setting)
+        gdb_target.try_gdb(setting)
     if asked.pid is None and asked.core is None:
         return None
     gdb_target.set_debug_directories(debug_directories(asked), keep=not asked.no_debug_info)
     source = open_source(asked)
     if asked.sysroot:
-        gdb_target.execute("set sysroot %s" % os.path.abspath(asked.sysroot))
+        gdb_target.execute_gdb("set sysroot %s" % os.path.abspath(asked.sysroot))
     target = gdb_target.GdbTarget(source, debug_info=not asked.no_debug_info)
     if not asked.no_debug_info:
         target.add_symbols(target.is_needed)

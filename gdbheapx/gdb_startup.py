@@ -91,11 +91,11 @@ def change(
 ) -> int:
     """Show it, ask, and have the file appear whole; its permissions stay."""
     from gdbheapx.actions.preflight import require_confirmed
-    from gdbheapx.report.text import escaped
+    from gdbheapx.report.text import escape_line
 
     match = BLOCK.search(read(path) if is_removal else content)
     shown = match.group(0) if match is not None else b""
-    say("".join("  %s\n" % escaped(line) for line in os.fsdecode(shown).splitlines()))
+    say("".join("  %s\n" % escape_line(line) for line in os.fsdecode(shown).splitlines()))
     require_confirmed(options, question, "add the line yourself")
     mode = stat.S_IMODE(os.stat(path).st_mode) if os.path.exists(path) else 0o600
     OutputFile(path, "HOME or XDG_CONFIG_HOME").finish(content, mode)

@@ -165,7 +165,7 @@ def settings() -> Any:
 def run(words: List[str]) -> Any:
     """Run a command on what gdb has selected; gives runner.Ended."""
     from gdbheapx import runner
-    from gdbheapx.inferior.gdb import expression
+    from gdbheapx.inferior.gdb import settings as gdb_settings
     from gdbheapx.inferior.gdb import target as gdb_target
     from gdbheapx.invocation import command_first
 
@@ -174,7 +174,7 @@ def run(words: List[str]) -> Any:
 
     def open_target() -> Any:
         try:
-            return gdb_target.selected_target()
+            return gdb_target.open_selected_target()
         except gdb_target.NoTarget:
             command = declared.find(words[0]) if words else None
             if command is not None and not command.needs_target:
@@ -182,8 +182,10 @@ def run(words: List[str]) -> Any:
             raise
 
     words = command_first(words)
-    runner.set_debugger_version(gdb_target.version())
-    return runner.run(words, runner.Host("heapx", gdb.write, fail, open_target, settings(), screen=screen(), evaluate=expression.evaluate))
+    runner.set_debugger_version(gdb_target.read_gdb_version())
+    return runner.run(
+        words, runner.Host("heapx", gdb.write, fail, open_target, settings(), screen=screen(), evaluate=gdb_settings.resolve_expression)
+    )
 
 
 def screen() -> Any:
@@ -243,7 +245,7 @@ def core_is_open(inferior: Any) -> bool:
     """The inferior is a core: nothing to kill."""
     from gdbheapx.inferior.gdb import target as gdb_target
 
-    return inferior == gdb.selected_inferior() and gdb_target.connection() == "core"
+    return inferior == gdb.selected_inferior() and gdb_target.read_connection() == "core"
 
 
 def register() -> None:

@@ -150,7 +150,7 @@ def with_target(asked: GlobalOptions, words: List[str]) -> Tuple[GlobalOptions, 
         raise Wrong("0 is no process id")
     if pid is not None:
         return asked._replace(pid=pid), command_first(words[1:])
-    from gdbheapx.snapshot.container import is_snapshot
+    from gdbheapx.snapshot.file import is_snapshot
 
     return asked._replace(snapshot=word) if is_snapshot(word) else asked._replace(core=word), command_first(words[1:])
 
@@ -254,7 +254,7 @@ def prepare_core(core: str, max_seconds: Optional[float] = None) -> Optional[Hea
 
     until = float("inf") if max_seconds is None else time.monotonic() + max(max_seconds, LEAST_S)
     os.environ.pop(UNPACKED, None)
-    from gdbheapx.inferior.core import packed
+    from gdbheapx.inferior.core import unpacking
 
     fetched = None
     if "://" in core:
@@ -262,14 +262,14 @@ def prepare_core(core: str, max_seconds: Optional[float] = None) -> Optional[Hea
             core, fetched = fetch(core, until)
         except HeapxError as error:
             return error
-    form = packed.find(core) if fetched is None else packed.form_at(fetched)
+    form = unpacking.find_form(core) if fetched is None else unpacking.detect_file_form(fetched)
     if form is None and fetched is None:
         return None
     from gdbheapx.inferior.core import unpacking
     from gdbheapx.problems import CANNOT_UNPACK
 
     try:
-        unpacked = unpacking.Unpacked(fetched or 0, "") if form is None else unpacking.unpack(core, form, fetched, until)
+        unpacked = unpacking.Unpacked(fetched or 0, "") if form is None else unpacking.unpack_core(core, form, fetched, until)
     except unpacking.CannotUnpack as error:
         return HeapxError(error.cause, error.hint, code=CANNOT_UNPACK)
     except Exception as error:  # of a library, which may raise whatever it likes
@@ -285,13 +285,13 @@ def fetch(core: str, until: float = float("inf")) -> Tuple[str, Optional[int]]:
     """What the core is called, and a descriptor of what lies at its URL; None where it is no URL. HeapxError where nothing can be had."""
     from gdbheapx.inferior.core import unpacking
     from gdbheapx.problems import CANNOT_UNPACK
-    from gdbheapx.snapshot import store
+    from gdbheapx.snapshot import file
 
-    if not store.is_url(core):
+    if not file.is_url(core):
         return core, None
-    name, (size_bytes, _) = store.shown(core), store.state(core) or (0, None)
+    name, (size_bytes, _) = file.hide_secrets(core), file.read_url_state(core) or (0, None)
     try:
-        return name, unpacking.copied(name, size_bytes or 0, store.pieces(core), until)
+        return name, unpacking.copy_core(name, size_bytes or 0, file.read_url_pieces(core), until)
     except unpacking.CannotUnpack as error:
         raise HeapxError(error.cause, error.hint, code=CANNOT_UNPACK)
 

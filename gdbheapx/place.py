@@ -95,12 +95,12 @@ def typed(declared: command.Command, options: command.Options, more: str = "") -
 
 def is_answered(words: str) -> bool:
     """A snapshot answers these words, unless it was taken where that could not be."""
-    from gdbheapx.snapshot.target import check
+    from gdbheapx.snapshot.record import check_recorded
 
     parsed = parse(words)
     try:
         if parsed is not None:
-            check(parsed.command, parsed.options)
+            check_recorded(parsed.command, parsed.options)
     except HeapxError:
         return False
     return parsed is not None

@@ -110,9 +110,9 @@ class Ended(NamedTuple):
 
 def error_line(error: HeapxError) -> str:
     """An error in one line, as a terminal may have it."""
-    from gdbheapx.report.text import escaped
+    from gdbheapx.report.text import escape_line
 
-    return escaped(error.line())
+    return escape_line(error.line())
 
 
 def failure(words: Sequence[str], error: HeapxError) -> str:
@@ -136,9 +136,9 @@ def tail(parts: Dict[str, Any], made_by: Dict[str, Any], error: Optional[HeapxEr
 
 
 def _encoded(value: Any, line: hints.Write = hints.alone) -> str:
-    from gdbheapx.report import json
+    from gdbheapx.report import encodings
 
-    return json.encode(value, line)
+    return encodings.encode_json(value, line)
 
 
 NOBODY: Dict[str, Any] = {
@@ -182,9 +182,9 @@ def perform(parsed: command.Parsed, host: Host) -> Ended:
 def show(text: str, host: Host) -> Ended:
     """Write the help, filled anew for a terminal."""
     if host.screen.wraps:
-        from gdbheapx.report import fitting
+        from gdbheapx.report.text import reflow_help
 
-        text = fitting.reflowed(text, host.screen.width)
+        text = reflow_help(text, host.screen.width)
     sink = Sink(host.write, host.flush, None)
     try:
         sink.write(text)
@@ -443,7 +443,7 @@ class Run:
         if not self.options.json and self.host.keep is None:
             from gdbheapx.report import text
 
-            text.preload()
+            text.preload_tabulate()
         for attempt in range(TRIES):
             session = self.session = self._new_session()
             try:
@@ -643,19 +643,19 @@ class Run:
             self.host.keep(Found(answer, found, *parts))
 
     def _json(self, session: Session, answer: Answer) -> None:
-        from gdbheapx.report import json
+        from gdbheapx.report import encodings
 
         data, write = answer.data(), self._writer()
         self._begin()
         write(self._head())
-        json.write(data, write, self._guard, self.place.line)
+        encodings.write_json(data, write, self._guard, self.place.line)
         if not answer.read:
             self._check_death()
         self._finish(session)
         self._send(self._tail() + "\n")
 
     def _text(self, session: Session, answer: Answer) -> None:
-        from gdbheapx.report.text import on_screen
+        from gdbheapx.report.text import format_on_screen
 
         style = self._style()
         lines, write = answer.text(style), self._writer()
@@ -666,7 +666,7 @@ class Run:
 
         def shown(line: str) -> str:
             nonlocal count
-            text = on_screen(style, line, answer.document)
+            text = format_on_screen(style, line, answer.document)
             count += text.count("\n")
             return text
 
@@ -684,13 +684,13 @@ class Run:
         say = (lambda text: self.host.fail(text.strip("\n"))) if answer.document else self._send
         if session.problems:
             head = "Partial answer, because:" if session.partial else "Notes:"
-            say("\n" + on_screen(style, units.mark(head, units.WARNING if session.partial else units.HEADING)))
+            say("\n" + format_on_screen(style, units.mark(head, units.WARNING if session.partial else units.HEADING)))
         for problem in session.problems:
             where = "%s: " % problem.where if problem.where else ""
             noted = units.say("  %s%s%s", where, problem.what, units.say("; %s", problem.hint) if problem.hint else "")
             say(shown(noted.plain if self.options.bytes else noted))
         for line in answer.ends(style, count) if answer.ends is not None else ():
-            say(on_screen(style, line))
+            say(format_on_screen(style, line))
         paused_ms = self._paused_ms()
         if self.budget.progress.is_on_terminal and paused_ms is not None and not (answer.tells_pause or answer.live or self._acts()):
             self.host.fail("%s: %s" % (self.host.name, stops.paused(paused_ms, self.target.stops if self.target is not None else None)))

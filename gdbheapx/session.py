@@ -6,7 +6,7 @@ from gdbheapx import kernel as kernels
 from gdbheapx import problems
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Counting, Group, Target
+from gdbheapx.inferior.base import CounterReader, MemoryGroup, Target
 from gdbheapx.model import Problem
 from gdbheapx.problems import NO_TARGET, Code, Severity
 from gdbheapx.stops import GIB, READ_STOP_S, Process, Reads, in_stop, pauses, predict_ms
@@ -72,7 +72,7 @@ class Session:
         self.constants: Dict[Any, Any] = {}
         """What was made of the constants of loaded objects, and other files, before the stop; by what made it."""
         self.coverage: Optional[Dict[str, Any]] = None
-        """Of an answer about blocks: how much of the memory in which they may be was looked at (analysis/coverage.py)."""
+        """Of an answer about blocks: how much of the memory in which they may be was looked at (analysis/memory_verdict.py)."""
         self.world: Any = None
         """What recognisers have found out of memory that does not change: see World.of."""
         self.process: Optional[Process] = None
@@ -96,13 +96,13 @@ class Session:
         """False for `doctor` without a target."""
         return self._target is not None
 
-    def counting(self, pid: int) -> Counting:
+    def counting(self, pid: int) -> CounterReader:
         """The counters of any process of this machine. OSError where it may not be read, or has ended."""
         from gdbheapx.inferior.live.counters import Counters
 
         return Counters(pid)
 
-    def memory_group(self, which: str) -> Group:
+    def memory_group(self, which: str) -> MemoryGroup:
         """A memory cgroup of this machine: by its path, by the id of a pod or container, or by a process in it. HeapxError where there is
         none, or several."""
         from gdbheapx.inferior.live import group

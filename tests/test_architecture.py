@@ -120,7 +120,7 @@ def test_gdb_is_imported_in_three_files() -> None:
     assert {one.file for one in every_import() if one.module.split(".")[0] == "gdb"} <= GDB
 
 
-HANDS = ("inferior", "hold", "frames", "call")
+HANDS = ("inferior", "call")
 """Files of inferior/gdb/ by which a process is held, looked at frame by frame, and changed."""
 
 
@@ -133,20 +133,20 @@ def test_only_actions_hold_and_call() -> None:
 LIBRARIES = {
     "tabulate": {"report/text.py"},
     "distributed": {"addons/views/fleet/cluster.py"},
-    "fsspec": {"snapshot/store.py"},
+    "fsspec": {"snapshot/file.py"},
     "jinja2": {"addons/views/html/render.py"},
     "markupsafe": {"addons/views/html/render.py"},
     "duckdb": {"addons/views/query/engine.py"},
-    "numpy": {"report/frames.py"},
-    "pandas": {"report/frames.py"},
+    "numpy": {"report/encodings.py"},
+    "pandas": {"report/encodings.py"},
     "prometheus_client": {"addons/monitor/watch/endpoint.py"},
     "rich": {"addons/views/explore/app.py"},
     "textual": {"addons/views/explore/app.py"},
     "mcp": {"addons/views/agents/server.py"},
     "capstone": {"addons/labs/sites/code.py"},
-    "pyarrow": {"report/frames.py"},
-    "lz4": {"inferior/core/packed.py"},
-    "zstandard": {"inferior/core/packed.py"},
+    "pyarrow": {"report/encodings.py"},
+    "lz4": {"inferior/core/unpacking.py"},
+    "zstandard": {"inferior/core/unpacking.py"},
 }
 LIBRARIES = {name: places for name, places in LIBRARIES.items() if all((ROOT / "gdbheapx" / place).exists() for place in places)}  # without add-ons that were deleted
 """Each third-party library and where alone it is imported."""

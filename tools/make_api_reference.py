@@ -25,7 +25,7 @@ RECORDS = (
     ("Refs", "gdbheapx/analysis/reachability/refs.py"),
     ("Chain", "gdbheapx/analysis/reachability/refs.py"),
     ("Step", "gdbheapx/analysis/reachability/refs.py"),
-    ("Location", "gdbheapx/analysis/locate.py"),
+    ("Location", "gdbheapx/analysis/blocks.py"),
     ("Kept", "gdbheapx/analysis/pins.py"),
     ("Diff", "gdbheapx/snapshot/diff.py"),
     ("Change", "gdbheapx/snapshot/diff.py"),

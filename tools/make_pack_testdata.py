@@ -21,7 +21,7 @@ from elftools.elf.elffile import ELFFile
 from gdbheapx.glibc.detect import STRUCTS
 from tools.make_packs import BANNER, BANNER_SECTION
 from tools.pack_glibc import THREAD_LOCALS, VARIABLES
-from tools.whole_file import name_of
+from tools.whole_file import read_die_name
 
 LEFT_OUT = (
     ".debug_line",
@@ -98,8 +98,8 @@ def only_malloc(elf: Any, data: bytearray, start: int) -> Set[int]:
     wanted: Dict[int, Any] = {}
     for unit in elf.get_dwarf_info().iter_CUs():
         tops = list(unit.get_top_DIE().iter_children())
-        if any(die.tag == "DW_TAG_variable" and name_of(die) == "main_arena" for die in tops):
-            pending = [die for die in tops if name_of(die) in STRUCTS + VARIABLES + THREAD_LOCALS]
+        if any(die.tag == "DW_TAG_variable" and read_die_name(die) == "main_arena" for die in tops):
+            pending = [die for die in tops if read_die_name(die) in STRUCTS + VARIABLES + THREAD_LOCALS]
             while pending:
                 die = pending.pop()
                 if die.offset not in wanted:

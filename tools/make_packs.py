@@ -23,7 +23,7 @@ from elftools.elf.enums import ENUM_E_MACHINE
 from gdbheapx.arch import of_elf
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc.detect import STRUCTS
-from gdbheapx.inferior.elf.type_walk import Walk
+from gdbheapx.inferior.elf.types import TypeWalk
 from gdbheapx.jemalloc import layouts, traces
 from gdbheapx.layout.pack import SCHEMA, Pack
 from tools import pack_glibc, pack_jemalloc
@@ -116,7 +116,7 @@ def make_glibc(debug: str, elf: Any, library: Any) -> Pack:
         raise HeapxError("nothing tells the release of %s" % debug, "give the libc itself with --stock LIBRARY")
     symbols, thread_locals = pack_glibc.places([tuple(one) for one in variables(elf)])
     reader = WholeReader(elf, "main_arena")
-    types = Walk(reader, "").collect(STRUCTS, (), ())
+    types = TypeWalk(reader, "").collect(STRUCTS, (), ())
     pack_glibc.check(types, debug)
     return Pack(
         allocator="glibc",
@@ -154,7 +154,7 @@ def make(debug: str, stock: Optional[str] = None) -> Pack:
         section = elf.get_section_by_name(".debug_str")
         strings = section.data() if section is not None else b""  # the macros of -g3 stand there as well
         reader = WholeReader(elf, prefix + "arenas")
-        types = Walk(reader, prefix).collect(layouts.STRUCTS, sorted(symbols) + sorted(thread_locals), layouts.ENUMERATORS)
+        types = TypeWalk(reader, prefix).collect(layouts.STRUCTS, sorted(symbols) + sorted(thread_locals), layouts.ENUMERATORS)
     pack_jemalloc.check(types, debug)
     version = re.search(rb'\0JEMALLOC_VERSION "([^"\0]+)"', strings)
     constants: Dict[str, int] = {}

@@ -8,7 +8,7 @@ import struct
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.files import open_regular
-from gdbheapx.inferior.elf.type_walk import RawMember, RawType, Reader
+from gdbheapx.inferior.elf.types import RawMember, RawType, TypeReader
 
 QUALIFIERS = ("DW_TAG_const_type", "DW_TAG_volatile_type", "DW_TAG_restrict_type", "DW_TAG_atomic_type")
 STRUCTS = ("DW_TAG_structure_type", "DW_TAG_union_type", "DW_TAG_class_type")
@@ -25,12 +25,12 @@ DAMAGE = (ValueError, KeyError, IndexError, AttributeError, TypeError, Assertion
 """What damaged files lead to beside pyelftools' own errors."""
 
 
-class Unreadable(Exception):
+class PyelftoolsError(Exception):
     """pyelftools is not installed, or cannot read this file."""
 
 
-class Names(NamedTuple):
-    """What stands at the top level of one unit."""
+class UnitNames(NamedTuple):
+    """Top-level names of a unit."""
 
     types: Dict[str, List[Any]]
     variables: Dict[str, Any]
@@ -38,57 +38,57 @@ class Names(NamedTuple):
     constants: Dict[str, int]
 
 
-def elf_of(path: str) -> Any:
+def open_elftools(path: str) -> Any:
     """The file as pyelftools has it; it stays open as long as that. Unreadable where that cannot be."""
     try:
         from elftools.elf.elffile import ELFFile
     except ImportError:
-        raise Unreadable("pyelftools is not installed")
+        raise PyelftoolsError("pyelftools is not installed")
     try:
         return ELFFile(open(open_regular(path), "rb"))
-    except (errors(), OSError) as error:
-        raise Unreadable("%s: %s" % (path, error))
+    except (elftools_errors(), OSError) as error:
+        raise PyelftoolsError("%s: %s" % (path, error))
 
 
-def errors() -> Any:
-    """Those of pyelftools and what else damaged files lead to."""
+def elftools_errors() -> Any:
+    """Return the exceptions that pyelftools raises on damaged files."""
     from elftools.common.exceptions import DWARFError, ELFError
     from elftools.construct.core import ConstructError
 
     return (ELFError, DWARFError, ConstructError, *DAMAGE)
 
 
-def value(die: Any, name: str) -> Any:
+def read_value(die: Any, name: str) -> Any:
     """An attribute's value; None without it."""
     attribute = die.attributes.get(name)
     return attribute.value if attribute is not None else None
 
 
-def name_of(die: Any) -> str:
+def read_die_name(die: Any) -> str:
     """DW_AT_name; empty without one."""
-    name = value(die, "DW_AT_name")
+    name = read_value(die, "DW_AT_name")
     return name.decode("utf-8", "replace") if name else ""
 
 
-def type_of(die: Any) -> Any:
+def read_die_type(die: Any) -> Any:
     """The entry that DW_AT_type leads to; None is void."""
     return die.get_DIE_from_attribute("DW_AT_type") if "DW_AT_type" in die.attributes else None
 
 
-def plain(die: Any) -> Tuple[Any, str]:
+def strip_die_type(die: Any) -> Tuple[Any, str]:
     """(the type without typedefs and qualifiers around it, the innermost typedef's name)."""
     alias = ""
     for _ in range(MAX_CHAIN):
         if die is None or (die.tag not in QUALIFIERS and die.tag != "DW_TAG_typedef"):
             break
-        alias = name_of(die) if die.tag == "DW_TAG_typedef" else alias
-        die = type_of(die)
+        alias = read_die_name(die) if die.tag == "DW_TAG_typedef" else alias
+        die = read_die_type(die)
     return die, alias
 
 
-def location(die: Any) -> int:
-    """Where a member lies; old compilers write `DW_OP_plus_uconst N`."""
-    offset = value(die, "DW_AT_data_member_location")
+def read_member_offset(die: Any) -> int:
+    """Return the offset of a member; old compilers write `DW_OP_plus_uconst N`."""
+    offset = read_value(die, "DW_AT_data_member_location")
     if isinstance(offset, list):
         if offset[:1] != [PLUS_UCONST]:
             raise ValueError("a member that lies at no fixed place")
@@ -100,11 +100,11 @@ class WholeRaw(RawType):
     """A type's entry."""
 
     def __init__(self, die: Any) -> None:
-        die, alias = plain(die)
+        die, alias = strip_die_type(die)
         self._die = die
         self.code = self._code(die)
-        self.name = "" if die is None else name_of(die) or alias
-        self.size_bytes = 0 if die is None else value(die, "DW_AT_byte_size") or 0
+        self.name = "" if die is None else read_die_name(die) or alias
+        self.size_bytes = 0 if die is None else read_value(die, "DW_AT_byte_size") or 0
         if self.code in ("pointer", "string") and not self.size_bytes:
             self.size_bytes = die.cu["address_size"]
 
@@ -113,32 +113,36 @@ class WholeRaw(RawType):
         if tag in STRUCTS:
             return "struct"
         if tag == "DW_TAG_pointer_type":
-            inner, _ = plain(type_of(die))
-            return "string" if inner is not None and inner.tag == "DW_TAG_base_type" and name_of(inner) == "char" else "pointer"
+            inner, _ = strip_die_type(read_die_type(die))
+            return "string" if inner is not None and inner.tag == "DW_TAG_base_type" and read_die_name(inner) == "char" else "pointer"
         if tag == "DW_TAG_base_type":
-            return "char" if name_of(die) == "char" else ENCODINGS.get(value(die, "DW_AT_encoding"), "other")
+            return "char" if read_die_name(die) == "char" else ENCODINGS.get(read_value(die, "DW_AT_encoding"), "other")
         return {"DW_TAG_array_type": "array", "DW_TAG_enumeration_type": "enum"}.get(tag, "other")
 
     def members(self) -> List[RawMember]:
         members = []
         for die in self._die.iter_children():
             if die.tag == "DW_TAG_member" and "DW_AT_declaration" not in die.attributes:
-                members.append(RawMember(name_of(die), location(die), "DW_AT_bit_size" in die.attributes, WholeRaw(type_of(die))))
+                members.append(
+                    RawMember(read_die_name(die), read_member_offset(die), "DW_AT_bit_size" in die.attributes, WholeRaw(read_die_type(die)))
+                )
         return members
 
     def element(self) -> Tuple[RawType, int]:
         count = 1
         for die in self._die.iter_children():
             if die.tag == "DW_TAG_subrange_type":
-                bound, length = value(die, "DW_AT_upper_bound"), value(die, "DW_AT_count")
+                bound, length = read_value(die, "DW_AT_upper_bound"), read_value(die, "DW_AT_count")
                 count *= length if isinstance(length, int) else bound + 1 if isinstance(bound, int) else 0
-        return WholeRaw(type_of(self._die)), count
+        return WholeRaw(read_die_type(self._die)), count
 
     def enumerators(self) -> Dict[str, int]:
-        return {name_of(die): value(die, "DW_AT_const_value") for die in self._die.iter_children() if die.tag == "DW_TAG_enumerator"}
+        return {
+            read_die_name(die): read_value(die, "DW_AT_const_value") for die in self._die.iter_children() if die.tag == "DW_TAG_enumerator"
+        }
 
 
-class WholeReader(Reader):
+class WholeReader(TypeReader):
     """Every type and variable at the top level of any unit of C; the unit that has the variable `near` goes first.
 
     What follows from a damaged file is one of errors(), here and in every look-up.
@@ -147,7 +151,7 @@ class WholeReader(Reader):
     def __init__(self, elf: Any, near: str) -> None:
         section = elf.get_section_by_name(".debug_info") or elf.get_section_by_name(".zdebug_info")
         if section is None or section["sh_type"] == "SHT_NOBITS" or section.data_size > MOST_BYTES:
-            raise Unreadable("no debug information, or more than pyelftools can hold")
+            raise PyelftoolsError("no debug information, or more than pyelftools can hold")
         self._types: Dict[str, List[Any]] = {}
         self._variables: Dict[str, Any] = {}
         self._enumerators: Dict[str, Any] = {}
@@ -155,7 +159,7 @@ class WholeReader(Reader):
         self.producer = ""
         """Language and compiler of the first unit of C: `GNU C11 12.2.0`."""
         tops = (unit.get_top_DIE() for unit in elf.get_dwarf_info().iter_CUs())
-        units = [self._unit(top) for top in tops if top.tag == "DW_TAG_partial_unit" or value(top, "DW_AT_language") in C_LANGUAGES]
+        units = [self._unit(top) for top in tops if top.tag == "DW_TAG_partial_unit" or read_value(top, "DW_AT_language") in C_LANGUAGES]
         for names in sorted(units, key=lambda names: near not in names.variables):
             for name, dies in names.types.items():
                 self._types.setdefault(name, []).extend(dies)
@@ -163,27 +167,27 @@ class WholeReader(Reader):
             self._enumerators = {**names.enumerators, **self._enumerators}
             self._constants = {**names.constants, **self._constants}
 
-    def _unit(self, top: Any) -> Names:
-        names = Names({}, {}, {}, {})
-        self.producer = self.producer or " ".join((value(top, "DW_AT_producer") or b"").decode("utf-8", "replace").split()[:3])
+    def _unit(self, top: Any) -> UnitNames:
+        names = UnitNames({}, {}, {}, {})
+        self.producer = self.producer or " ".join((read_value(top, "DW_AT_producer") or b"").decode("utf-8", "replace").split()[:3])
         for die in top.iter_children():
             if die.tag == "DW_TAG_variable":
                 self._variable(die, names)
             elif die.tag in STRUCTS or die.tag in ("DW_TAG_typedef", "DW_TAG_enumeration_type"):
-                if name_of(die) and "DW_AT_declaration" not in die.attributes:
-                    names.types.setdefault(name_of(die), []).append(die)
+                if read_die_name(die) and "DW_AT_declaration" not in die.attributes:
+                    names.types.setdefault(read_die_name(die), []).append(die)
                 if die.tag == "DW_TAG_enumeration_type":
                     for child in die.iter_children():
-                        names.enumerators.setdefault(name_of(child), die)
+                        names.enumerators.setdefault(read_die_name(child), die)
         return names
 
-    def _variable(self, die: Any, names: Names) -> None:
+    def _variable(self, die: Any, names: UnitNames) -> None:
         if "DW_AT_declaration" in die.attributes:
             return
         first = die.get_DIE_from_attribute("DW_AT_specification") if "DW_AT_specification" in die.attributes else die
-        typed, name = die if "DW_AT_type" in die.attributes else first, name_of(first)
-        if isinstance(value(die, "DW_AT_const_value"), int):
-            names.constants.setdefault(name, value(die, "DW_AT_const_value"))
+        typed, name = die if "DW_AT_type" in die.attributes else first, read_die_name(first)
+        if isinstance(read_value(die, "DW_AT_const_value"), int):
+            names.constants.setdefault(name, read_value(die, "DW_AT_const_value"))
         if "DW_AT_location" in die.attributes:
             names.variables[name] = typed
         else:  # a constant of a header, in a unit that does not keep it
@@ -199,7 +203,7 @@ class WholeReader(Reader):
 
     def variable(self, name: str) -> Optional[RawType]:
         die = self._variables.get(name)
-        return WholeRaw(type_of(die)) if die is not None else None
+        return WholeRaw(read_die_type(die)) if die is not None else None
 
     def enum_with(self, enumerator: str) -> Optional[RawType]:
         die = self._enumerators.get(enumerator)
@@ -211,5 +215,5 @@ class WholeReader(Reader):
 
     @property
     def origin(self) -> str:
-        """For a pack's `made_from`."""
+        """Text for a pack's `made_from`."""
         return "debug information of %s read by pyelftools" % self.producer

@@ -18,7 +18,7 @@ from gdbheapx.stops import Reads, lasting
 from gdbheapx.units import Size, cells
 
 if TYPE_CHECKING:
-    from gdbheapx.inferior.gdb.call import Control
+    from gdbheapx.inferior.gdb.call import GdbControl
 
 OWN_INTERFACE = "use that allocator's own interface"
 GDB_MS = 200.0
@@ -73,7 +73,7 @@ def begin(
     plan: Callable[[Heap], Any],
     question: Callable[[Any], str],
     outlook: Callable[[Any], str] = lambda change: "",
-) -> "Tuple[Control, Heap, Any, Sandbox]":
+) -> "Tuple[GdbControl, Heap, Any, Sandbox]":
     """All that may forbid a change is asked while the process runs, then the user is; Refusal says why not. `said`: what a process is by
     it, such as `trimmed`, and what can be done where there is none. `outlook`: what stands behind the question."""
     control = controlled(session, *said)
@@ -89,12 +89,12 @@ def begin(
     return control, heap, change, sandbox
 
 
-def controlled(session: Session, done: str, hint: str) -> "Control":
+def controlled(session: Session, done: str, hint: str) -> "GdbControl":
     """The process, to be held and changed; Refusal where there is none that can be."""
     target = preflight.require_live(session, done, hint)
-    from gdbheapx.inferior.gdb.call import Control  # without gdb there is no such module, and the refusal was said
+    from gdbheapx.inferior.gdb.call import GdbControl  # without gdb there is no such module, and the refusal was said
 
-    return Control(target)
+    return GdbControl(target)
 
 
 def probe(session: Session, look: Callable[[], Seen]) -> Tuple[bool, Seen]:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.actions.inside import Inside
 from gdbheapx.inferior.base import Mapping, Module
-from gdbheapx.inferior.standing import Standing
+from gdbheapx.inferior.standing import StoppedThread
 
 if TYPE_CHECKING:
-    from gdbheapx.inferior.gdb.call import Control
+    from gdbheapx.inferior.gdb.call import GdbControl
 
 ROOM_BYTES = 32 << 10
 """What must be left of a thread's stack; malloc_trim and purging take a few kilobytes."""
@@ -19,25 +19,25 @@ LIBC = re.compile(r"(libc|libpthread)[.-]")
 class Choice(NamedTuple):
     """The thread that may be called on, or why none may."""
 
-    thread: Optional[Standing]
+    thread: Optional[StoppedThread]
     reasons: Sequence[str]
     """One sentence for each thread that may not."""
 
 
 def choose(
-    threads: Sequence[Standing],
+    threads: Sequence[StoppedThread],
     inside: Inside,
     mappings: Sequence[Mapping],
     pointers: Sequence[Tuple[int, Optional[int]]],
     pid: int,
-    suits: Callable[[Standing], Optional[str]],
+    suits: Callable[[StoppedThread], Optional[str]],
     system_call_only: bool,
 ) -> Choice:
     """The best thread: the main thread in a system call, another in one, one that runs the program's own code.
 
     pointers: (lwp, thread pointer). suits: what the allocator says against a thread. system_call_only: the last is not enough.
     """
-    ranked: List[Tuple[int, Standing]] = []
+    ranked: List[Tuple[int, StoppedThread]] = []
     reasons = []
     known = dict(pointers)
     for thread in threads:
@@ -49,7 +49,7 @@ def choose(
     return Choice(min(ranked, key=lambda one: one[0])[1] if ranked else None, reasons)
 
 
-def _against(thread: Standing, mappings: Sequence[Mapping], pointer: Optional[int], pid: int, system_call_only: bool) -> Optional[str]:
+def _against(thread: StoppedThread, mappings: Sequence[Mapping], pointer: Optional[int], pid: int, system_call_only: bool) -> Optional[str]:
     if system_call_only and not thread.in_system_call:
         return "%s is not in a system call" % thread.who
     if any(frame.is_signal for frame in thread.frames):
@@ -77,7 +77,7 @@ def _is_libc(module: Module) -> bool:
     return LIBC.match(module.file_name) is not None
 
 
-def against_registers(control: "Control", thread: Standing) -> List[str]:
+def against_registers(control: "GdbControl", thread: StoppedThread) -> List[str]:
     """Why the call may not be made with the general registers alone on this thread; empty if nothing speaks against it.
 
     Its innermost frame must be a function of the C library that uses no vector register and was entered by an ordinary call: there

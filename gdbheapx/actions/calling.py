@@ -13,8 +13,8 @@ from gdbheapx.allocators.returning import Predicted
 from gdbheapx.analysis.acted import Acted, Caller
 from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal
 from gdbheapx.hints import ask
-from gdbheapx.inferior.gdb.call import Control
-from gdbheapx.inferior.standing import Outcome, Standing
+from gdbheapx.inferior.gdb.call import GdbControl
+from gdbheapx.inferior.standing import CallOutcome, StoppedThread
 from gdbheapx.units import number, plural
 
 BOUND_S = 10.0
@@ -27,7 +27,7 @@ ENTRIES, ENTRY_S = 8, 2.0
 class Call:
     """The way of one call from the first stop to the last figure."""
 
-    def __init__(self, control: Control, plan: Plan, sandbox: Sandbox) -> None:
+    def __init__(self, control: GdbControl, plan: Plan, sandbox: Sandbox) -> None:
         self.control, self.plan, self.target, self.sandbox = control, plan, control.target, sandbox
         self._forbidden: Dict[int, str] = {}
         """By lwp: what its seccomp rules say against a call on it."""
@@ -50,7 +50,7 @@ class Call:
             return self.call(choice.thread, "system call" if choice.thread.in_system_call else "program", tries, "gdb-call")
         return self.by_registers(threads, broken, tries)
 
-    def look(self) -> List[Standing]:
+    def look(self) -> List[StoppedThread]:
         """Every thread, none of them inside, no lock held."""
         threads = self.control.threads()
         self._ask_sandbox(threads)
@@ -64,19 +64,19 @@ class Call:
             raise Busy(held[0].sentence(threads) + more)
         return threads
 
-    def _ask_sandbox(self, threads: Sequence[Standing]) -> None:
+    def _ask_sandbox(self, threads: Sequence[StoppedThread]) -> None:
         ordered = sorted(threads, key=lambda thread: thread.lwp != self.control.pid)
         self._forbidden = self.sandbox.check([(thread.lwp, thread.who) for thread in ordered])
 
-    def _against(self, thread: Standing) -> Optional[str]:
+    def _against(self, thread: StoppedThread) -> Optional[str]:
         return self._forbidden.get(thread.lwp) or self.plan.suits(thread) or self.control.against(thread)
 
-    def choose(self, threads: Sequence[Standing], system_call_only: bool) -> caller.Choice:
+    def choose(self, threads: Sequence[StoppedThread], system_call_only: bool) -> caller.Choice:
         """The thread that makes the call."""
         pointers: List[Tuple[int, Optional[int]]] = [(thread.lwp, thread.thread_pointer) for thread in self.target.threads()]
         return caller.choose(threads, self.inside, self.target.mappings(), pointers, self.control.pid, self._against, system_call_only)
 
-    def by_registers(self, threads: Sequence[Standing], broken: str, tries: waiting.Tries) -> Acted:
+    def by_registers(self, threads: Sequence[StoppedThread], broken: str, tries: waiting.Tries) -> Acted:
         """Where gdb cannot write all registers: with the general ones alone, from a system call that keeps nothing in the others."""
         reasons: List[str] = []
         for thread in threads:
@@ -88,7 +88,7 @@ class Call:
         raise Busy(what % (broken, _first(reasons)))
 
     def call(
-        self, thread: Standing, place: str, tries: waiting.Tries, way: str, alone: bool = True, known: Optional[Predicted] = None
+        self, thread: StoppedThread, place: str, tries: waiting.Tries, way: str, alone: bool = True, known: Optional[Predicted] = None
     ) -> Acted:
         """The call itself, with what is measured before and after it."""
         plan, control = self.plan, self.control
@@ -126,7 +126,7 @@ class Call:
         finally:
             preflight.left_in_swap(self.target)
 
-    def made(self, thread: Standing, way: str, text: Optional[bytes], alone: bool, bound: float) -> Outcome:
+    def made(self, thread: StoppedThread, way: str, text: Optional[bytes], alone: bool, bound: float) -> CallOutcome:
         """The function is called in this way, with this string."""
         plan = self.plan
         self.control.calling = plan.shown.split("(")[0]
@@ -135,7 +135,7 @@ class Call:
                 return self.control.call(thread.lwp, plan.address, plan.arguments, text, alone, bound)
             return self.control.call_by_registers(thread.lwp, plan.address, plan.arguments, text, bound)
 
-    def try_out(self, thread: Standing, way: str) -> None:
+    def try_out(self, thread: StoppedThread, way: str) -> None:
         """Calls work here: one that does nothing comes back."""
         harmless = self.target.dynamic_symbol("labs")
         if harmless is None:
@@ -145,13 +145,13 @@ class Call:
         if trouble is not None:
             raise Refusal("function calls do not work here: %s" % trouble, "see " + ask("doctor"))
 
-    def warm(self, thread: Standing, way: str) -> None:
+    def warm(self, thread: StoppedThread, way: str) -> None:
         """What the function sets up once is there before anything is measured."""
         outcome = self.made(thread, way, self.plan.warming, True, BOUND_S)
         if outcome.trouble is not None:
             raise Refusal("a harmless read-only test call failed, so the real call was not made: %s" % self.state(outcome))
 
-    def state(self, outcome: Outcome) -> str:
+    def state(self, outcome: CallOutcome) -> str:
         """In which state a call that went wrong has left the process."""
         text = "the call did not return normally: %s" % outcome.trouble
         if outcome.finished:

@@ -12,7 +12,7 @@ from gdbheapx.session import Session
 from gdbheapx.units import plural
 
 if TYPE_CHECKING:
-    from gdbheapx.inferior.gdb.call import Control
+    from gdbheapx.inferior.gdb.call import GdbControl
 
 
 class Cured(NamedTuple):
@@ -27,7 +27,7 @@ class Cured(NamedTuple):
 class Cure:
     """One look at every thread, one byte for each that needs it and stands outside the allocator."""
 
-    def __init__(self, control: "Control", plan: CurePlan, only: Optional[int], sandbox: Sandbox) -> None:
+    def __init__(self, control: "GdbControl", plan: CurePlan, only: Optional[int], sandbox: Sandbox) -> None:
         self.control, self.plan, self.only, self.sandbox = control, plan, only, sandbox
         self.inside = inside.Inside(control.target, plan.spans() + inside.forks(control.target))
         self.done: Dict[int, Cured] = {}

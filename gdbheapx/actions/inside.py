@@ -4,7 +4,7 @@ import re
 from typing import List, Optional, Sequence
 
 from gdbheapx.allocators.plan import Span
-from gdbheapx.inferior.standing import Standing
+from gdbheapx.inferior.standing import StoppedThread
 from gdbheapx.inferior.target import ElfTarget
 
 FORKS = ("fork", "__fork", "__libc_fork", "_Fork", "vfork", "__vfork", "posix_spawn", "posix_spawnp", "_dl_runtime_profile")
@@ -22,7 +22,7 @@ class Inside:
         """What the code at this address belongs to; None if it is not the allocator's and no fork."""
         return next((span.what for span in self.spans if span.start <= address < span.end), None)
 
-    def why(self, thread: Standing) -> Optional[str]:
+    def why(self, thread: StoppedThread) -> Optional[str]:
         """One sentence if the thread is inside, or if that cannot be told; None if it surely is outside."""
         for frame in thread.frames:
             for at in (frame.pc, frame.pc - 1):
@@ -31,7 +31,7 @@ class Inside:
                     return "%s is inside %s%s" % (thread.who, whose, " (%s)" % frame.name if frame.name else "")
         return None if thread.whole else self._by_stack(thread)
 
-    def _by_stack(self, thread: Standing) -> Optional[str]:
+    def _by_stack(self, thread: StoppedThread) -> Optional[str]:
         """A stack that cannot be unwound: any return address into the allocator on it counts."""
         span = next((mapping for mapping in self.target.mappings() if mapping.start <= thread.sp < mapping.end), None)
         if span is None or span.end - thread.sp > MAX_STACK_BYTES:

@@ -53,10 +53,10 @@ def require_gdb(target: Target, what: str) -> None:
 
 def require_permitted(is_call: bool) -> None:
     """gdb's own settings allow it."""
-    from gdbheapx.inferior.gdb.target import setting  # there is no such module without gdb
+    from gdbheapx.inferior.gdb.target import read_gdb_setting  # there is no such module without gdb
 
     for name, what, hint in PERMISSIONS:
-        wrong = setting(name) == ("on" if name == "observer" else "off")
+        wrong = read_gdb_setting(name) == ("on" if name == "observer" else "off")
         if wrong and (is_call or name != "may-call-functions"):
             raise Refusal(what, hint)
 

@@ -9,7 +9,7 @@ from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal, StopOver
 from gdbheapx.problems import STOP_LIMIT
 
 if TYPE_CHECKING:
-    from gdbheapx.inferior.gdb.call import Control
+    from gdbheapx.inferior.gdb.call import GdbControl
 
 Done = TypeVar("Done")
 PAUSES_S = (0.003, 0.007, 0.013, 0.023, 0.041)
@@ -23,7 +23,7 @@ class Tries(NamedTuple):
     reasons: Sequence[str]
 
 
-def attempt(control: "Control", waits: int, budget: Budget, act: Callable[[Tries], Done], last: Callable[[Tries], Done]) -> Done:
+def attempt(control: "GdbControl", waits: int, budget: Budget, act: Callable[[Tries], Done], last: Callable[[Tries], Done]) -> Done:
     """Hold the process and act; `act` raises Busy where it cannot be done now. `last` has its turn when all waiting was in vain.
 
     The process runs on after every outcome. OutOfTime where Ctrl-C or --max-seconds comes while it waits, or where it has stood still for
@@ -56,14 +56,14 @@ def attempt(control: "Control", waits: int, budget: Budget, act: Callable[[Tries
     raise AssertionError
 
 
-def begin(control: "Control") -> None:
+def begin(control: "GdbControl") -> None:
     """Something is about to be called or written: the last moment at which it is still left undone for --max-stop."""
     if control.is_late:
         raise over(control)
     control.commit()
 
 
-def over(control: "Control") -> OutOfTime:
+def over(control: "GdbControl") -> OutOfTime:
     """The process stood still for as long as it may."""
     limit_s = control.target.max_stop_s or 0.0
     what = "process %d was let go after --max-stop %g, before everything was checked: nothing was changed" % (control.pid, limit_s)

@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.errors import Busy, OutOfTime, Refusal
 from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Module, Symbol, Target
-from gdbheapx.inferior.standing import Standing
+from gdbheapx.inferior.standing import StoppedThread
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import Code, Diagnostic, Report, Severity
 
@@ -31,7 +31,7 @@ class Held(NamedTuple):
     owner: Optional[int]
     """lwp; None where the lock does not tell."""
 
-    def sentence(self, threads: Sequence[Standing]) -> str:
+    def sentence(self, threads: Sequence[StoppedThread]) -> str:
         """Name the holder, for a refusal."""
         holder = next((thread for thread in threads if thread.lwp == self.owner), None)
         who = holder.who if holder is not None else "thread %d" % self.owner if self.owner else "an unknown thread"
@@ -143,11 +143,11 @@ class Plan(Change):
         """Return what the allocator keeps now, as in Predicted; None if it counts nothing of the sort."""
         return None
 
-    def waits_inside(self, thread: Standing) -> bool:
+    def waits_inside(self, thread: StoppedThread) -> bool:
         """True for a thread parked in the allocator, such as a background thread waiting on a condition: it does not block the call."""
         return False
 
-    def suits(self, thread: Standing) -> Optional[str]:
+    def suits(self, thread: StoppedThread) -> Optional[str]:
         """Return the reason against calling on this thread, or None."""
         return None
 

@@ -1,14 +1,26 @@
-"""All blocks as columns, for who computes with them."""
+"""List blocks, and say what is known of one address."""
 
 from array import array
+from bisect import bisect_right
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.places import Place
 from gdbheapx.analysis.census import find
+from gdbheapx.analysis.census.block import describe_signature
+from gdbheapx.analysis.census.find import LabelSet
+from gdbheapx.analysis.census.pieces import RuntimePiece
+from gdbheapx.analysis.reachability.heap_graph import find_module_at
+from gdbheapx.analysis.reachability.refs import Holder
+from gdbheapx.arch import Architecture
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import again
+from gdbheapx.hints import again, ask
+from gdbheapx.inferior.base import Mapping, Module, Target, Thread
 from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter
-from gdbheapx.problems import NOT_IN_SNAPSHOT
+from gdbheapx.model import Address
+from gdbheapx.problems import NOT_FOUND, NOT_IN_SNAPSHOT
 from gdbheapx.session import Session
+from gdbheapx.units import Size, say
 
 USED = "used"
 
@@ -90,20 +102,20 @@ class Blocks(Sequence[Block]):
         }
 
 
-def read(session: Session, status: Optional[str] = None) -> Blocks:
+def read_blocks(session: Session, status: Optional[str] = None) -> Blocks:
     """Every block, or those with this status."""
     blocks = Blocks()
     if not session.target.has_memory:
-        _kept(session, blocks, status)
+        _add_kept(session, blocks, status)
         return blocks
     for heap in session.heaps.all():
         words = heap.shape.words
         wanted = None if status is None else {kind for kind, word in enumerate(words) if word == status}
-        _add(blocks, heap.info.id, words, heap.blocks(BlockFilter(wanted)))
+        _add_batches(blocks, heap.info.id, words, heap.blocks(BlockFilter(wanted)))
     return blocks
 
 
-def _add(blocks: Blocks, allocator: str, words: Tuple[str, ...], batches: Iterator[Any]) -> None:
+def _add_batches(blocks: Blocks, allocator: str, words: Tuple[str, ...], batches: Iterator[Any]) -> None:
     own, codes = blocks.begin(allocator), bytes(blocks.code(word) for word in words)
     table = codes + bytes(256 - len(codes))
     for batch in batches:
@@ -114,7 +126,7 @@ def _add(blocks: Blocks, allocator: str, words: Tuple[str, ...], batches: Iterat
         blocks.allocator_codes.frombytes(bytes((own,)) * len(batch.addresses))
 
 
-def _kept(session: Session, blocks: Blocks, status: Optional[str]) -> None:
+def _add_kept(session: Session, blocks: Blocks, status: Optional[str]) -> None:
     """Those in use, which a snapshot has; whose arena and allocator it does not say."""
     told = session.shared(find.TOLD)
     if told is None or status not in (None, USED):
@@ -128,3 +140,177 @@ def _kept(session: Session, blocks: Blocks, status: Optional[str]) -> None:
     blocks.arenas, blocks.allocator_codes = array("I", (NO_ARENA,)) * count, array("B", bytes((own,)) * count)
 
 
+STATIC_BLOCK_BYTES = 4096
+"""Below the thread pointer: what is nearer is the thread's static block, what is farther may be its stack."""
+
+
+class AddressMapping(NamedTuple):
+    """The mapping that holds it."""
+
+    start: Address
+    end: Address
+    permissions: str
+    """As in /proc/PID/maps; empty in a snapshot."""
+    name: str
+    """The file, or the kernel's label; empty for anonymous memory."""
+    file_offset: Optional[int]
+    """Of the address in the file; None where no file is mapped."""
+
+
+class AddressSymbol(NamedTuple):
+    """The object that holds it, and its last symbol at or before it."""
+
+    module: str
+    module_offset: int
+    symbol: Optional[str]
+    """None where no symbol table names it."""
+    symbol_offset: Optional[int]
+
+
+class AddressThread(NamedTuple):
+    """The thread whose memory it is."""
+
+    lwp: int
+    name: Optional[str]
+    what: str
+    """`stack`, `below the stack` (unused, or left by calls that returned), `thread-local storage`."""
+    offset: int
+    """From the stack pointer, or from the thread pointer."""
+
+
+class UsedBlock(NamedTuple):
+    """A block in use, as a snapshot knows it."""
+
+    address: Address
+    offset: int
+    """Of the address that was asked for."""
+    usable_bytes: int
+
+
+class Location(NamedTuple):
+    """All that is known of an address."""
+
+    address: Address
+    places: Sequence[Place]
+    """In a heap; none where no allocator holds it."""
+    mapping: Optional[AddressMapping]
+    """None: nothing is mapped there."""
+    named: Optional[AddressSymbol]
+    thread: Optional[AddressThread]
+    held_by: Optional[Holder] = None
+    """Who holds the block; None where nobody looked, or it is no block in use."""
+    signature: Optional[str] = None
+    """What the block is, such as its class, and how sure that is; None where nobody looked, or nothing knows it."""
+    used: Optional[UsedBlock] = None
+    """Of a snapshot, in place of `places`."""
+    piece: Optional[RuntimePiece] = None
+    """In memory that a runtime cuts up itself, beside the block of an allocator that it may have cut; None where there is none."""
+
+
+def locate_address(target: Target, heaps: Sequence[Heap], address: int) -> Location:
+    """Asks every heap, and the process."""
+    places = [place for place in (heap.block_at(address) for heap in heaps) if place is not None]
+    mapping = next((span for span in target.mappings() if span.start <= address < span.end), None)
+    return Location(
+        Address(address),
+        places,
+        _find_mapping(mapping, address) if mapping is not None else None,
+        None if places or mapping is None else _find_symbol(target, address),
+        None if places or mapping is None else _find_thread(target, mapping, address),
+    )
+
+
+def add_runtime_piece(location: Location, piece: Optional[RuntimePiece]) -> Location:
+    """With what a runtime has there: it is no stack then."""
+    return location if piece is None else location._replace(piece=piece, named=None, thread=None)
+
+
+def locate_in_snapshot(told: LabelSet, address: int) -> Location:
+    """Of a snapshot: blocks in use, and mappings. HeapxError for what lies in neither."""
+    place = told.reach.graph.find(address)
+    if place is None:
+        what = "no block in use has the address 0x%x in this snapshot: without --keep-addresses they move mappings" % address
+        raise HeapxError(what, "use those that `%s` and `%s` show of this file" % (ask("owners"), ask("leaks --list")), code=NOT_FOUND)
+    node, offset = place
+    mapping = told.reach.mapping(node)
+    if mapping is not None:
+        where = AddressMapping(Address(mapping.start), Address(mapping.end), "", mapping.use.mapping.name, None)
+        return Location(Address(address), (), where, None, None)
+    start, usable = told.reach.graph.blocks([node])[0]
+    name = told.names[told.labels[node] - 1] if told.labels[node] else None
+    block = UsedBlock(Address(start), offset, usable)
+    return Location(Address(address), (), None, None, None, None, describe_signature(name) if name is not None else None, block)
+
+
+def _find_mapping(mapping: Mapping, address: int) -> AddressMapping:
+    letters = ((mapping.readable, "r"), (mapping.writable, "w"), (mapping.executable, "x"))
+    permissions = "".join(letter if is_set else "-" for is_set, letter in letters) + ("s" if mapping.shared else "p")
+    return AddressMapping(
+        Address(mapping.start),
+        Address(mapping.end),
+        permissions,
+        mapping.name,
+        mapping.offset + address - mapping.start if mapping.is_file else None,
+    )
+
+
+def _find_symbol(target: Target, address: int) -> Optional[AddressSymbol]:
+    module = find_module_at(target, address)
+    if module is None:
+        return None
+    symbols = _list_symbols(target, module)
+    place = bisect_right([start for start, _, _ in symbols], address) - 1
+    start, end, name = symbols[place] if place >= 0 else (0, 0, "")
+    is_there = place >= 0 and address < max(end, start + 1)
+    return AddressSymbol(module.name, address - module.base, name if is_there else None, address - start if is_there else None)
+
+
+def _list_symbols(target: Target, module: Module) -> "List[tuple[int, int, str]]":
+    """(start, end, name) of functions and variables of the object's symbol tables, sorted."""
+    functions = [(function.start, function.end, function.name) for function in target.functions(module, exported=True)]
+    variables = [(module.base + at, module.base + at + size, name) for name, at, size, is_local in target.variables(module) if not is_local]
+    return sorted([*functions, *variables])
+
+
+def _find_thread(target: Target, mapping: Mapping, address: int) -> Optional[AddressThread]:
+    near: List[AddressThread] = []
+    for thread in target.threads():
+        block_bytes = _block_bytes(target, thread.thread_pointer)
+        near += [one for one in (_of_thread(thread, mapping, address, target.arch, block_bytes),) if one is not None]
+    return min(near, key=lambda of_thread: abs(of_thread.offset), default=None)
+
+
+def _block_bytes(target: Target, pointer: Optional[int]) -> int:
+    """How far below its thread pointer a thread's static block may reach: in the data of an object, where other variables are next to it,
+    no farther than its variables do."""
+    if pointer is None or not any(start <= pointer < end for start, end, _ in target.image_ranges()):
+        return STATIC_BLOCK_BYTES
+    return sum(-(-target.thread_local_size(module) // 16) * 16 for module in target.modules())
+
+
+def _of_thread(thread: Thread, mapping: Mapping, address: int, arch: Architecture, block_bytes: int) -> Optional[AddressThread]:
+    pointer, stack = thread.thread_pointer, thread.stack_pointer
+    is_here = pointer is not None and mapping.start <= pointer < mapping.end
+    if is_here and pointer is not None and pointer - block_bytes <= address < pointer + arch.pthread_bytes:
+        return AddressThread(thread.lwp, thread.name, "thread-local storage", address - pointer)
+    if stack is None or not mapping.start <= stack < mapping.end or (is_here and pointer is not None and address >= pointer):
+        return None
+    what = "stack" if address >= stack - arch.red_zone_bytes else "below the stack"
+    return AddressThread(thread.lwp, thread.name, what, address - stack)
+
+
+TIMES = 2
+"""Who holds so many times more is worth a note."""
+
+
+def find_larger(shown_bytes: int, others: Sequence[Heap]) -> List[Tuple[str, str]]:
+    """(what, hint) for each of the others that holds much more than what is shown, by its own counters."""
+    notes: List[Tuple[str, str]] = []
+    for heap in others:
+        held = heap.capabilities["held-bytes"]()
+        if held is not None and held >= TIMES * max(shown_bytes, 1):
+            times = " (%d times as much)" % (held // shown_bytes) if shown_bytes else ""
+            text = "these figures, %s, belong to the malloc that the program calls; %s in %s holds %s%s"
+            what = say(text, Size(shown_bytes), heap.info.id, heap.info.object, Size(held), times)
+            notes.append((what, "malloc-stats --allocator %s shows it" % heap.info.id))
+    return notes

@@ -6,7 +6,7 @@ from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.rules import BrokenRule, Suspect
 from gdbheapx.analysis.census import block
-from gdbheapx.analysis.reachability import memory_budget
+from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.problems import Note
 from gdbheapx.session import Session
 from gdbheapx.units import plural
@@ -50,7 +50,7 @@ def with_suspects(session: Session, look: Broken) -> Broken:
     if not some:
         return look
     names = block.find_signatures(session, [(address, suspects[address]) for address in some])
-    held = block.find_holders(session, some) if memory_budget.is_small(session) else {}
+    held = block.find_holders(session, some) if heap_graph.is_small_heap(session) else {}
 
     def told(suspect: Suspect) -> Suspect:
         name, holder = names.get(suspect.address), held.get(suspect.address)

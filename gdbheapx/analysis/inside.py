@@ -3,12 +3,12 @@
 from typing import List, NamedTuple, Optional, Sequence, Union
 
 from gdbheapx import findings, problems, verdict
-from gdbheapx.analysis import coverage, next_steps, page_parts, pins, runtime_tables
+from gdbheapx.analysis import memory_verdict, next_steps, page_parts, pins, runtime_tables
 from gdbheapx.analysis.census import block, find, owned, registry, slabs
 from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.naming import paths
 from gdbheapx.analysis.page_parts import PageParts
-from gdbheapx.analysis.reachability import dominance, leaks, memory_budget, owners, ownership
+from gdbheapx.analysis.reachability import dominance, heap_graph, leaks, owners
 from gdbheapx.analysis.reachability.garbage import Garbage
 from gdbheapx.analysis.reachability.heap_graph import is_leak_unknown, lacks_holders
 from gdbheapx.analysis.runtime_tables import RuntimeTable, Watch
@@ -45,7 +45,7 @@ class Inside(NamedTuple):
     """What most of it is, the largest first."""
     leaked_is_upper_bound: bool = False
     """Something that may hold blocks was not read."""
-    together: Sequence[owners.Owned] = ()
+    together: Sequence[owners.OwnedMemory] = ()
     """See Owners."""
     own_allocator: Optional[slabs.Slabs] = None
     """See Census."""
@@ -182,7 +182,7 @@ class Runtimes:
         if split is None or not session.heaps.all():
             return
         # all memory is read then, not the heap alone
-        if deep or (deep is None and memory_budget.is_small(session) and split.memory.total_bytes <= memory_budget.SMALL_HEAP_BYTES):
+        if deep or (deep is None and heap_graph.is_small_heap(session) and split.memory.total_bytes <= heap_graph.SMALL_HEAP_BYTES):
             self.world = World(session)
             self.found = registry.find_tabled(self.world)
         else:  # by names of files: a process that stands still is not searched for a hint
@@ -191,7 +191,12 @@ class Runtimes:
     def steps(self, code: Optional[str]) -> List[Step]:
         """What to type where they, or the blocks that such a verdict speaks of, were not looked at."""
         what = []
-        if code in HELD_BY_PROGRAM and self._deep is None and self._session.target.has_memory and not memory_budget.is_small(self._session):
+        if (
+            code in HELD_BY_PROGRAM
+            and self._deep is None
+            and self._session.target.has_memory
+            and not heap_graph.is_small_heap(self._session)
+        ):
             what.append("shows how much of it is leaked, and the owners and types of the rest")
         if self._names:
             what.append("adds a table of all memory by use: %s, malloc and other mappings" % " and ".join(self._names))
@@ -220,12 +225,12 @@ def find_inside(session: Session, judged: Verdict, deep: Optional[bool], runtime
 
 
 def _find(session: Session, judged: Verdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
-    is_deep, looked = deep or (deep is None and memory_budget.is_small(session)), NOTHING
+    is_deep, looked = deep or (deep is None and heap_graph.is_small_heap(session)), NOTHING
     if not session.heaps.all():
         return looked
     is_core, told = session.target.kind == "core", "the memory in use by owner"
     try:
-        is_all_small = runtimes.split is not None and runtimes.split.memory.total_bytes <= memory_budget.SMALL_HEAP_BYTES
+        is_all_small = runtimes.split is not None and runtimes.split.memory.total_bytes <= heap_graph.SMALL_HEAP_BYTES
         is_worth_it = judged.code in HELD_BY_PROGRAM or (
             (judged.code or "").startswith(findings.MOSTLY) and is_all_small
         )  # mappings are read then
@@ -241,22 +246,22 @@ def _find(session: Session, judged: Verdict, deep: Optional[bool], runtimes: Run
 
 
 def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
-    memory_budget.check(session)
+    heap_graph.check_owners_fit(session)
     split = runtimes.split
-    coverage.note(session, coverage.of_split(session, split))
+    memory_verdict.note_coverage(session, memory_verdict.measure_split_coverage(session, split))
     watch = Watch(split, session.target.page_bytes) if split is not None else None
     looked = find.take_census(session, runtimes.world, watch)
     made = runtime_tables.tables(runtimes.found, split, looked, watch) if split is not None and watch is not None else None
     suspect, leaked, garbage = None, None, None
     lost: Sequence[leaks.LostByName] = ()
-    together: Sequence[owners.Owned] = ()
+    together: Sequence[owners.OwnedMemory] = ()
     if looked.reach is not None and looked.names is not None:
         session.budget.progress.stage = "finding who keeps most"
         depth, rows = (1, 1) if page is None else (page_parts.OWNER_LEVELS, page_parts.MOST_OWNERS)
-        tallied = dominance.tally(session, looked.reach, looked.names, looked.paths)
-        told = block.with_names(session, tallied, ownership.find(tallied, depth, rows))
+        tallied = dominance.tally_owners(session, looked.reach, looked.names, looked.paths)
+        told = block.with_names(session, tallied, dominance.find_owners(tallied, depth, rows))
         whole = split.memory.total_bytes if split is not None else 0
-        lost = leaks.lost_by_name(looked.reach, max(1, whole * LOST_PERCENT // 100))
+        lost = leaks.group_lost_mappings(looked.reach, max(1, whole * LOST_PERCENT // 100))
         if is_leak_unknown(session, told.leaked):
             told = told._replace(leaked=None)
         garbage = paths.find_garbage(session, looked.reach, tallied.paths)

@@ -1,14 +1,21 @@
-"""What is large: a verdict on the memory as a whole, before anything is said of an allocator. Parts in, sentences out."""
+"""Judge the memory as a whole: what is larger than all allocators, what was not read, what unloaded libraries left."""
 
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence
+import struct
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import findings as codes
+from gdbheapx import problems
 from gdbheapx.analysis import next_steps
 from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.memory.attribute import Attribution, MappingPiece, drop_untouched
 from gdbheapx.analysis.split import Memory, Split
+from gdbheapx.errors import HeapxError
 from gdbheapx.hints import ask
-from gdbheapx.model import GUESS, SURENESS, Finding, MemoryPart
-from gdbheapx.units import Size, join_sentences, number, plural, say, share
+from gdbheapx.inferior.base import MappingUse, Target
+from gdbheapx.kernel.blocks.graph import Sum
+from gdbheapx.model import GUESS, SURENESS, Address, Finding, MemoryPart
+from gdbheapx.session import Session
+from gdbheapx.units import Said, Size, join_sentences, number, plural, say, share
 from gdbheapx.verdict import SMALL_BYTES, UNBOUNDED, Verdict, inconclusive, of_lines
 
 MATTERS, MATTERS_BYTES = 0.1, 8 * SMALL_BYTES
@@ -60,7 +67,7 @@ _HUGE_STACKS_HINT = (
 """Each measured on 60 stacks of 2 MiB (docs/reference/verdicts.md): 121.4 MiB before, 2.1 MiB after."""
 
 
-class Group(NamedTuple):
+class PartGroup(NamedTuple):
     """Parts that are spoken of as one: all allocators, all of one runtime, all of one kind."""
 
     kind: str
@@ -72,27 +79,27 @@ class Group(NamedTuple):
     @property
     def sure(self) -> str:
         """As sure as most of its bytes are."""
-        best = {word: sum(judged(part) for part in self.parts if part.sure == word) for word in SURENESS}
+        best = {word: sum(judged_bytes(part) for part in self.parts if part.sure == word) for word in SURENESS}
         return max(SURENESS, key=lambda word: best[word])
 
 
-def weight(part: MemoryPart) -> int:
+def weigh_part(part: MemoryPart) -> int:
     """What the part takes of the machine: RAM, swap, huge pages; of a core its bytes in the file."""
     return (part.resident_bytes or 0) + (part.swapped_bytes or 0) + (part.hugetlb_bytes or 0) + (part.dumped_bytes or 0)
 
 
-def lazily_free(part: MemoryPart) -> int:
+def lazily_free_bytes(part: MemoryPart) -> int:
     """Bytes in RAM that the program gave to MADV_FREE."""
     return 0 if part.kind in kinds.FILE else part.droppable_bytes or 0
 
 
-def judged(part: MemoryPart) -> int:
+def judged_bytes(part: MemoryPart) -> int:
     """The same for a verdict. Pages of a file as they are on disk are in a core if the process wished so (coredump_filter), in RAM or not:
     no part of it."""
-    return 0 if part.kind == kinds.CACHE and part.dumped_bytes is not None else weight(part)
+    return 0 if part.kind == kinds.CACHE and part.dumped_bytes is not None else weigh_part(part)
 
 
-def groups(parts: Sequence[MemoryPart]) -> List[Group]:
+def group_parts(parts: Sequence[MemoryPart]) -> List[PartGroup]:
     """Largest first."""
     by_owner: Dict[str, List[MemoryPart]] = {}
     for part in parts:
@@ -100,31 +107,31 @@ def groups(parts: Sequence[MemoryPart]) -> List[Group]:
         by_owner.setdefault(key, []).append(part)
     made = []
     for members in by_owner.values():
-        members.sort(key=lambda part: -judged(part))
+        members.sort(key=lambda part: -judged_bytes(part))
         first = members[0]
         kind = kinds.ALLOCATOR if first.allocator is not None else first.kind
-        made.append(Group(kind, first.program, sum(map(judged, members)), members))
+        made.append(PartGroup(kind, first.program, sum(map(judged_bytes, members)), members))
     return sorted(made, key=lambda group: -group.bytes)
 
 
-def matters(split: Optional[Split], allocators: Sequence[str]) -> bool:
+def has_much_memory(split: Optional[Split], allocators: Sequence[str]) -> bool:
     """They hold enough to be judged; so they do where nothing is known of the memory."""
-    total = sum(map(judged, split.parts)) if split is not None else 0
+    total = sum(map(judged_bytes, split.parts)) if split is not None else 0
     if split is None or not total:
         return True
-    held = sum(judged(part) for part in split.parts if part.allocator in allocators)
+    held = sum(judged_bytes(part) for part in split.parts if part.allocator in allocators)
     return held >= max(MATTERS * total, min(MATTERS_BYTES, total / 2))
 
 
-def taken(split: Optional[Split], allocators: Sequence[str], kind: Optional[str] = None) -> Dict[str, int]:
+def sum_taken(split: Optional[Split], allocators: Sequence[str], kind: Optional[str] = None) -> Dict[str, int]:
     """What takes memory of all that each of them claims, or of its parts of one kind; nothing where that is not known."""
     if split is None:
         return {}
     parts = [part for part in split.parts if kind in (None, part.kind)]
-    return {name: sum(weight(part) for part in parts if part.allocator == name) for name in allocators}
+    return {name: sum(weigh_part(part) for part in parts if part.allocator == name) for name in allocators}
 
 
-def droppable(split: Optional[Split], allocators: Sequence[str]) -> Dict[str, int]:
+def sum_droppable(split: Optional[Split], allocators: Sequence[str]) -> Dict[str, int]:
     """What the kernel may take of each without swap; nothing of those where that is not known."""
     if split is None:
         return {}
@@ -133,11 +140,11 @@ def droppable(split: Optional[Split], allocators: Sequence[str]) -> Dict[str, in
     return {name: sum(part.droppable_bytes or 0 for part in parts if part.allocator == name) for name in set(allocators) - unknown}
 
 
-def beyond(split: Optional[Split], lost_bytes: Optional[int]) -> int:
+def unread_bytes(split: Optional[Split], lost_bytes: Optional[int]) -> int:
     """The most that an allocator may hold beyond what was read of it: what nobody else is known to have, and what a core lost."""
     if split is None or lost_bytes is None:
         return UNBOUNDED
-    return lost_bytes + sum(weight(part) for part in split.parts if _may_be_mallocs(part))
+    return lost_bytes + sum(weigh_part(part) for part in split.parts if _may_be_mallocs(part))
 
 
 def _may_be_mallocs(part: MemoryPart) -> bool:
@@ -145,7 +152,7 @@ def _may_be_mallocs(part: MemoryPart) -> bool:
     return part.allocator is None and (part.kind in UNCLAIMED or part.sure == GUESS)
 
 
-class Large(NamedTuple):
+class LargestMemory(NamedTuple):
     """Something that is larger than all allocators together."""
 
     verdict: Verdict
@@ -158,7 +165,9 @@ class Large(NamedTuple):
         return self.kind in UNCLAIMED or self.verdict.sure == GUESS
 
 
-def judge(split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool = False, is_malloc_free: bool = False) -> Optional[Large]:
+def judge_memory(
+    split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool = False, is_malloc_free: bool = False
+) -> Optional[LargestMemory]:
     """What is larger than all allocators together; None where they are what is large, and where the whole process is small.
 
     `lost_bytes`: what a core lacks, which may be anybody's; `is_open`: what nobody is known to have may be an allocator's. No verdict
@@ -166,10 +175,10 @@ def judge(split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool =
     """
     if split is None or (not split.parts and not is_open and lost_bytes == 0):
         return None
-    by_size = groups(split.parts)
+    by_size = group_parts(split.parts)
     total = sum(group.bytes for group in by_size)
-    if not _stands(split, by_size, UNBOUNDED if lost_bytes is None else lost_bytes, is_open):
-        return Large(of_lines([_lacking(split, by_size, lost_bytes)]), kinds.ANONYMOUS, None)
+    if not _is_stable(split, by_size, UNBOUNDED if lost_bytes is None else lost_bytes, is_open):
+        return LargestMemory(of_lines([_make_lacking(split, by_size, lost_bytes)]), kinds.ANONYMOUS, None)
     if not by_size:
         return None
     largest = by_size[0]
@@ -178,12 +187,14 @@ def judge(split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool =
     if largest.kind == kinds.ALLOCATOR or is_small:
         return None
     line = _main_line(largest, total, held, split)
-    return Large(of_lines([line], largest.sure), largest.kind, largest.program)
+    return LargestMemory(of_lines([line], largest.sure), largest.kind, largest.program)
 
 
-def _stands(split: Split, by_size: Sequence[Group], lost: int, is_open: bool) -> bool:
+def _is_stable(split: Split, by_size: Sequence[PartGroup], lost: int, is_open: bool) -> bool:
     """The same group is the largest, whoever has what was lost, and whether allocators have what nobody is known to have."""
-    unclaimed = {group.kind: sum(judged(part) for part in group.parts if _may_be_mallocs(part)) for group in by_size} if is_open else {}
+    unclaimed = (
+        {group.kind: sum(judged_bytes(part) for part in group.parts if _may_be_mallocs(part)) for group in by_size} if is_open else {}
+    )
     total = sum(group.bytes for group in by_size)
     if not lost and not any(unclaimed.values()):
         return True
@@ -200,11 +211,11 @@ def _stands(split: Split, by_size: Sequence[Group], lost: int, is_open: bool) ->
     return lost < least and all(group.bytes + lost < least for group in rest) and held + lost < least
 
 
-def _lacking(split: Split, by_size: Sequence[Group], lost_bytes: Optional[int]) -> Finding:
+def _make_lacking(split: Split, by_size: Sequence[PartGroup], lost_bytes: Optional[int]) -> Finding:
     """Why there is no verdict on the memory as a whole."""
     total = sum(group.bytes for group in by_size)
     read = say("%s were read", Size(total))
-    if lost_bytes is not None and _stands(split, by_size, lost_bytes, False):
+    if lost_bytes is not None and _is_stable(split, by_size, lost_bytes, False):
         what = "malloc's state is incomplete, and memory of unknown owner may belong to it"
     elif lost_bytes is None:
         what = "the core is truncated, and it is unknown how much is missing"
@@ -213,9 +224,9 @@ def _lacking(split: Split, by_size: Sequence[Group], lost_bytes: Optional[int]) 
     return inconclusive(what, read, "take a whole core: check disk space and ulimit -c")
 
 
-def _main_line(largest: Group, total: int, held: int, split: Split) -> Finding:
+def _main_line(largest: PartGroup, total: int, held: int, split: Split) -> Finding:
     owner = _WHAT.get(largest.kind, "%s's own memory" % largest.program)
-    cause = stack_cause(split) if largest.kind == kinds.STACK else None
+    cause = find_stack_cause(split) if largest.kind == kinds.STACK else None
     if cause is not None and cause.code == codes.NEVER_JOINED:
         owner = largest.parts[0].name
     if largest.kind == kinds.SHARED and largest.program is not None:
@@ -223,15 +234,15 @@ def _main_line(largest: Group, total: int, held: int, split: Split) -> Finding:
     is_runtime = largest.kind == kinds.RUNTIME
     if is_runtime and next_steps.has_objects(largest.program):
         owner = _OBJECTS.get(largest.program or "", "objects of %s" % largest.program)
-    lazy = sum(map(lazily_free, largest.parts))
+    lazy = sum(map(lazily_free_bytes, largest.parts))
     freed = say("%s of it freed with MADV_FREE; ", Size(lazy)) if lazy >= max(SMALL_BYTES, MATTERS * largest.bytes) else ""
     evidence = say("%s of %s (%s) are %s", Size(largest.bytes), Size(total), share(largest.bytes, total), owner)
     details = say("%smalloc holds %s (%s)", freed, Size(held), share(held, total))
     what, code = "Runtime" if is_runtime else "In use", codes.MOSTLY + largest.kind
-    return Finding(what, evidence, _hint(largest, split), code, details, largest.bytes)
+    return Finding(what, evidence, _make_hint(largest, split), code, details, largest.bytes)
 
 
-def _name(part: MemoryPart) -> str:
+def _name_part(part: MemoryPart) -> str:
     if part.mappings <= 1:
         return part.name
     name, _, inner = part.name.partition(" (")
@@ -239,20 +250,20 @@ def _name(part: MemoryPart) -> str:
     return "%s, %s" % (name, plural(part.mappings, "mapping"))
 
 
-def _hint(largest: Group, split: Split) -> Optional[str]:
+def _make_hint(largest: PartGroup, split: Split) -> Optional[str]:
     unclaimed = split.memory.unclaimed
     if largest.kind == kinds.ANONYMOUS and unclaimed:
         return "largest mapping: %s-%s" % (unclaimed[0].start, unclaimed[0].end)
     if largest.sure == GUESS:
         return "%s as the owner is a guess: a program like this has no other known owner of such memory" % largest.program
-    if largest.kind == kinds.STACK and stack_cause(split) is not None:
+    if largest.kind == kinds.STACK and find_stack_cause(split) is not None:
         return None  # the finding's own
     if largest.kind == kinds.RUNTIME and next_steps.is_seen(largest.program):
         return _OBJECTS_HINT
     return _HINTS.get(largest.kind)
 
 
-def stack_cause(split: Optional[Split]) -> Optional[Finding]:
+def find_stack_cause(split: Optional[Split]) -> Optional[Finding]:
     """The finding that most of the stacks' memory is due to."""
     memory = split.memory if split is not None else None
     if split is None or memory is None:
@@ -262,48 +273,54 @@ def stack_cause(split: Optional[Split]) -> Optional[Finding]:
     return next(_never_joined(memory) if are_unjoined else _huge_stacks(split, memory), None)
 
 
-def largest_program(split: Optional[Split]) -> Optional[str]:
+def find_largest_program(split: Optional[Split]) -> Optional[str]:
     """Return the program whose memory is the largest part."""
-    by_size = groups(split.parts) if split is not None else []
+    by_size = group_parts(split.parts) if split is not None else []
     return by_size[0].program if by_size else None
 
 
-def behind_cache(split: Optional[Split]) -> Optional[str]:
+def find_program_with_cache(split: Optional[Split]) -> Optional[str]:
     """The program that has much where page cache, about which there is nothing to do, has most."""
-    by_size = groups(split.parts) if split is not None else []
+    by_size = group_parts(split.parts) if split is not None else []
     if len(by_size) < 2 or by_size[0].kind != kinds.CACHE or by_size[1].bytes < MUCH * sum(group.bytes for group in by_size):
         return None
     return by_size[1].program
 
 
-def beside(split: Optional[Split]) -> List[Finding]:
+def find_beside(split: Optional[Split]) -> List[Finding]:
     """What is to be said where allocators are the largest part, and have not nearly all."""
     if split is None:
         return []
-    by_size = groups(split.parts)
+    by_size = group_parts(split.parts)
     total = sum(group.bytes for group in by_size)
     others = [group for group in by_size if group.kind != kinds.ALLOCATOR and group.bytes >= MUCH * total]
     if not others or total <= SMALL_PROCESS_BYTES or by_size[0].kind != kinds.ALLOCATOR:
         return []
     outside = sum(group.bytes for group in by_size if group.kind != kinds.ALLOCATOR)
-    named = join_sentences(", ", [say("%s in %s", Size(group.bytes), _name(group.parts[0])) for group in others])
+    named = join_sentences(", ", [say("%s in %s", Size(group.bytes), _name_part(group.parts[0])) for group in others])
     evidence = say("%s of %s (%s); %s", Size(outside), Size(total), share(outside, total), named)
     return [Finding("much of the memory is outside malloc", evidence, None, codes.BESIDE_MALLOC, size_bytes=outside)]
 
 
-def were_deeper(memory: Optional[Memory]) -> bool:
+def had_deeper_stacks(memory: Optional[Memory]) -> bool:
     """Threads have touched much of their stacks in which they are no longer."""
     stacks = memory.thread_stacks if memory is not None else None
     past = stacks.past_bytes if stacks is not None else None
     return memory is not None and past is not None and past >= max(SMALL_PROCESS_BYTES, MATTERS * memory.total_bytes)
 
 
-def findings(split: Optional[Split]) -> List[Finding]:
+def find_memory_findings(split: Optional[Split]) -> List[Finding]:
     """What a reader of RSS must know."""
     memory = split.memory if split is not None else None
     if split is None or memory is None:
         return []
-    return [*_never_joined(memory), *_huge_stacks(split, memory), *_deeper(memory), *_lazily_free(split, memory), *_shared(split, memory)]
+    return [
+        *_never_joined(memory),
+        *_huge_stacks(split, memory),
+        *_find_deeper(memory),
+        *_lazily_free(split, memory),
+        *_find_shared(split, memory),
+    ]
 
 
 def _never_joined(memory: Memory) -> Iterator[Finding]:
@@ -342,18 +359,18 @@ def _huge_stacks(split: Split, memory: Memory) -> Iterator[Finding]:
 
 def _lazily_free(split: Split, memory: Memory) -> Iterator[Finding]:
     """In memory of any owner: droppable though it is no page cache."""
-    lazy = sum(map(lazily_free, split.parts))
+    lazy = sum(map(lazily_free_bytes, split.parts))
     if lazy < max(SMALL_BYTES, MATTERS * memory.total_bytes):
         return
-    largest = max(split.parts, key=lazily_free)
+    largest = max(split.parts, key=lazily_free_bytes)
     evidence = say("%s of %s, most of it in %s", Size(lazy), Size(memory.total_bytes), largest.name)
     hint = "the kernel reclaims it when memory is short, without swap; it counts in RSS until then and is not a leak"
     yield Finding("memory was freed with MADV_FREE and is still in RSS", evidence, hint, codes.LAZY_FREE, size_bytes=lazy)
 
 
-def _deeper(memory: Memory) -> Iterator[Finding]:
+def _find_deeper(memory: Memory) -> Iterator[Finding]:
     stacks = memory.thread_stacks
-    if stacks is None or not were_deeper(memory):
+    if stacks is None or not had_deeper_stacks(memory):
         return
     touched, past = stacks.touched_bytes or 0, stacks.past_bytes or 0
     evidence = say("%s touched by %s, %s in use now", Size(touched), plural(stacks.measured_threads, "thread"), Size(touched - past))
@@ -361,7 +378,7 @@ def _deeper(memory: Memory) -> Iterator[Finding]:
     yield Finding("thread stacks were deeper before", evidence, hint, codes.DEEPER_STACKS, size_bytes=past)
 
 
-def _shared(split: Split, memory: Memory) -> Iterator[Finding]:
+def _find_shared(split: Split, memory: Memory) -> Iterator[Finding]:
     if memory.pss_bytes is None:
         return
     shared = sum(
@@ -374,3 +391,158 @@ def _shared(split: Split, memory: Memory) -> Iterator[Finding]:
     yield Finding(
         "much of RSS is mapped more than once, by other processes or by this one", evidence, hint, codes.SHARED_PAGES, size_bytes=shared
     )
+
+
+ENOUGH_PERCENT = 90
+SMALL_BYTES = 1 << 20
+"""Less than this without a reader is what the loader and small libraries map: it makes no answer partial."""
+READ = frozenset((kinds.ALLOCATOR, kinds.RUNTIME))
+UNREAD = frozenset((kinds.ANONYMOUS, kinds.BRK, kinds.NAMED))
+"""Kinds of anonymous memory without a reader. Stacks, bss, generated code, files and shared memory are in neither."""
+HINT = "blocks in there are missing from this answer: `%s` shows which allocators were found" % ask("doctor")
+
+
+class Coverage(NamedTuple):
+    """Anonymous memory in RAM or swap, or in the core, beside stacks, bss, generated code and shared memory."""
+
+    anonymous_bytes: int
+    read_bytes: int
+    """Of allocators that were read, and of runtimes that are known."""
+    largest: Optional[Address] = None
+    """The largest mapping without a reader."""
+
+    @property
+    def is_low(self) -> bool:
+        """A zero in the answer may be any number."""
+        unread_bytes = self.anonymous_bytes - self.read_bytes
+        return unread_bytes >= SMALL_BYTES and 100 * self.read_bytes < ENOUGH_PERCENT * self.anonymous_bytes
+
+    def words(self) -> Said:
+        """`looked at 8.0 KiB of 89.9 MiB (0 %)`."""
+        read, whole = self.read_bytes, self.anonymous_bytes
+        return say("looked at %s of %s (%s)", Size(read), Size(whole), share(read, whole))
+
+    def document(self) -> Dict[str, Any]:
+        """The member of an envelope."""
+        percent = 1000 * self.read_bytes // self.anonymous_bytes / 10 if self.anonymous_bytes else 100.0
+        return {"anonymous_bytes": self.anonymous_bytes, "read_bytes": self.read_bytes, "share_percent": percent}
+
+
+def tell_coverage(session: Session) -> Optional[Coverage]:
+    """Return the coverage of an answer about blocks; the answer is partial where it is low. None where it is unknown: of remote targets,
+    of snapshots of earlier releases, and where one allocator alone is asked for."""
+    try:
+        coverage: Optional[Coverage] = session.kept("coverage", Optional[Coverage], lambda: measure_coverage(session))
+    except HeapxError:
+        if session.target.has_memory:
+            raise
+        coverage = None
+    return note_coverage(session, coverage)
+
+
+def note_coverage(session: Session, coverage: Optional[Coverage]) -> Optional[Coverage]:
+    """Put it into the envelope, and among the problems if it is low."""
+    if coverage is not None:
+        session.coverage = coverage.document()
+    if coverage is not None and coverage.is_low:
+        unread = Size(coverage.anonymous_bytes - coverage.read_bytes)
+        what = say("%s of anonymous memory belong to no allocator or runtime that is read here: %s", unread, coverage.words())
+        session.problem(problems.MEMORY_UNREAD, None if coverage.largest is None else str(coverage.largest), what, HINT)
+    return coverage
+
+
+def measure_coverage(session: Session) -> Optional[Coverage]:
+    """Return the coverage of a process or core that can be read now."""
+    target, use = session.target, session.target.memory_use()
+    if use is None or session.allocator_id is not None:
+        return None
+    claims = {heap.info.id: heap.claims() for heap in session.heaps.all()}
+    told = drop_untouched(target, session.kernel, use, session.budget)
+    return _sum(Attribution(target, session.kernel, told.use, claims, told.pages).pieces(), told.use.mappings)
+
+
+def measure_split_coverage(session: Session, split: Optional[Split]) -> Optional[Coverage]:
+    """Return the coverage of memory that is split already."""
+    if split is None or split.attribution is None or session.allocator_id is not None:
+        return None
+    made = _sum((piece for pieces in split.pieces.values() for piece in pieces), split.attribution.mappings)
+    return session.kept("coverage", Optional[Coverage], lambda: made)
+
+
+def _sum(pieces: Iterable[MappingPiece], mappings: Sequence[MappingUse]) -> Coverage:
+    read_bytes, unread_bytes, largest = 0, 0, (0, 0)
+    for piece in pieces:
+        size_bytes = piece.taken_bytes + (piece.swapped_bytes or 0)
+        if piece.owner.kind in READ:
+            read_bytes += size_bytes
+        elif piece.owner.kind in UNREAD:
+            unread_bytes += size_bytes
+            largest = max(largest, (size_bytes, mappings[piece.place].mapping.start))
+    return Coverage(read_bytes + unread_bytes, read_bytes, Address(largest[1]) if largest[0] else None)
+
+
+def hide_unread_zero(total: Optional[Sum], coverage: Optional[Coverage]) -> Optional[Sum]:
+    """Return the sum; None for a sum of nothing where much was not read."""
+    return None if total is not None and not total.blocks and coverage is not None and coverage.is_low else total
+
+
+def count_sum(total: Optional[Sum], coverage: Optional[Coverage] = None) -> Dict[str, Optional[int]]:
+    """Return blocks and bytes as JSON has them."""
+    known = hide_unread_zero(total, coverage)
+    return {"blocks": None, "bytes": None} if known is None else {"blocks": known.blocks, "bytes": known.bytes}
+
+
+MANY = 4
+"""Fewer may be failed loads of optional libraries; and of 2 every second number of blocks is a multiple."""
+MOST_NAMESPACES, MUTEX_WORDS, RECURSIVE = 16, 5, 1
+MOST_STATE_BYTES = 1 << 14
+LOST_SHARE = 0.05
+
+
+def count_unloaded(session: Session) -> Optional[int]:
+    """None where the dynamic linker's state could not be read, or it has several namespaces."""
+    number: Optional[int] = session.kept("unloaded", Optional[int], lambda: _count_loads(session.target))
+    return number
+
+
+def _count_loads(target: Target) -> Optional[int]:
+    """Loads that were counted, without the objects that are loaded (sysdeps/generic/ldsodefs.h: struct rtld_global). `_dl_load_adds` stands
+    behind the recursive mutexes behind `_dl_nns`, two or three by release; `_ns_nloaded` of the first namespace is the second word."""
+    state = target.dynamic_symbol("_rtld_global")
+    size = target.symbol_bytes(state) if state is not None else None
+    if state is None or size is None or size > MOST_STATE_BYTES or target.word_bytes != 8 or not target.little_endian:
+        return None
+    data = target.read_prefix(state.address, size & -8)
+    words = struct.unpack("<%dQ" % (len(data) // 8), data)
+    for at, namespaces in enumerate(words[:-1]):
+        end = at + 1
+        while _is_unlocked(words[end : end + MUTEX_WORDS]):
+            end += MUTEX_WORDS
+        if 1 <= namespaces <= MOST_NAMESPACES and end > at + 1 + MUTEX_WORDS and end < len(words):
+            gone = words[end] - (words[1] & 0xFFFFFFFF)
+            return gone if namespaces == 1 and 0 <= gone < 1 << 32 else None
+    return None
+
+
+def _is_unlocked(words: Sequence[int]) -> bool:
+    """A recursive mutex that nobody holds."""
+    return len(words) == MUTEX_WORDS and words[2] & 0xFFFFFFFF == RECURSIVE and not any((*words[:2], *words[3:]))
+
+
+def find_unloaded_findings(session: Session, used: Optional[Sum], leaked: Optional[Sum]) -> Sequence[Finding]:
+    """Where a twentieth of what is in use is leaked."""
+    if used is None or leaked is None or leaked.bytes < LOST_SHARE * used.bytes or not leaked.bytes:
+        return []
+    gone = count_unloaded(session)
+    if gone is None or gone < MANY:
+        return []
+    evidence = say("%s in %s are leaked, and may be theirs", Size(leaked.bytes), plural(leaked.blocks, "block"))
+    hint = "memory that only a library's variables reference is leaked when dlclose unloads it: `%s` shows whether the numbers agree"
+    return [
+        Finding("%s were loaded and unloaded since the process began" % name_libraries(gone), evidence, hint % ask("leaks"), codes.UNLOADED)
+    ]
+
+
+def name_libraries(number: int) -> str:
+    """`1 library`, `40 libraries`."""
+    return "1 library" if number == 1 else "%d libraries" % number

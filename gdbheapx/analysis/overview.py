@@ -6,7 +6,7 @@ from gdbheapx import addon_loader, allocators, findings, verdict
 from gdbheapx.allocators import OfAllocator
 from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
-from gdbheapx.analysis import copied_pages, coverage, inside, memory_verdict, next_steps, page_parts, unloaded
+from gdbheapx.analysis import copied_pages, inside, memory_verdict, next_steps, page_parts
 from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.books import Books
 from gdbheapx.analysis.inside import Inside
@@ -103,9 +103,9 @@ def overview(
     classes = sorted((row._replace(allocator=whose[fact.info.id]) for fact in facts for row in fact.sizes), key=lambda row: -row.used_bytes)
     may = {fact.info.id: advisable(heap) for heap, fact in zip(heaps, facts)}
     judged = _judged(target, facts, memory, may)
-    shown = [judgement for judgement in judged if memory_verdict.matters(memory, judgement.ids)]
+    shown = [judgement for judgement in judged if memory_verdict.has_much_memory(memory, judgement.ids)]
     main, steps = _verdict(session, memory, judged, shown)
-    looked_at = coverage.of_split(session, memory)
+    looked_at = memory_verdict.measure_split_coverage(session, memory)
     if looked_at is not None and looked_at.is_low:
         main = main._replace(sure=verdict.less_sure(["memory without a reader"], main.sure))
     if not inside.is_mostly_seen(memory):
@@ -117,7 +117,7 @@ def overview(
     steps = [*deeper, *steps] if main.code in verdict.HELD_BY_PROGRAM else [*steps, *deeper]
     steps = [*steps, *_settings(session, main, may)]
     looked = inside.find_inside(session, main, deep, known_runtimes, page_parts.still(session, facts) if page else None)
-    main = inside.with_objects(main, memory_verdict.largest_program(memory), looked.tables)
+    main = inside.with_objects(main, memory_verdict.find_largest_program(memory), looked.tables)
     steps = [*steps[:1], *inside.steps_to_suspect(looked.inside), *steps[1:]]
     total = memory.memory.total_bytes if memory is not None else 0
     main, judged, steps = _with_leaked(session, main, judged, steps, looked.inside, total)
@@ -125,10 +125,10 @@ def overview(
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
     pinned = [*copied_pages.findings(session, memory), *([looked.pinned] if looked.pinned is not None else [])]
     if looked.inside is not None:
-        pinned += unloaded.findings(session, looked.inside.used, looked.inside.leaked)
+        pinned += memory_verdict.find_unloaded_findings(session, looked.inside.used, looked.inside.leaked)
     said = [*main.lines, *(line for judgement in shown for line in judgement.verdict.lines)]
     advice = _once(steps)
-    beside = [*memory_verdict.findings(memory), *(finding for judgement in judged for finding in judgement.findings), *pinned]
+    beside = [*memory_verdict.find_memory_findings(memory), *(finding for judgement in judged for finding in judgement.findings), *pinned]
     made = Overview(
         split=memory.parts if memory is not None else None,
         memory=memory.memory if memory is not None else None,
@@ -167,7 +167,7 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
     target = session.target
     is_hidden = session.discovery.may_be_hidden()
     is_open = is_hidden or any(judgement.verdict.code == findings.EVIDENCE_MISSING for judgement in judged)
-    large = memory_verdict.judge(memory, target.lost_bytes(), is_open, not judged)
+    large = memory_verdict.judge_memory(memory, target.lost_bytes(), is_open, not judged)
     if large is not None and large.verdict.kind == verdict.INCONCLUSIVE:
         beside = [line for judgement in judged for line in _beside(judgement.verdict)]
         return large.verdict._replace(lines=[*large.verdict.lines, *beside]), [DOCTOR]
@@ -177,8 +177,8 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
         if unread is not None:
             return verdict.of_lines([unread]), steps
     if large is not None:
-        program = large.program or memory_verdict.behind_cache(memory)
-        cause = memory_verdict.stack_cause(memory) if large.kind == kinds.STACK else None
+        program = large.program or memory_verdict.find_program_with_cache(memory)
+        cause = memory_verdict.find_stack_cause(memory) if large.kind == kinds.STACK else None
         has_heap, code = bool(session.heaps.all()), cause.code if cause is not None else None
         steps = [*next_steps.steps(target, large.verdict.code, program, has_heap, code, bool(shown))]
         lines = [*_with_decider(large.verdict, steps), *(line for judgement in shown for line in _beside(judgement.verdict))]
@@ -197,10 +197,10 @@ def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged]
     of_programs, of_allocators = next_steps.in_malloc(target, programs), _steps(target, shown or judged)
     is_free = main.kind in (verdict.KEPT, verdict.FRAGMENTED)  # it is not the programs' to explain
     steps = [*inside.steps(main.code, session), *(of_allocators + of_programs if is_free else of_programs + of_allocators)]
-    cause = memory_verdict.stack_cause(memory)
+    cause = memory_verdict.find_stack_cause(memory)
     if main.kind == verdict.SMALL and cause is not None:
         steps = next_steps.steps(target, None, None, cause=cause.code)
-    return main._replace(lines=[*main.lines, *memory_verdict.beside(memory)]), steps
+    return main._replace(lines=[*main.lines, *memory_verdict.find_beside(memory)]), steps
 
 
 def _with_decider(judged: Verdict, steps: Sequence[str]) -> Sequence[Finding]:
@@ -249,12 +249,12 @@ def _judged(target: Target, facts: Sequence[Facts], memory: Optional[Split], adv
         target.modules(),
         target.huge_pages(),
         is_core=target.kind == "core",
-        taken_bytes=memory_verdict.taken(memory, ids),
-        hugetlb_bytes=memory_verdict.taken(memory, ids, kinds.HUGETLB),
-        droppable_bytes=memory_verdict.droppable(memory, ids),
+        taken_bytes=memory_verdict.sum_taken(memory, ids),
+        hugetlb_bytes=memory_verdict.sum_taken(memory, ids, kinds.HUGETLB),
+        droppable_bytes=memory_verdict.sum_droppable(memory, ids),
         taken=memory.in_ram_or_swap if memory is not None else lambda ranges: None,
         core_runs=memory.core_runs() if memory is not None else None,
-        beyond_bytes=memory_verdict.beyond(memory, target.lost_bytes()),
+        beyond_bytes=memory_verdict.unread_bytes(memory, target.lost_bytes()),
         advisable=advisable,
         is_cut=target.lost_bytes() != 0,
         rss_bytes=memory.memory.total_bytes if memory is not None and target.kind == "live" else None,

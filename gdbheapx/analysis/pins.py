@@ -8,8 +8,8 @@ from gdbheapx.allocators.heap import Heap, plain_shape
 from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.analysis.census import find as census
 from gdbheapx.analysis.census.world import PLACE, Signature
-from gdbheapx.analysis.reachability import memory_budget
-from gdbheapx.analysis.reachability.dominance import LEAST_SHARED, Tallied, tally
+from gdbheapx.analysis.reachability import heap_graph
+from gdbheapx.analysis.reachability.dominance import LEAST_SHARED, OwnerTally, tally_owners
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.findings import PINNED
 from gdbheapx.hints import ask
@@ -35,7 +35,7 @@ SMALL_SHARE = 0.05
 """Of all that is kept: what keeps less is not ranked by how little it is itself, since that tells nothing."""
 COPY_BYTES = 50
 """Of each block of a living process, which runs on before its blocks are looked at."""
-PINS_BYTES = memory_budget.OWNERS_BYTES + census.CENSUS_BYTES + COPY_BYTES
+PINS_BYTES = heap_graph.OWNERS_BYTES + census.CENSUS_BYTES + COPY_BYTES
 """Of each block, at the peak."""
 USED, CACHED, OWN = "used", "cached", "own"
 STATUSES = {PIN_USED: USED, PIN_CACHED: CACHED, PIN_OWN: OWN}
@@ -48,7 +48,7 @@ HELD = {SEVERAL: "held by several owners", LEAKED: "leaked"}
 class Owners:
     """Who owns blocks, in words; each node is named once."""
 
-    def __init__(self, told: census.LabelSet, tallied: Tallied) -> None:
+    def __init__(self, told: census.LabelSet, tallied: OwnerTally) -> None:
         self._told, self._tallied = told, tallied
         self._names: Dict[int, str] = {BY_SEVERAL: SEVERAL, BY_NOBODY: LEAKED}
         self._parents: Sequence[int] = ()
@@ -74,7 +74,7 @@ class Owners:
         return "%s and others, by %s" % (self._tallied.name(above), by) if above >= reach.roots_from else by
 
 
-class Group(NamedTuple):
+class PinRow(NamedTuple):
     """Blocks that are alike, and the free bytes that they keep."""
 
     kept_bytes: Annotated[int, Column("pinned", BYTES)]
@@ -127,7 +127,7 @@ class Kept(NamedTuple):
 
     kept_bytes: Optional[int]
     """None: nothing was found, and an arena of which it is not known may keep some."""
-    groups: Sequence[Group]
+    groups: Sequence[PinRow]
     sums: Sequence[Sum]
     has_owners: bool
     """Owners were looked for; and blocks named by what points to them."""
@@ -163,7 +163,7 @@ def find(session: Session, owners: bool = True) -> Kept:
     labelled = _labelled(session, owners, heaps)
     heaps = session.shared(HEAPS) or heaps
     session.budget.progress.stage = "finding free memory between blocks in use"
-    groups, sums = [], []  # type: List[Group], List[Sum]
+    groups, sums = [], []  # type: List[PinRow], List[Sum]
     for asked, pinned in _pinned(session, heaps, labelled.labels):
         keeping = asked.keeping
         if keeping is None:
@@ -247,10 +247,10 @@ def ask_heaps(session: Session, heaps: List[Looked], copy: bool) -> None:
         heaps.append(Looked(heap, keeping, list(heap.blocks()) if copy else heap.blocks(), held))
 
 
-def ranked(groups: Sequence[Group], whole: int) -> List[Group]:
+def ranked(groups: Sequence[PinRow], whole: int) -> List[PinRow]:
     """Those that keep a hundredth or more by what they keep for each byte of their own, then the rest by what they keep."""
 
-    def place(group: Group) -> Tuple[bool, float, int, int]:
+    def place(group: PinRow) -> Tuple[bool, float, int, int]:
         is_small = group.kept_for_each is None or group.kept_bytes < SMALL_SHARE * whole
         return is_small, 0.0 if is_small else -(group.kept_for_each or 0.0), -group.kept_bytes, group.sample or 0
 
@@ -259,19 +259,19 @@ def ranked(groups: Sequence[Group], whole: int) -> List[Group]:
 
 def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
     """What the blocks are, and with `owners` whose."""
-    lacking = memory_budget.fits(session, PINS_BYTES) if owners else None
+    lacking = heap_graph.check_fit(session, PINS_BYTES) if owners else None
     if lacking is not None:
         what = say("who owns the blocks was left out: that takes about %s, and this process may use %s", *map(Size, lacking))
         session.problem(problems.SWEPT, None, what, "run it where there is more memory")
     if not owners or lacking is not None:
-        memory_budget.check_least(session, memory_budget.PINNED_BYTES)
+        heap_graph.check_least(session, heap_graph.PINNED_BYTES)
         session.budget.progress.stage = "reading all blocks"
         known, names = census.label_by_rows(session, (heap.blocks() for heap in session.heaps.all()))
         ask_heaps(session, heaps, False)
         return Labelled(PinLabels(known), names, None)
     told = census.label_blocks(session, lambda graph: ask_heaps(session, heaps, session.target.kind != "core"))
     session.budget.progress.stage = "finding the owners of blocks"
-    tallied = tally(session, told.reach, told.called)
+    tallied = tally_owners(session, told.reach, told.called)
     least = int(LEAST_SHARED * tallied.used.bytes) + 1
     return Labelled(PinLabels(told.labels, told.reach.graph, tallied.tree, least), told.names, Owners(told, tallied))
 
@@ -280,10 +280,10 @@ def _own(labels: PinLabels, heap: Heap) -> PinLabels:
     return labels._replace(own=array("Q", sorted(heap.own_places())))
 
 
-def _groups(heap: Heap, keeping: Keeping, groups: Sequence[PinGroup], labelled: Labelled) -> List[Group]:
+def _groups(heap: Heap, keeping: Keeping, groups: Sequence[PinGroup], labelled: Labelled) -> List[PinRow]:
     """Named, the same of all arenas together."""
     arenas: Dict[int, ArenaKeeps] = {kept.arena: kept for kept in keeping.arenas}
-    sums: Dict[Tuple[object, ...], Group] = {}
+    sums: Dict[Tuple[object, ...], PinRow] = {}
     for group in groups:
         arena = arenas.get(group.arena)
         row = _group(heap, keeping, arena, group, labelled)
@@ -294,14 +294,14 @@ def _groups(heap: Heap, keeping: Keeping, groups: Sequence[PinGroup], labelled: 
     return [_with_share(row) for row in sums.values()]
 
 
-def _group(heap: Heap, keeping: Keeping, arena: Optional[ArenaKeeps], group: PinGroup, labelled: Labelled) -> Group:
+def _group(heap: Heap, keeping: Keeping, arena: Optional[ArenaKeeps], group: PinGroup, labelled: Labelled) -> PinRow:
     returned = arena.returned_end_bytes if arena is not None and group.situation == RESERVE else 0
     where = keeping.words.get(group.situation, "")
     if arena is not None and group.situation == RESERVE:
         where = arena.reserve or where
     is_rest = group.situation == RESERVE and arena is not None and not arena.is_end_pinned
     name = labelled.names[group.label - 1] if group.label and group.status == PIN_USED and not is_rest else None
-    return Group(
+    return PinRow(
         kept_bytes=group.kept_bytes - returned,
         pins_blocks=0 if is_rest else group.blocks,
         pins_bytes=0 if is_rest else group.block_bytes,
@@ -325,7 +325,7 @@ def _owner(group: PinGroup, labelled: Labelled) -> Optional[str]:
     return None if labelled.owners is None or group.status != PIN_USED else labelled.owners.name(group.top)
 
 
-def _together(group: Group, other: Group) -> Group:
+def _together(group: PinRow, other: PinRow) -> PinRow:
     return group._replace(
         kept_bytes=group.kept_bytes + other.kept_bytes,
         pins_blocks=group.pins_blocks + other.pins_blocks,
@@ -338,11 +338,11 @@ def _together(group: Group, other: Group) -> Group:
     )
 
 
-def _with_share(row: Group) -> Group:
+def _with_share(row: PinRow) -> PinRow:
     return row._replace(kept_for_each=round(row.kept_bytes / row.pins_bytes, 1) if row.pins_bytes else None)
 
 
-def blocks_sentence(group: Group) -> Said:
+def blocks_sentence(group: PinRow) -> Said:
     """`1204 blocks (96.0 KiB, Entry, held by g_index)`."""
     parts: List[Said] = [say("%s", Size(group.pins_bytes))]
     if group.status in STATUS_WORDS:
@@ -356,12 +356,12 @@ def blocks_sentence(group: Group) -> Said:
     return say("%s (%s)", plural(group.pins_blocks, "block"), join_sentences(", ", parts))
 
 
-def group_sentence(group: Group) -> Said:
+def group_sentence(group: PinRow) -> Said:
     """The sentence on one group that has blocks."""
     return say("%s %s %s", blocks_sentence(group), "keeps" if group.pins_blocks == 1 else "keep", Size(group.kept_bytes))
 
 
-def largest_group(kept: Kept) -> Optional[Group]:
+def largest_group(kept: Kept) -> Optional[PinRow]:
     """The group that keeps most; None where no block keeps anything."""
     return max((group for group in kept.groups if group.pins_blocks), key=lambda group: group.kept_bytes, default=None)
 

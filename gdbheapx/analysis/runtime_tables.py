@@ -10,7 +10,7 @@ from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.find import CensusLook
 from gdbheapx.analysis.census.world import Inner, Recogniser, RuntimeLabels, Signature
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.analysis.memory.kinds import Owner
+from gdbheapx.analysis.memory.kinds import MemoryOwner
 from gdbheapx.analysis.split import Split, taken
 from gdbheapx.model import GUESS, MemoryPart
 from gdbheapx.ranges import Range
@@ -48,7 +48,7 @@ class Watch:
 
     def __init__(self, split: Split, page_bytes: int) -> None:
         self._split, self._page = split, page_bytes
-        self.pools: Dict[str, Dict[Owner, int]] = {}
+        self.pools: Dict[str, Dict[MemoryOwner, int]] = {}
         """By module: what of its pieces is in RAM, by whose it is in the split."""
         self.absent_bytes = 0
         """Of large blocks in use."""
@@ -106,7 +106,7 @@ def _is_own(part: MemoryPart, words: RuntimeLabels) -> bool:
     return part.kind == kinds.RUNTIME and part.program == words.name
 
 
-def _has_pieces(part: MemoryPart, held: Dict[Owner, int]) -> bool:
+def _has_pieces(part: MemoryPart, held: Dict[MemoryOwner, int]) -> bool:
     return any((owner.kind, owner.name) == (part.kind, part.name) for owner in held)
 
 

@@ -2,11 +2,9 @@
 
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
-from gdbheapx.analysis.memory import depths, ended, kinds
-from gdbheapx.analysis.memory.attribute import Attribution, Piece, tell
-from gdbheapx.analysis.memory.depths import ThreadStacks
-from gdbheapx.analysis.memory.ended import EndedThreads
-from gdbheapx.analysis.memory.kinds import Owner
+from gdbheapx.analysis.memory import attribute, kinds
+from gdbheapx.analysis.memory.attribute import Attribution, EndedThreads, MappingPiece, ThreadStacks, drop_untouched
+from gdbheapx.analysis.memory.kinds import MemoryOwner
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import MappingUse, MemoryUse, ParentPages, Target
 from gdbheapx.kernel.common.library import Kernel
@@ -49,9 +47,9 @@ class Tally:
 
     def __init__(self, measure: str) -> None:
         self._live = measure == "resident"
-        self._sums: Dict[Owner, Sum] = {}
+        self._sums: Dict[MemoryOwner, Sum] = {}
 
-    def add(self, piece: Piece, use: MappingUse) -> None:
+    def add(self, piece: MappingPiece, use: MappingUse) -> None:
         """One owner's part of one mapping."""
         total = self._sums.setdefault(piece.owner, Sum())
         total.taken_bytes += piece.taken_bytes
@@ -71,7 +69,7 @@ class Tally:
         rows = sorted(_with_few_names(self._sums).items(), key=lambda row: (-row[1].taken_bytes, row[0]))
         return [self._part(owner, total) for owner, total in rows]
 
-    def _part(self, owner: Owner, total: Sum) -> MemoryPart:
+    def _part(self, owner: MemoryOwner, total: Sum) -> MemoryPart:
         figures = total.figures if self._live else dict.fromkeys(FIELDS, None)
         return MemoryPart(
             kind=owner.kind,
@@ -86,13 +84,13 @@ class Tally:
         )
 
 
-def _with_few_names(sums: Dict[Owner, Sum]) -> Dict[Owner, Sum]:
+def _with_few_names(sums: Dict[MemoryOwner, Sum]) -> Dict[MemoryOwner, Sum]:
     """The smallest of many names of one kind become one part."""
-    few: Dict[Owner, Sum] = {}
+    few: Dict[MemoryOwner, Sum] = {}
     seen: Dict[str, int] = {}
     for owner, total in sorted(sums.items(), key=lambda row: -row[1].taken_bytes):
         seen[owner.kind] = seen.get(owner.kind, 0) + 1
-        key = owner if seen[owner.kind] <= MOST_NAMES else Owner(owner.kind, "other memory of kind %s, under many names" % owner.kind)
+        key = owner if seen[owner.kind] <= MOST_NAMES else MemoryOwner(owner.kind, "other memory of kind %s, under many names" % owner.kind)
         if key in few:
             few[key].join(total)
         else:
@@ -100,14 +98,14 @@ def _with_few_names(sums: Dict[Owner, Sum]) -> Dict[Owner, Sum]:
     return few
 
 
-def _share(value: Optional[int], piece: Piece, use: MappingUse) -> Optional[int]:
+def _share(value: Optional[int], piece: MappingPiece, use: MappingUse) -> Optional[int]:
     """A figure of the whole mapping, divided by what each owner has of its Rss."""
     if value is None or value == 0 or piece.taken_bytes == use.resident_bytes:
         return value
     return value * piece.taken_bytes // (use.resident_bytes or 1)
 
 
-def _shared_and_pss(piece: Piece, use: MappingUse) -> Tuple[Optional[int], Optional[int]]:
+def _shared_and_pss(piece: MappingPiece, use: MappingUse) -> Tuple[Optional[int], Optional[int]]:
     """Of a file's mapping the private copies have the private pages first: they are mapped once, unless the process forked."""
     if use.shared_bytes is None or use.pss_bytes is None:
         return _share(use.shared_bytes, piece, use), _share(use.pss_bytes, piece, use)
@@ -120,7 +118,7 @@ def _shared_and_pss(piece: Piece, use: MappingUse) -> Tuple[Optional[int], Optio
     return _share(use.shared_bytes, piece, use), _share(use.pss_bytes, piece, use)
 
 
-def _droppable(piece: Piece, use: MappingUse) -> Optional[int]:
+def _droppable(piece: MappingPiece, use: MappingUse) -> Optional[int]:
     """What the kernel may take without swap. Locked pages stay."""
     if kinds.is_locked(use):
         return 0
@@ -192,10 +190,10 @@ class Split(NamedTuple):
     zeros_until: Optional[int] = None
     """Cores: from this address on there was no time to look for pages of zeros, so all of them count; None: all were looked for."""
     attribution: Optional[Attribution] = None
-    pieces: Mapping[int, Sequence[Piece]] = {}
+    pieces: Mapping[int, Sequence[MappingPiece]] = {}
     """By mapping."""
 
-    def held(self, ranges: Sequence[Range]) -> Dict[Owner, int]:
+    def held(self, ranges: Sequence[Range]) -> Dict[MemoryOwner, int]:
         """What of some ranges takes memory, by whose it is; while the process still stands."""
         return self.attribution.held(self.pieces, Ranges(ranges)) if self.attribution is not None else {}
 
@@ -229,18 +227,18 @@ def split(
     if measured is None:
         return None
     budget = budget or Budget()
-    told = tell(target, kernel, measured, budget)
+    told = drop_untouched(target, kernel, measured, budget)
     use = told.use
     tally, largest = Tally(use.measure), Largest(use.measure)
-    attribution, pieces = Attribution(target, kernel, use, claims, told.pages, names, budget), cast(Dict[int, List[Piece]], {})
+    attribution, pieces = Attribution(target, kernel, use, claims, told.pages, names, budget), cast(Dict[int, List[MappingPiece]], {})
     for piece in attribution.pieces():
         pieces.setdefault(piece.place, []).append(piece)
         tally.add(piece, use.mappings[piece.place])
         largest.add(piece, use.mappings[piece.place])
     parts = tally.parts()
     sums = _sums(use.measure, parts, dict.fromkeys(claims, 0), largest)
-    gone = ended.find(target, attribution, {part.name: taken(part) for part in parts if part.kind == kinds.STACK})
-    living = depths.find(target, attribution, kernel, budget)
+    gone = attribute.find_ended_threads(target, attribution, {part.name: taken(part) for part in parts if part.kind == kinds.STACK})
+    living = attribute.measure_thread_stacks(target, attribution, kernel, budget)
     sums = sums._replace(zero_bytes=told.zero_bytes, thread_stacks=living, ended_threads=gone, parent_pages=target.parent_pages())
     return Split(parts, _with_space(target, use, sums), told.until, attribution, pieces)
 
@@ -261,7 +259,7 @@ class Largest:
         self._named: Dict[Tuple[str, str], int] = {}
         self._unclaimed: List[Tuple[int, MappingUse, Optional[int]]] = []
 
-    def add(self, piece: Piece, use: MappingUse) -> None:
+    def add(self, piece: MappingPiece, use: MappingUse) -> None:
         """One owner's part of one mapping."""
         owner, mapping = piece.owner, use.mapping
         if owner.kind == kinds.ALLOCATOR or not (piece.taken_bytes or piece.swapped_bytes):

@@ -42,14 +42,14 @@ class Member(NamedTuple):
 
 
 class StructType(NamedTuple):
-    """One struct or union."""
+    """A struct or union."""
 
     size_bytes: int
     members: Dict[str, Member]
     """In memory order. Members of anonymous structs and unions count as its own; bit fields are left out."""
 
 
-class Vtable(NamedTuple):
+class ClassVtable(NamedTuple):
     """A vtable of a C++ class."""
 
     name: str
@@ -92,7 +92,7 @@ class TypeSet:
         return next((values[name] for values in self.enums.values() if name in values), None)
 
     def place(self, struct: str, path: str) -> Optional[Member]:
-        """Where `path` (`a.b.c`, `bins[3].lock`) lies from the start of `struct`; None if this build has no such member."""
+        """Return the member at `path` (`a.b.c`, `bins[3].lock`) with its offset from the start of `struct`; None if this build has none."""
         key = (struct, path)
         if key not in self._places:
             self._places[key] = self._find(struct, path)
@@ -103,7 +103,7 @@ class TypeSet:
         for step in path.split("."):
             if struct not in self.structs:
                 return None
-            name, index = _split(step)
+            name, index = _split_step(step)
             member = self.structs[struct].members.get(name)
             if member is None:
                 return None
@@ -126,14 +126,14 @@ class TypeSet:
             self.enums.setdefault(name, {}).update(values)
 
 
-def _split(step: str) -> Tuple[str, Optional[int]]:
+def _split_step(step: str) -> Tuple[str, Optional[int]]:
     """`bins[3]` -> (`bins`, 3)."""
     name, bracket, rest = step.partition("[")
     return name, int(rest.rstrip("]")) if bracket else None
 
 
 class Mapping(NamedTuple):
-    """One run of addresses with equal rights, as the kernel or the core's program headers tell it."""
+    """A run of addresses with equal rights, by the kernel or a core's program headers."""
 
     start: int
     """First address."""
@@ -178,7 +178,7 @@ class Mapping(NamedTuple):
 
 
 class Module(NamedTuple):
-    """One loaded ELF object: the executable or a shared library."""
+    """A loaded ELF object: the executable or a shared library."""
 
     name: str
     """Path as the process knows it."""
@@ -199,12 +199,12 @@ class Module(NamedTuple):
 
     @property
     def shown_name(self) -> str:
-        """What answers call it."""
+        """Name in answers."""
         return self.link or self.file_name
 
 
 class StackCopy(NamedTuple):
-    """One thread's stack as it was."""
+    """Copy of a thread's stack."""
 
     pointer: int
     pc: int
@@ -214,8 +214,8 @@ class StackCopy(NamedTuple):
     """From the stack pointer up."""
 
 
-class Call(NamedTuple):
-    """One call that has not returned."""
+class StackCall(NamedTuple):
+    """A call that has not returned."""
 
     start: int
     end: int
@@ -226,7 +226,7 @@ class Call(NamedTuple):
 
 
 class StaticBlock(NamedTuple):
-    """Where each thread has its block of an object's thread-local storage, if that came with the thread."""
+    """Place of an object's static thread-local block in every thread."""
 
     distance: int
     """From the thread pointer."""
@@ -235,7 +235,7 @@ class StaticBlock(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """Where one definition of a name lies in memory."""
+    """Definition of a name, and its address."""
 
     name: str
     address: int
@@ -245,7 +245,7 @@ class Symbol(NamedTuple):
 
 
 class Function(NamedTuple):
-    """One function of an object's full symbol table."""
+    """A function of an object's full symbol table."""
 
     start: int
     end: int
@@ -253,7 +253,7 @@ class Function(NamedTuple):
     local: bool
 
 
-class Code(NamedTuple):
+class ObjectCode(NamedTuple):
     """Code of one object, by its file. Addresses are those in the file."""
 
     arch: Architecture
@@ -268,7 +268,7 @@ class Code(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """One thread of the target."""
+    """A thread of the target."""
 
     lwp: int
     """Kernel thread id."""
@@ -302,8 +302,7 @@ class FileSource(NamedTuple):
 
 
 class SwapRoom:
-    """How much of a process may still be brought in from swap: every reader takes from it before it reads such a page, and leaves the page
-    where it is if there is not enough. This one refuses nothing."""
+    """Budget of bytes that readers may bring in from swap; a page beyond it is not read. The base class has no limit."""
 
     def __init__(self, left_bytes: int = (1 << 64) - 1) -> None:
         self.cells = array("Q", [left_bytes, 0])
@@ -313,7 +312,7 @@ class SwapRoom:
 
     @property
     def left_bytes(self) -> int:
-        """What may still be brought in."""
+        """Bytes that may still be brought in."""
         return self.cells[0]
 
     @property
@@ -342,11 +341,11 @@ class SwapRoom:
         """So it is. Nothing by default."""
 
     def lacking(self) -> Optional[str]:
-        """Why not everything that is in swap may be brought in; None where it may."""
+        """Return why not all swapped memory may be brought in, or None."""
         return None
 
     def problems(self) -> List[Diagnostic]:
-        """That pages were not read, if so."""
+        """Return a diagnostic if pages were not read."""
         return []
 
     def has_room_for_all(self) -> bool:
@@ -364,18 +363,18 @@ class CopiedMemory(Protocol):
     """Where the kernel has it."""
 
     def run(self, address: int, size_bytes: int) -> Tuple[int, Optional[bytes]]:
-        """For how many of so many bytes the answer holds, and these bytes: fewer where they could not be read. None: it has none, since
-        nothing was touched there, or it is a mapped file's."""
+        """Return (length, bytes) from `address` on: bytes is shorter if unreadable, None if the copy has none (untouched, or a mapped
+        file)."""
 
     def touched(self, start: int, end: int, swapped: bool) -> Optional[List[Tuple[int, int]]]:
         """The pages of a range that were in RAM, or in swap if these are asked for, too; joined. None where the copy has not all of it."""
 
     def kinds(self, start: int, end: int) -> Optional[bytes]:
-        """What each page of a range was, as bits, a byte each (kernel/common/copy.py). None as before."""
+        """Return one byte of flags for each page of a range (kernel/common/copy.py), or None if the copy lacks some."""
 
 
-class Held(NamedTuple):
-    """One stop of a process that is over, in which its copy was ended."""
+class EndedStop(NamedTuple):
+    """Result of a stop in which the process was copied."""
 
     left: Optional[int]
     """From where on there was no time; None: it is whole."""
@@ -435,7 +434,7 @@ Packages = Tuple[Tuple[Tuple[str, ...], str], ...]
 
 
 class PageTable(NamedTuple):
-    """Where it stands which pages of a live process are in RAM: /proc/PID/pagemap, and what this kernel and our rights let it tell."""
+    """Access to /proc/PID/pagemap, and what this kernel and our rights let it say."""
 
     pid: int
     scans: bool
@@ -452,7 +451,7 @@ class PageTable(NamedTuple):
 
 
 class DebugHint(NamedTuple):
-    """How the user gets the debug information of one module."""
+    """Commands that install the debug information of a module."""
 
     build_id: Optional[str]
     debug_file: Optional[str]
@@ -461,12 +460,12 @@ class DebugHint(NamedTuple):
     """Lines to type, the likeliest first."""
 
     def line(self) -> str:
-        """As the next step of an error: one line."""
+        """Return the commands as the next step of an error, in one line."""
         return " or ".join(self.commands)
 
 
 class HugePages(NamedTuple):
-    """Why memory that was given back can be in RAM."""
+    """Reasons why returned memory can still be resident."""
 
     setting: Optional[str]
     """`always`, `madvise` or `never`: transparent_hugepage/enabled; None where the kernel has none."""
@@ -477,7 +476,7 @@ class HugePages(NamedTuple):
 
 
 class MappingUse(NamedTuple):
-    """How much memory one mapping takes. None: a core, or a kernel of this age, does not tell it."""
+    """Memory of a mapping. None: a core, or a kernel of this age, does not have the figure."""
 
     mapping: Mapping
     """Named by the kernel; in a core also `[stack]`, `[vdso]` and `[vvar]`, by its auxiliary vector."""
@@ -505,7 +504,7 @@ class MappingUse(NamedTuple):
 
 
 class ParentPages(NamedTuple):
-    """How a process's own memory compares with that of its parent, which it was forked from: by a sample of pages."""
+    """Comparison of a forked process's memory with its parent's, by a sample of pages."""
 
     parent: int
     """Its process id."""
@@ -524,7 +523,7 @@ class ParentPages(NamedTuple):
 
 
 class MemoryUse(NamedTuple):
-    """How much of each mapping takes memory."""
+    """Memory of every mapping."""
 
     measure: str
     """`resident` (Rss of /proc/PID/smaps) or `dumped` (bytes in the core file, holes left out)."""
@@ -544,7 +543,7 @@ class MemoryUse(NamedTuple):
 
 
 class ProcessCounters(NamedTuple):
-    """What the kernel counts for a process all the time; asking costs it nothing."""
+    """Counters that the kernel keeps at all times; reading them costs the process nothing."""
 
     resident_bytes: int
     """RSS, as statm has it."""
@@ -561,7 +560,7 @@ class ProcessCounters(NamedTuple):
 
 
 class ProcessPages(NamedTuple):
-    """What the kernel counts when it is asked, page by page."""
+    """Counters for which the kernel walks the page table."""
 
     resident_bytes: Optional[int]
     proportional_bytes: Optional[int]
@@ -572,41 +571,40 @@ class ProcessPages(NamedTuple):
 
 
 class InContainer(NamedTuple):
-    """Where a process runs, by the names of its control groups; None: in none, or its group has another name. Kubernetes' own metrics have
-    the same labels."""
+    """Names of the control groups that a process runs in, as Kubernetes labels them; None: in none, or not recognised."""
 
     container_id: Optional[str] = None
     pod_uid: Optional[str] = None
 
 
-class Counting(Protocol):
-    """Where the counters of one process are asked again and again."""
+class CounterReader(Protocol):
+    """Reads the counters of a process repeatedly."""
 
     def name(self) -> Optional[str]:
         """The program's name, whatever it holds."""
 
     def read(self) -> Optional[ProcessCounters]:
-        """As they are now; None once the process has ended."""
+        """Read the counters; None once the process has ended."""
 
     def container(self) -> InContainer:
-        """Where it runs now; neither once it has ended."""
+        """Return the container that it runs in now."""
 
     def pages(self) -> Optional[ProcessPages]:
         """Under a lock of the process: to be asked rarely."""
 
     def memory_use(self) -> Optional["MemoryUse"]:
-        """The same by mapping; None where the kernel does not say."""
+        """Read the pages by mapping; None if the kernel does not have them."""
 
     def pressure(self, percent: float) -> Optional[str]:
-        """What was felt of a lack of memory since it was asked last: the kernel reclaimed for its cgroup, a limit is close, or tasks waited
-        for memory in so much of the last ten seconds; None: nothing."""
+        """Return a sign of memory shortage since the last call, or None: reclaim for its cgroup, a limit that is close, or tasks that
+        waited for memory in `percent` of the last ten seconds."""
 
     def lacking_here(self, needed_bytes: int) -> Optional[str]:
-        """Why this program must not take so much memory: it would be the process that lacks it. None: it may."""
+        """Return why this program must not take so much memory, or None."""
 
 
 class GroupMemory(NamedTuple):
-    """What the kernel counts for one memory cgroup and those below it."""
+    """Counters of a memory cgroup with those below it."""
 
     path: str
     """As /proc/PID/cgroup has it."""
@@ -651,7 +649,7 @@ class GroupBelow(NamedTuple):
 
 
 class GroupProcess(NamedTuple):
-    """One process of a memory cgroup, read while it runs."""
+    """A process of a memory cgroup, read while it runs."""
 
     pid: int
     name: str
@@ -670,17 +668,17 @@ class GroupProcess(NamedTuple):
     """By region what drivers of GPUs say in /proc/PID/fdinfo, such as `vram0` or `gtt`."""
 
 
-class Group(Protocol):
+class MemoryGroup(Protocol):
     """A memory cgroup of this machine."""
 
     def memory(self) -> GroupMemory:
         """Its counters now."""
 
     def below(self) -> Sequence[GroupBelow]:
-        """Those right below it, largest first."""
+        """Return its child groups, largest first."""
 
     def processes(self) -> Tuple[Sequence[GroupProcess], int]:
-        """Those in it and below it, and how many of them had ended or could not be read at all."""
+        """Return the processes in it and below it, and the number that ended or could not be read."""
 
 
 class ThreadLocal(NamedTuple):
@@ -707,12 +705,12 @@ class Memory(ABC):
 
     @property
     def arch(self) -> Architecture:
-        """What is particular to this machine."""
+        """Description of the target's machine."""
         return named(self.machine)
 
     @property
     def byte_order(self) -> ByteOrder:
-        """As int.from_bytes takes it."""
+        """Byte order for int.from_bytes."""
         return byte_order(self.little_endian)
 
     @property
@@ -762,7 +760,7 @@ class Memory(ABC):
         return ()
 
     def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
-        """The same with what is in swap: all that the program may have written to."""
+        """Return the parts of a range in memory or in swap: all that the program may have written to."""
         return self.present_ranges(start, end)
 
     def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Optional[Sequence[Tuple[int, int]]]:
@@ -788,7 +786,7 @@ class Mappings(ABC):
 
     @abstractmethod
     def mappings(self) -> Sequence[Mapping]:
-        """All mappings sorted by address. In a core those that its program headers or notes name."""
+        """Return all mappings sorted by address; of a core those of its program headers or notes."""
 
     def file_ranges(self) -> Sequence[Tuple[int, int]]:
         """Begin and end of what is mapped of files, sorted and without overlap; loaded objects as a whole, of which a core (gdb's) may lack
@@ -805,15 +803,15 @@ class Mappings(ABC):
 
 
 class Usage:
-    """How much memory the process takes, and where its pages are. All of it is None where that is not known."""
+    """Memory that the process takes, and where its pages are; None where not known."""
 
     def memory_use(self) -> Optional[MemoryUse]:
-        """What each mapping takes, read once until forget(); None where that is not known (remote targets)."""
+        """Return the memory of each mapping, read once until forget(); None for remote targets."""
         return None
 
     def parent_pages(self) -> Optional[ParentPages]:
-        """How its memory compares with its parent's; None on anything but a live process that was forked without exec and has much memory
-        for itself alone, and where the parent has ended or may not be read."""
+        """Compare its memory with its parent's; None unless it is a live process, forked without exec, with much private memory and a
+        readable parent."""
         return None
 
     def read_parent(self, address: int, size_bytes: int) -> bytes:
@@ -821,19 +819,19 @@ class Usage:
         return b""
 
     def huge_pages(self) -> Optional[HugePages]:
-        """Why memory that was given back can be in RAM; None on anything but a live process of this machine."""
+        """Return why returned memory can be resident; None on anything but a live process of this machine."""
         return None
 
-    def counters(self) -> Optional[Counting]:
+    def counters(self) -> Optional[CounterReader]:
         """The counters of a living process of this machine; None on anything else."""
         return None
 
     def page_table(self) -> Optional[PageTable]:
-        """Where it stands which pages are in RAM; None on anything but a live process of this machine, and where that may not be read."""
+        """Return its page table; None on anything but a live process of this machine, or without permission."""
         return None
 
     def swap_room(self) -> Optional[SwapRoom]:
-        """What may be brought in from swap by reading; None on anything but a live process of this machine."""
+        """Return the budget for swapped pages; None on anything but a live process of this machine."""
         return None
 
     def swapped_in_bytes(self) -> Optional[int]:
@@ -842,13 +840,12 @@ class Usage:
         return None
 
     def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
-        """Of a live process: for what of a range of one mapping the mapped file has data, in RAM or in swap; None where it cannot be
-        opened."""
+        """Return the parts of a file mapping's range whose file has data, in RAM or in swap; None if it cannot be opened."""
         return None
 
 
 class Identity(NamedTuple):
-    """Which process it is, and when its memory was as it is read: what a pasted answer must say of itself. None: not known."""
+    """Process and time of an answer. None: not known."""
 
     program: Optional[str] = None
     """As the process calls itself, without its folder."""
@@ -861,21 +858,21 @@ class Identity(NamedTuple):
     uptime_s: Optional[int] = None
 
 
-def utc(unix_s: float) -> str:
+def format_utc(unix_s: float) -> str:
     """A moment, as every file and answer has it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))
 
 
-def program_name(command: Optional[str], words: str, executable: Optional[str]) -> Optional[str]:
-    """What a process is called: by the first of its words (which it may have rewritten, as `nginx: worker process`) and its file, the one
-    that agrees with its `comm` first, whose 15 letters its main thread may have changed."""
+def choose_program_name(command: Optional[str], words: str, executable: Optional[str]) -> Optional[str]:
+    """Return a process's name: the first of its words (which it may have rewritten, as `nginx: worker process`) or its file, preferably
+    one that starts with `comm`, which has at most 15 letters."""
     first = os.path.basename(words.split(": ")[0]).split(" ")[0].strip("-:")
     names = [name for name in (first, os.path.basename(executable or "")) if name]
     return next((name for name in names if command and name.startswith(command)), names[0] if names else command)
 
 
 class Process:
-    """What is known of the process as a whole."""
+    """Facts about the process as a whole."""
 
     kind: str
     """`core`, `live`, `remote` or `snapshot`."""
@@ -892,15 +889,15 @@ class Process:
     """So many were read in the last short stop; None: it had none."""
 
     def facts(self) -> Dict[str, Any]:
-        """What an envelope says of it."""
+        """Return the target's fields of an envelope."""
         names = ("kind", "pid", "executable", "core_path", "snapshot", "stopped_ms", "stops")
         told = {name.replace("core_path", "core"): getattr(self, name) for name in names}
         told.update(self.identity()._asdict(), pause_ms=self.stopped_ms, pauses=self.stops)
         return told if self.dirty_pages is None else {**told, "dirty_pages": self.dirty_pages}
 
     def identity(self) -> Identity:
-        """Which process it is."""
-        return Identity(program_name(None, "", self.executable))
+        """Return the process's identity."""
+        return Identity(choose_program_name(None, "", self.executable))
 
     def monotonic_ns(self) -> Optional[int]:
         """CLOCK_MONOTONIC as the process sees it; None on cores and remote targets."""
@@ -911,7 +908,7 @@ class Process:
         return None
 
     def ignores_environment(self) -> Optional[bool]:
-        """It was started with other rights than its caller's (AT_SECURE): libraries do not heed variables. None: not known."""
+        """Return True if libraries ignore the environment (AT_SECURE); None if not known."""
         return None
 
     def has_ended(self) -> bool:
@@ -919,11 +916,11 @@ class Process:
         return False
 
     def problems(self) -> List[Diagnostic]:
-        """What is wrong with the target as a whole: a truncated core, for example."""
+        """Return diagnostics about the target as a whole, such as a truncated core."""
         return []
 
     def forget(self) -> None:
-        """It ran, or changed: drop what may be out of date. Nothing by default."""
+        """Drop caches after the process ran or changed."""
 
     def let_go(self) -> None:
         """Everything is read: let the process run on if this tool stopped it. Harmless when called twice."""
@@ -941,7 +938,7 @@ class Objects(ABC):
         return True
 
     def is_being_loaded(self) -> bool:
-        """It stands in the dynamic linker, which has loaded none of the libraries that the program needs."""
+        """Return True if the dynamic linker has not loaded the libraries yet."""
         return False
 
     def image_ranges(self) -> Sequence[Tuple[int, int, Module]]:
@@ -965,7 +962,7 @@ class Objects(ABC):
         return None
 
     def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
-        """How to get the debug information that is missing for `module`, of which these packages have it."""
+        """Return commands that install the missing debug information of `module`."""
         return DebugHint(module.build_id, None, ())
 
     def constant_data(self, module: Module) -> Iterator[bytes]:
@@ -997,7 +994,7 @@ class Objects(ABC):
         return next((symbol for symbol in self.find_static(name) if symbol.module.base == module.base), None)
 
     def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
-        """How long the variable is, as its symbol table says; None if no table has it."""
+        """Return a variable's size by its symbol table, or None."""
         return None
 
     def names_ending(self, suffix: str, only: Optional[Module] = None) -> List[Tuple[str, Module]]:
@@ -1025,7 +1022,7 @@ class Objects(ABC):
         """`work in app`: the function that begins there, with its object; `app+0x1189` where no symbol table has it."""
         return None
 
-    def code(self, module: Module) -> Optional[Code]:
+    def code(self, module: Module) -> Optional[ObjectCode]:
         """The object's code, by its own file; None where that is not here, or nothing is known of its machine."""
         return None
 
@@ -1055,7 +1052,7 @@ class Objects(ABC):
         return None
 
     def types_of_functions(self, module: Module, addresses: Sequence[int]) -> List[Set[str]]:
-        """By address: the types of Rust whose methods begin there, by the symbol table; several where the linker has made one of them."""
+        """Return for each address the Rust types that have a method there; several if the linker folded them."""
         return [set() for _ in addresses]
 
     def constant(self, name: str, near: Symbol) -> Optional[int]:
@@ -1065,7 +1062,7 @@ class Objects(ABC):
         """
         return None
 
-    def vtables(self, module: Module) -> Optional[Dict[int, Vtable]]:
+    def vtables(self, module: Module) -> Optional[Dict[int, ClassVtable]]:
         """The vtables of the module's C++ classes by their address points in its file, from its symbols and its type_infos; None if its
         file is not here."""
         return None
@@ -1074,7 +1071,7 @@ class Objects(ABC):
         """The name of a function as the source has it; None for None."""
         return symbol
 
-    def layout(self, module: Module, address: int) -> "Optional[Layout]":
+    def layout(self, module: Module, address: int) -> "Optional[TypeLayout]":
         """The type of the variable at this address, by debug information; None where that does not say."""
         return None
 
@@ -1095,59 +1092,56 @@ class Threads(ABC):
         """Every word in a thread's general and vector registers; empty where they cannot be read."""
         return ()
 
-    def calls(self, copy: StackCopy) -> Sequence[Call]:
+    def calls(self, copy: StackCopy) -> Sequence[StackCall]:
         """The calls on a stack, the innermost first, as far as the files of the objects tell. Reads nothing of the target."""
         return ()
 
     @abstractmethod
     def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
-        """Where each thread keeps its copy of the static thread-local `name` of the object that defines `near`.
-
-        None if the symbol or the way to thread-local storage is missing; `doctor` says which.
-        """
+        """Return each thread's copy of the thread-local `name` of the object that defines `near`; None without the symbol or a way to
+        thread-local storage (`doctor` says which)."""
 
     def thread_local_at(self, module: Module, offset: int) -> Optional[ThreadLocal]:
-        """The same for a variable whose offset in the module's thread-local block is known from elsewhere."""
+        """Return each thread's copy of a variable at this offset of the module's thread-local block."""
         return None
 
     def beside_thread_pointer(self, distance: int) -> Optional[ThreadLocal]:
-        """The same for a variable that lies at one distance from the thread pointer in all threads (static thread-local storage)."""
+        """Return each thread's copy of a variable at a fixed distance from the thread pointer (static thread-local storage)."""
         return None
 
     def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:
         """Look up, before the process is stopped, what `thread_local` of these names will need. Nothing by default."""
 
     def prepare_thread_local_at(self, module: Module) -> None:
-        """The same for `thread_local_at`. Nothing by default."""
+        """Look up before the stop what `thread_local_at` will need."""
 
     def thread_local_image(self, module: Module) -> bytes:
-        """What a thread's block of the object's thread-local storage begins with, without the zeros behind it; empty if it has none or it
-        is not known."""
+        """Return the initial bytes of an object's thread-local block without trailing zeros; empty if it has none."""
         return b""
 
     def thread_local_size(self, module: Module) -> int:
-        """How long a thread's block of the object's thread-local storage is; 0 if it has none or that is not known."""
+        """Return the size of an object's thread-local block; 0 if it has none or that is not known."""
         return 0
 
     def thread_local_bytes(self, module: Module, name: str) -> Optional[int]:
-        """How long the thread-local variable of that object is, as its symbol table says; None if no table has it."""
+        """Return the size of a thread-local variable by its symbol table, or None."""
         return None
 
     def static_blocks(self) -> Sequence[StaticBlock]:
-        """Those of all objects, as far as they are known."""
+        """Return the static thread-local blocks of all objects, as far as known."""
         return ()
 
 
-class Layout(Protocol):
+class TypeLayout(Protocol):
     """A type of the program's, as far as paths need it."""
 
-    def member(self, offset: int) -> "Optional[Tuple[str, Layout]]":
-        """How what begins at this offset of such an object is called, such as `.book.bids`, and its type; None: nothing begins there."""
+    def member(self, offset: int) -> "Optional[Tuple[str, TypeLayout]]":
+        """Return the path (`.book.bids`) and type of the member at this offset, or None."""
 
-    def target(self) -> "Optional[Layout]":
-        """What a pointer of this type, or a unique_ptr, leads to; None of any other."""
+    def target(self) -> "Optional[TypeLayout]":
+        """Return the type that a pointer or unique_ptr leads to; None of any other."""
 
-    def element(self) -> "Optional[Layout]":
+    def element(self) -> "Optional[TypeLayout]":
         """The type of a container's elements, of a map's values; None of any other."""
 
 
@@ -1168,18 +1162,18 @@ class Target(Memory, Mappings, Usage, Process, Objects, Threads):
     """A process that runs on, of which all is read as it was while it stood still."""
 
     def was_stopped(self, took_ms: float) -> None:
-        """One more stop of the process has ended. Nothing by default."""
+        """Account for a stop of the process that has ended."""
 
     def prepare(self, asked: Any, session: Any, options: Any) -> None:
         """A command is about to run: HeapxError where its answer is not recorded. Nothing by default."""
 
     def death(self) -> Optional[Diagnostic]:
-        """How the process ended, if it has; lets go of it. None for cores."""
+        """Return how the process ended, if it has, and let go of it; None for cores."""
         return None
 
     @property
     def stands_still(self) -> bool:
-        """This tool, or the gdb that it runs in, holds it stopped now."""
+        """True while this tool, or its gdb, holds the process stopped."""
         return False
 
     @property

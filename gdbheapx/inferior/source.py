@@ -8,13 +8,14 @@ build-id either: a file is taken only if its dynamic section, with all its sizes
 
 import os
 import re
+import stat
 import struct
 from abc import abstractmethod
 from bisect import bisect_right
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Still
-from gdbheapx.files import TargetPath, in_tree, open_of_target, open_regular
+from gdbheapx.files import HANDLE, TargetPath, copy_of, in_tree, open_of_target, open_regular, send, unnamed_or_in_memory, walk
 from gdbheapx.inferior.base import (
     BulkSource,
     CopiedMemory,
@@ -28,24 +29,25 @@ from gdbheapx.inferior.base import (
     Process,
     Thread,
     Usage,
-    program_name,
-    utc,
+    choose_program_name,
+    format_utc,
 )
-from gdbheapx.inferior.core.file import AT_EXECFN, WRITABLE, CoreFile, Extents, FileMapping, dumped_ranges, memory_use
+from gdbheapx.inferior.core.file import AT_EXECFN, WRITABLE, CoreFile, Extents, FileMapping, find_dumped_ranges, measure_dumped_use
 from gdbheapx.inferior.elf.file import (
     ET_CORE,
     PT_DYNAMIC,
     PT_LOAD,
     PT_NOTE,
+    SHT_NOBITS,
     ElfFile,
-    Header,
-    build_id_of,
+    ElfHeader,
+    find_build_id,
     parse_header,
     parse_notes,
     parse_program_headers,
     program_header_bytes,
 )
-from gdbheapx.inferior.elf.link_map import AT_PHDR, DT_DEBUG, LinkMap, Numbers, Read
+from gdbheapx.inferior.elf.link_map import AT_PHDR, DT_DEBUG, LinkMap, NumberReader, Read
 from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, MEMORY_LEFT_OUT, WRONG_FILE, Diagnostic
 
 PAGE = 4096
@@ -59,7 +61,7 @@ AT_PAGESZ = 6
 
 
 class FileShare(NamedTuple):
-    """What one file accounts for."""
+    """Ranges and headers of a loaded file."""
 
     name: str
     path: str
@@ -68,31 +70,31 @@ class FileShare(NamedTuple):
     """Its dynamic section is the one in memory; nothing is taken from the file otherwise."""
 
 
-def executable(path: str, name: str, program_headers: int, read: Read) -> Optional[FileShare]:
+def find_executable(path: str, name: str, program_headers: int, read: Read) -> Optional[FileShare]:
     """The program, by where the kernel told it that its program headers are."""
     file = open_elf(path)
     if file is None:
         return None
-    place = address_of_headers(file)
-    share = account(file, name, program_headers - (file.header.phoff if place is None else place), read)
+    place = find_headers_address(file)
+    share = place_file(file, name, program_headers - (file.header.phoff if place is None else place), read)
     return share if any(entry.type == PT_DYNAMIC for entry in file.program_headers()) else share._replace(matches=True)
 
 
-def address_of_headers(file: ElfFile) -> Optional[int]:
-    """Where the program headers are loaded, with a load bias of 0; None if no segment has them."""
+def find_headers_address(file: ElfFile) -> Optional[int]:
+    """Return the address of the program headers at load bias 0, or None if no segment has them."""
     at = file.header.phoff
     loads = (entry for entry in file.program_headers() if entry.type == PT_LOAD and entry.offset <= at < entry.offset + entry.filesz)
     return next((at + entry.vaddr - entry.offset for entry in loads), None)
 
 
-def libraries(link_map: LinkMap, host_path: Callable[[str], str], read: Read) -> List[FileShare]:
+def find_libraries(link_map: LinkMap, host_path: Callable[[str], str], read: Read) -> List[FileShare]:
     """Everything in the dynamic linker's list that has a file here."""
     shares = []
     for loaded in link_map.objects():
         path = host_path(loaded.name) if loaded.name.startswith("/") else ""
         file = open_elf(path) if path else None
         if file is not None:
-            shares.append(account(file, loaded.name, loaded.base, read))
+            shares.append(place_file(file, loaded.name, loaded.base, read))
     return shares
 
 
@@ -104,17 +106,17 @@ def open_elf(path: str) -> Optional[ElfFile]:
         return None
 
 
-def account(file: ElfFile, name: str, base: int, read: Read) -> FileShare:
-    """Where the file's segments lie when it is loaded at `base`."""
+def place_file(file: ElfFile, name: str, base: int, read: Read) -> FileShare:
+    """Return the ranges of the file's segments when loaded at `base`."""
     mappings = []
     for entry in file.program_headers():
         if entry.type == PT_LOAD and entry.filesz:
             start, end = base + entry.vaddr, base + entry.vaddr + entry.filesz
             mappings.append(FileMapping(start & -PAGE, (end + PAGE - 1) & -PAGE, entry.offset & -PAGE, name))
-    return FileShare(name, file.path, mappings, bool(same_dynamic(file, base, read)))
+    return FileShare(name, file.path, mappings, bool(has_same_dynamic(file, base, read)))
 
 
-def base_of(file: ElfFile, offset: int, address: int, page: int = PAGE) -> Optional[int]:
+def find_load_bias(file: ElfFile, offset: int, address: int, page: int = PAGE) -> Optional[int]:
     """The load bias of a file whose byte `offset` is mapped at `address`, by pages of so many bytes."""
     for entry in file.program_headers():
         if entry.type == PT_LOAD and entry.offset & -page <= offset < entry.offset + entry.filesz:
@@ -124,7 +126,7 @@ def base_of(file: ElfFile, offset: int, address: int, page: int = PAGE) -> Optio
 
 def has_layout(file: ElfFile, entries: Sequence[FileMapping], page: int) -> bool:
     """The file's segments are where these mappings of it are."""
-    base = base_of(file, entries[0].offset, entries[0].start, page) if entries else None
+    base = find_load_bias(file, entries[0].offset, entries[0].start, page) if entries else None
     if base is None:
         return False
     loads = [entry for entry in file.program_headers() if entry.type == PT_LOAD and entry.filesz]
@@ -136,14 +138,14 @@ def has_layout(file: ElfFile, entries: Sequence[FileMapping], page: int) -> bool
     )
 
 
-def same_headers(file: ElfFile, base: int, read: Read) -> Optional[bool]:
+def has_same_headers(file: ElfFile, base: int, read: Read) -> Optional[bool]:
     """The program headers in memory are the file's; None where memory does not tell."""
-    place, size_bytes = address_of_headers(file), file.header.phnum * program_header_bytes(file.header.word_bytes)
+    place, size_bytes = find_headers_address(file), file.header.phnum * program_header_bytes(file.header.word_bytes)
     theirs = read(base + place, size_bytes) if place is not None else b""
     return theirs == file.pread(file.header.phoff, size_bytes) if theirs and len(theirs) == size_bytes else None
 
 
-def same_dynamic(file: ElfFile, base: int, read: Read) -> Optional[bool]:
+def has_same_dynamic(file: ElfFile, base: int, read: Read) -> Optional[bool]:
     """The dynamic section in memory is the file's, where ld.so may have added the base. None where memory does not tell, or the file has
     none."""
     entry = next((entry for entry in file.program_headers() if entry.type == PT_DYNAMIC), None)
@@ -161,8 +163,8 @@ def same_dynamic(file: ElfFile, base: int, read: Read) -> Optional[bool]:
     return True
 
 
-def os_release(root: str) -> Dict[str, str]:
-    """What /etc/os-release of the tree says; empty if it says nothing."""
+def read_os_release(root: str) -> Dict[str, str]:
+    """Parse /etc/os-release of the tree; empty without it."""
     for path in ("/etc/os-release", "/usr/lib/os-release"):
         try:
             with open(open_regular(in_tree(root, path)), encoding="utf-8", errors="replace") as file:
@@ -173,32 +175,32 @@ def os_release(root: str) -> Dict[str, str]:
     return {}
 
 
-def release_name(root: str) -> str:
+def read_release_name(root: str) -> str:
     """The distribution, such as `Debian GNU/Linux 12 (bookworm)`; empty if the tree does not tell."""
-    return os_release(root).get("PRETTY_NAME", "")
+    return read_os_release(root).get("PRETTY_NAME", "")
 
 
-def debug_package(root: str, packages: Packages) -> Optional[str]:
+def find_debug_package(root: str, packages: Packages) -> Optional[str]:
     """The command that installs debug information in the tree's distribution; None if that is not known."""
-    fields = os_release(root)
+    fields = read_os_release(root)
     kinds = [fields.get("ID", ""), *fields.get("ID_LIKE", "").split()]
     return next((command for names, command in packages if any(name in names for name in kinds)), None)
 
 
-def from_wheel(root: str, path: str) -> bool:
+def is_from_wheel(root: str, path: str) -> bool:
     """The file was installed by pip: into a place of its own, or beside the metadata that wheels bring. Distributions keep theirs below
     /usr/lib."""
     if re.search(r"/site-packages/|^/usr/local/lib/python[^/]*/dist-packages/", path):
         return True
     folder = os.path.dirname(path)
     for _ in range(MAX_PACKAGE_DEPTH if not path.startswith("/usr/") else 0):
-        if any(name.endswith(".dist-info") for name in _names(in_tree(root, folder))):
+        if any(name.endswith(".dist-info") for name in _list_names(in_tree(root, folder))):
             return True
         folder = os.path.dirname(folder)
     return False
 
 
-def _names(folder: TargetPath) -> List[str]:
+def _list_names(folder: TargetPath) -> List[str]:
     try:
         descriptor = open_of_target(folder, is_folder=True)
     except OSError:
@@ -209,7 +211,7 @@ def _names(folder: TargetPath) -> List[str]:
         os.close(descriptor)
 
 
-def downloaded(build_id: str) -> Optional[str]:
+def find_downloaded(build_id: str) -> Optional[str]:
     """The debug file that debuginfod-find, or gdb, has fetched before; None if there is none."""
     cache = os.environ.get("DEBUGINFOD_CACHE_PATH")
     if not cache:
@@ -218,37 +220,37 @@ def downloaded(build_id: str) -> Optional[str]:
     return path if os.path.isfile(path) else None
 
 
-def written(path: Optional[str]) -> Optional[str]:
-    """When a file was last written; None where that cannot be told."""
+def read_write_time(path: Optional[str]) -> Optional[str]:
+    """Return when a file was last written, or None."""
     try:
-        return utc(os.stat(path).st_mtime) if path is not None else None
+        return format_utc(os.stat(path).st_mtime) if path is not None else None
     except (OSError, ValueError, OverflowError):
         return None
 
 
-class Source(Memory, Mappings, Usage, Process):
-    """What a Target needs to know and cannot work out by reading memory."""
+class TargetSource(Memory, Mappings, Usage, Process):
+    """Facts about a target that cannot be worked out by reading its memory."""
 
     sysroot = ""
     """Put before the paths of the target to find its files here."""
     still: Optional[Still] = None
     """How long the process may stand still, where it can be stopped."""
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: ElfHeader) -> None:
         """`header`: of the program, or of the core: word size, byte order and machine of the target."""
         self.header = header
         self.word_bytes, self.little_endian, self.machine = header.word_bytes, header.little_endian, header.arch.name
 
     def read_own(self, address: int, size_bytes: int) -> bytes:
-        """As read_prefix, without clean file pages that were taken from a file here instead of from the target."""
+        """Read as read_prefix, without clean file pages that come from a file here."""
         return self.read_prefix(address, size_bytes)
 
     def may_use(self, file: ElfFile) -> bool:
-        """Whether the target may name this file."""
+        """Return True if the target may name this file."""
         return file.header.type != ET_CORE
 
     def takes_unproven(self, file: ElfFile, start: int) -> bool:
-        """Whether the file counts as the image at `start` although nothing in memory shows that it is."""
+        """Return True if the file counts as the image at `start` although memory does not prove it."""
         return False
 
     @abstractmethod
@@ -257,7 +259,7 @@ class Source(Memory, Mappings, Usage, Process):
 
     @abstractmethod
     def threads(self) -> Sequence[Thread]:
-        """As Threads.threads."""
+        """Return its threads."""
 
     def register_sets(self, lwp: int) -> Sequence[bytes]:
         """A thread's general and vector registers, as the kernel writes them; empty where only who stops the process can read them."""
@@ -280,26 +282,26 @@ class Source(Memory, Mappings, Usage, Process):
         """The process stands still; take() copies its memory, and it will run on: what else changes is taken down first. Until forget()."""
 
     def keep_held(self, copy: CopiedMemory, lwps: Iterable[int], maps: bytes, monotonic_ns: int) -> None:
-        """As keep(), where all of it was done in the stop that is over: these threads stood, and so were the mappings."""
+        """Take over a copy, threads and mappings of a stop that is over."""
 
     def cause_of_death(self) -> Optional[Diagnostic]:
-        """How a process that has ended did so."""
+        """Return how the process ended."""
         return None
 
     def program_link(self) -> Optional[str]:
         """The name that the program was started by, where its file has another: what execve was given, if the process calls itself so,
         too (of a script only the kernel does)."""
         place, program = self.auxv().get(AT_EXECFN), self.identity().program
-        text = Numbers(self.read_own, self.header).string(place) if place and program else None
+        text = NumberReader(self.read_own, self.header).string(place) if place and program else None
         same = text is not None and os.path.basename(os.fsdecode(text)) == program != os.path.basename(self.executable or "")
         return program if same else None
 
     def host_path(self, name: str) -> str:
-        """Where the target's file `name` is found on this machine."""
+        """Return the path on this machine of the target's file `name`."""
         return in_tree(self.sysroot, name)
 
 
-def image_build_id(read: Read, start: int) -> Optional[str]:
+def read_image_build_id(read: Read, start: int) -> Optional[str]:
     """The build-id of the ELF image mapped from its first byte on at `start`."""
     header = parse_header(read(start, 64))
     if header is None:
@@ -309,13 +311,13 @@ def image_build_id(read: Read, start: int) -> Optional[str]:
     for entry in entries if first else ():
         if entry.type == PT_NOTE and first:
             data = read(start - (first.vaddr - first.offset) + entry.vaddr, min(entry.filesz, 4096))
-            build_id = build_id_of(parse_notes(header.order, data, entry.align))
+            build_id = find_build_id(parse_notes(header.order, data, entry.align))
             if build_id:
                 return build_id
     return None
 
 
-class CoreSource(Source):
+class CoreSource(TargetSource):
     """A core, and the files that were mapped in it for the clean pages that it leaves out."""
 
     kind = "core"
@@ -327,7 +329,7 @@ class CoreSource(Source):
         self.core = self.open_core(path, name)
         self.core_path = os.path.abspath(name or path)
         self._trouble = trouble
-        Source.__init__(self, self.core.header)
+        TargetSource.__init__(self, self.core.header)
         self.sysroot = sysroot
         self._files: Dict[str, Optional[ElfFile]] = {}
         self._refused: List[Diagnostic] = []
@@ -351,11 +353,11 @@ class CoreSource(Source):
         """A core that names no mapped file: take the program and the libraries that are here for it, if they are those in memory."""
 
         at, path = self.auxv().get(AT_PHDR), self.given_executable
-        program = executable(path, self.executable or path, at, self.core.read_dumped) if at and path else None
+        program = find_executable(path, self.executable or path, at, self.core.read_dumped) if at and path else None
         if program is None or not self._take([program]):
             return
         link_map = LinkMap(self.read_prefix, self.header, self.auxv())
-        self._take(libraries(link_map, self.host_path, self.core.read_dumped))
+        self._take(find_libraries(link_map, self.host_path, self.core.read_dumped))
 
     def _take(self, shares: Sequence[FileShare]) -> bool:
         """Let the mappings of these files be those of the core; False if one of them is not the file that was in memory."""
@@ -376,14 +378,14 @@ class CoreSource(Source):
         for entry in self.core.notes().files:
             if entry.start <= auxv.get(AT_PHDR, 0) < entry.end:
                 return entry.name
-        name = Numbers(self.core.read_dumped, self.header).string(auxv.get(AT_EXECFN, 0)) if auxv.get(AT_EXECFN) else None
+        name = NumberReader(self.core.read_dumped, self.header).string(auxv.get(AT_EXECFN, 0)) if auxv.get(AT_EXECFN) else None
         text = os.fsdecode(name) if name else None
         return text if text and text.startswith("/") else self.given_executable
 
     def identity(self) -> Identity:
         notes = self.core.notes()
-        program = program_name(notes.command, (notes.command_line or "").split(" ")[0], self.executable)
-        return Identity(program, notes.command_line, None, written(self.core_path), None)
+        program = choose_program_name(notes.command, (notes.command_line or "").split(" ")[0], self.executable)
+        return Identity(program, notes.command_line, None, read_write_time(self.core_path), None)
 
     def host_path(self, name: str) -> str:
         if self.given_executable and name == self.executable:
@@ -424,8 +426,7 @@ class CoreSource(Source):
         return file.pread(entry.offset + address - load.start, min(size_bytes, load.end - address))
 
     def _left_out(self, address: int, size_bytes: int) -> bytes:
-        """The same for mappings that gdb's gcore names and gives no program header: which of them were read-only the file's own segments
-        say."""
+        """Read clean pages of mappings that gcore names without a program header, if the file's segments are read-only."""
         place = bisect_right(self._starts, address) - 1
         entry = self._names[self._starts[place]] if place >= 0 else None
         if entry is None or address >= entry.end:
@@ -478,13 +479,12 @@ class CoreSource(Source):
         return self._is_named(file) or (proven is not None and os.path.realpath(proven.path) == os.path.realpath(file.path))
 
     def _is_named(self, file: ElfFile) -> bool:
-        """By --exe or --sysroot."""
         return bool(self.sysroot) or file.path == self.given_executable
 
     def _is_of_distribution(self, name: str, file: ElfFile) -> bool:
-        """Of a cut core, which has lost what would show it: a library that everybody has, with the segments that were mapped."""
+        """Accept a well-known library with the mapped segments for a cut core, which lost the proof."""
         entries = [entry for entry in self.core.notes().files if entry.name == name]
-        return self.core.missing_bytes > 0 and file.is_public() and has_layout(file, entries, page_bytes(self.auxv()))
+        return self.core.missing_bytes > 0 and file.is_public() and has_layout(file, entries, read_page_bytes(self.auxv()))
 
     def _refuse(self, name: str, why: str) -> None:
         """A file that is here is not that of the core."""
@@ -505,13 +505,13 @@ class CoreSource(Source):
         return True if True in agrees else False if False in agrees else None
 
     def _agrees(self, entry: FileMapping, file: ElfFile) -> Optional[bool]:
-        """Whether the file was loaded by this mapping of it; None where the core does not tell."""
+        """Return True if the file was loaded by this mapping; None if the core does not say."""
 
         head = self.core.read_dumped(entry.start, PAGE) if entry.offset == 0 else b""
         if head != file.pread(0, len(head)):
             return False
-        base = base_of(file, entry.offset, entry.start, page_bytes(self.auxv()))
-        same = same_dynamic(file, base, self.core.read_dumped) if base is not None else None
+        base = find_load_bias(file, entry.offset, entry.start, read_page_bytes(self.auxv()))
+        same = has_same_dynamic(file, base, self.core.read_dumped) if base is not None else None
         return same if same is not None else True if len(head) == PAGE else None
 
     def add_missing(self, link_map: LinkMap) -> None:
@@ -549,7 +549,7 @@ class CoreSource(Source):
         Of several mappings of its start the first that has one counts: the others are data, which the program may have written to.
         """
         begins = [entry.start for entry in self.core.notes().files if entry.name == name and entry.offset == 0]
-        return next((build_id for build_id in (image_build_id(self.core.read_dumped, start) for start in begins) if build_id), None)
+        return next((build_id for build_id in (read_image_build_id(self.core.read_dumped, start) for start in begins) if build_id), None)
 
     def mappings(self) -> List[Mapping]:
         return self.core.mappings()
@@ -564,8 +564,8 @@ class CoreSource(Source):
         return None if entry is None else entry[len(name) + 1 :].decode("utf-8", "surrogateescape")
 
     def _read_environment(self) -> List[bytes]:
-        """From the stack, as the kernel laid it out: pointers to the variables, a 0, the auxiliary vector, the texts, the program's name
-        (fs/binfmt_elf.c: create_elf_tables). None where it does not look so."""
+        """Read the variables from the stack: pointers, 0, the auxiliary vector, texts, program name (fs/binfmt_elf.c:
+        create_elf_tables)."""
         auxv, word, letter = self.auxv(), self.word_bytes, "Q" if self.word_bytes == 8 else "I"
         name = auxv.get(AT_EXECFN, 0)
         stack = next((one for one in self.mappings() if one.start <= name < one.end), None)
@@ -598,19 +598,19 @@ class CoreSource(Source):
         return self.core.notes().register_sets.get(lwp, ())
 
     def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
-        return dumped_ranges(self.core.segments(), start, end)
+        return find_dumped_ranges(self.core.segments(), start, end)
 
     def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
         return self.data_ranges([(start, end)])  # a hole in a core's file is zeros, however long it is
 
     def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Sequence[Tuple[int, int]]:
-        segments, extents, page = self.core.segments(), self._file_extents(), page_bytes(self.auxv())
+        segments, extents, page = self.core.segments(), self._file_extents(), read_page_bytes(self.auxv())
         return [part for start, end in ranges for part in extents.data_ranges(segments, start, end, page)]
 
     def memory_use(self) -> MemoryUse:
         if self._use is None:
             core, pages = self.core, self.arch.named_pages
-            self._use = memory_use(self.mappings(), core.segments(), self._file_extents(), self.auxv(), core.is_by_kernel, pages)
+            self._use = measure_dumped_use(self.mappings(), core.segments(), self._file_extents(), self.auxv(), core.is_by_kernel, pages)
         return self._use
 
     def _file_extents(self) -> Extents:
@@ -622,7 +622,6 @@ class CoreSource(Source):
         return [(entry.start, entry.end, entry.name) for entry in self.core.undumped_files()]
 
     def _what_is_cut(self) -> Optional[str]:
-        """What a truncated file does not hold any more; None if it is whole."""
         core = self.core
         if core.missing_headers > 0:
             return "it ends within its program headers; %d of them are missing, with all memory that they describe" % core.missing_headers
@@ -666,7 +665,116 @@ class CoreSource(Source):
         return diagnostics + self._refused
 
 
-def page_bytes(auxv: Dict[int, int]) -> int:
+def read_page_bytes(auxv: Dict[int, int]) -> int:
     """AT_PAGESZ; 4096 where the target does not tell, or tells what is no page of any machine."""
     size_bytes = auxv.get(AT_PAGESZ, PAGE)
     return size_bytes if PAGE <= size_bytes <= MOST_PAGE_BYTES and not size_bytes & (size_bytes - 1) else PAGE
+
+
+DEBUG = (".debug_", ".zdebug_", ".gdb_index", ".gnu_debug")
+"""How the names of sections begin that unwinding does without."""
+
+
+class Openable:
+    """Names for gdb. Lives as long as gdb may open one of them again."""
+
+    def __init__(self) -> None:
+        self._names: Dict[Tuple[str, bool], Optional[str]] = {}
+        self._copies: List[int] = []
+        """Descriptors of files without a name, which /proc/self/fd leads to: their links lead nowhere as text, so gdb keeps the name as it
+        is."""
+
+    def name(self, path: str, debug_info: bool = True) -> Optional[str]:
+        """The path itself, where its text leads to the same file; else that of a copy. None if it cannot be read, or there is no room for
+        the copy.
+
+        Without `debug_info`: a copy that has none, if the file has some.
+        """
+        key = (path, debug_info)
+        if key not in self._names:
+            self._names[key] = self._made(path, debug_info)
+        return self._names[key]
+
+    def _made(self, path: str, debug_info: bool) -> Optional[str]:
+        if not debug_info and has_debug_info(path):
+            name = self._copy(path, copy_without_debug_info)
+            if name is not None:
+                return name
+        return path if is_fixed(path) and resolves_to_itself(path) else self._copy(path, copy_of)
+
+    def _copy(self, path: str, make: Callable[[str], int]) -> Optional[str]:
+        try:
+            self._copies.append(make(path))
+        except (OSError, ValueError):
+            return None
+        return "/proc/self/fd/%d" % self._copies[-1]
+
+
+def has_debug_info(path: str) -> bool:
+    """The ELF file has debug information in it."""
+    try:
+        file = ElfFile(path)
+    except (OSError, ValueError):
+        return False
+    return file.has_section(".debug_info") or file.has_section(".zdebug_info")
+
+
+def copy_without_debug_info(path: str) -> int:
+    """A descriptor of a copy without a name in which the debug sections are declared empty and are holes."""
+    file, source = ElfFile(path), open_regular(path)
+    header = file.header
+    descriptor = unnamed_or_in_memory()
+    try:
+        os.ftruncate(descriptor, os.fstat(source).st_size)
+        spans = [(0, header.phoff + header.phnum * header.phentsize), (header.shoff, header.shnum * header.shentsize)]
+        spans += [(entry.offset, entry.filesz) for entry in file.program_headers() if entry.type == PT_LOAD]
+        kept = [part for part in file.sections() if part.type != SHT_NOBITS and not part.name.startswith(DEBUG)]
+        for at, size_bytes in spans + [(part.offset, part.size_bytes) for part in kept]:
+            os.lseek(descriptor, at, os.SEEK_SET)
+            send(descriptor, source, at, size_bytes)
+        for number, section in enumerate(file.sections()):
+            if section.name.startswith(DEBUG):
+                os.pwrite(descriptor, struct.pack(header.order + "I", SHT_NOBITS), header.shoff + number * header.shentsize + 4)
+    except OSError:
+        os.close(descriptor)
+        raise
+    finally:
+        os.close(source)
+    return descriptor
+
+
+def is_fixed(path: str) -> bool:
+    """Nobody but root and this user can have another file lie at the path when gdb opens it."""
+    if not isinstance(path, TargetPath):
+        return True
+    if path.root is None or path.root.startswith("/proc/"):
+        return False
+    if path.root != "/":
+        return True  # --sysroot
+    try:
+        top = os.open("/", HANDLE)
+        try:
+            os.close(walk(top, path, _check_ours))
+        finally:
+            os.close(top)
+    except OSError:
+        return False
+    return True
+
+
+def _check_ours(status: os.stat_result) -> None:
+    is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
+    if status.st_uid not in (0, os.geteuid()) or (is_open and not stat.S_ISLNK(status.st_mode)):
+        raise PermissionError("others may change it")
+
+
+def resolves_to_itself(path: str) -> bool:
+    """The path with its links resolved as text is the same file, or none: then gdb keeps the path as it is."""
+    try:
+        status = os.stat(os.path.realpath(path))
+    except OSError:
+        return True
+    try:
+        return os.path.samestat(status, os.stat(path))
+    except OSError:
+        return False

@@ -9,7 +9,7 @@ MEMORY_CALLS = ("brk", "mmap", "munmap", "mprotect", "madvise")
 
 
 class Frame(NamedTuple):
-    """One frame of a stack."""
+    """A frame of a stack."""
 
     pc: int
     name: Optional[str]
@@ -17,8 +17,8 @@ class Frame(NamedTuple):
     """The kernel's frame of a signal handler."""
 
 
-class Standing(NamedTuple):
-    """One stopped thread."""
+class StoppedThread(NamedTuple):
+    """A stopped thread."""
 
     lwp: int
     name: Optional[str]
@@ -33,17 +33,17 @@ class Standing(NamedTuple):
 
     @property
     def in_system_call(self) -> bool:
-        """It is in one."""
+        """True if the kernel interrupted it in a system call."""
         return self.system_call is not None
 
     @property
     def who(self) -> str:
-        """For messages."""
+        """Name in messages."""
         return "thread %d (%s)" % (self.lwp, self.name) if self.name else "thread %d" % self.lwp
 
 
-class Ran(NamedTuple):
-    """Why a process that was let run stopped again."""
+class ProcessRun(NamedTuple):
+    """Reason why a process that was let run stopped again."""
 
     signals: Sequence[str]
     """Names of those that stopped it."""
@@ -53,8 +53,8 @@ class Ran(NamedTuple):
     """What gdb said where it could not let it run, or was interrupted."""
 
 
-class Outcome(NamedTuple):
-    """How a call ended."""
+class CallOutcome(NamedTuple):
+    """Result of a call into the process."""
 
     returned: Optional[int]
     """None if it did not return in the ordinary way, see `trouble`."""

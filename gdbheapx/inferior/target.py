@@ -10,37 +10,37 @@ from gdbheapx.budget import NEVER, Still
 from gdbheapx.files import in_tree
 from gdbheapx.inferior.base import (
     BulkSource,
-    Call,
-    Code,
+    ClassVtable,
     CopiedMemory,
     DebugHint,
+    EndedStop,
     Function,
-    Held,
     Identity,
-    Layout,
     Mapping,
     Module,
+    ObjectCode,
     Packages,
+    StackCall,
     StackCopy,
     StaticBlock,
     Symbol,
     Target,
     Thread,
     ThreadLocal,
+    TypeLayout,
     TypeSet,
-    Vtable,
 )
-from gdbheapx.inferior.core import contradictions, roots
+from gdbheapx.inferior.core import damage
 from gdbheapx.inferior.core.file import (
     MOST_THREAD_LOCAL_BYTES,
-    constants_of,
-    dumped_constants,
     dumps_all_constants,
+    find_dumped_constants,
+    find_writable_mappings,
+    find_writable_segments,
+    format_maps,
     has_all_constants,
-    maps_text,
-    thread_local_image,
-    writable_mappings,
-    writable_segments,
+    read_constants,
+    read_thread_local_image,
 )
 from gdbheapx.inferior.elf.file import (
     PT_LOAD,
@@ -51,7 +51,7 @@ from gdbheapx.inferior.elf.file import (
     ElfFile,
     ElfSymbol,
     gnu_build_id_path,
-    register_words,
+    split_register_words,
 )
 from gdbheapx.inferior.elf.link_map import (
     AT_BASE,
@@ -59,31 +59,30 @@ from gdbheapx.inferior.elf.link_map import (
     DT_NEEDED,
     LinkMap,
     Loaded,
-    Numbers,
+    NumberReader,
     TlsBlock,
     TlsPlace,
     find_tls,
-    lookup,
-    tls_block,
+    find_tls_block,
+    look_up_symbol,
 )
 from gdbheapx.inferior.source import (
     CoreSource,
-    Source,
-    debug_package,
-    downloaded,
-    from_wheel,
-    page_bytes,
-    release_name,
-    same_dynamic,
-    same_headers,
+    TargetSource,
+    find_debug_package,
+    find_downloaded,
+    has_same_dynamic,
+    has_same_headers,
+    is_from_wheel,
+    read_page_bytes,
+    read_release_name,
 )
 from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Diagnostic
 from gdbheapx.ranges import Ranges, union
 from gdbheapx.work import WORK, TooMuchWork
 
 if TYPE_CHECKING:
-    from gdbheapx.inferior.elf.dwarf_types import DwarfReader, Units
-    from gdbheapx.inferior.elf.members import Members
+    from gdbheapx.inferior.elf.types import DwarfReader, DwarfUnits, VariableTypes
     from gdbheapx.inferior.elf.unwind import CallFrames
     from gdbheapx.inferior.live.stopper import Stopper
 
@@ -107,21 +106,21 @@ ASKED = (
 )
 
 
-def by_source(cls: Type["ElfTarget"]) -> Type["ElfTarget"]:
+def delegate_to_source(cls: Type["ElfTarget"]) -> Type["ElfTarget"]:
     """The class, with what the source alone knows asked of the source."""
     for name in ASKED:
         setattr(cls, name, property(attrgetter("source." + name)))
     return cls
 
 
-@by_source
+@delegate_to_source
 class ElfTarget(Target):
     """The part of a target that memory and ELF files tell; GdbTarget adds what gdb's reading of debug information tells."""
 
     held_by_gdb = False
     """The user's gdb has the process or core: it is stopped already, or never runs."""
 
-    def __init__(self, source: Source, debug_directories: Sequence[str] = (DEBUG_DIRECTORY,), debug_info: bool = True) -> None:
+    def __init__(self, source: TargetSource, debug_directories: Sequence[str] = (DEBUG_DIRECTORY,), debug_info: bool = True) -> None:
         self.source = source
         self._debug_info = debug_info
         self.kind = source.kind
@@ -138,8 +137,8 @@ class ElfTarget(Target):
         self._build_ids: Dict[Tuple[int, str], Optional[str]] = {}
         self._statics: Dict[str, Sequence[Symbol]] = {}
         self._dynamics: Dict[str, Optional[Symbol]] = {}
-        self._dwarf_units: Optional[Units] = None
-        self._members: Dict[int, Members] = {}
+        self._dwarf_units: Optional[DwarfUnits] = None
+        self._members: Dict[int, VariableTypes] = {}
         self._stopper: Optional[Stopper] = None
         self._registers: Optional[Stopper] = None
         """Who has the registers of a process that runs on, as they were."""
@@ -147,7 +146,7 @@ class ElfTarget(Target):
         """How long it may stand still at a time; None: as long as it takes."""
         self.still = source.still or Still()
         self._tls_offsets: Dict[Tuple[str, int, str], Optional[int]] = {}
-        self._vtables: Dict[Module, Dict[int, Vtable]] = {}
+        self._vtables: Dict[Module, Dict[int, ClassVtable]] = {}
         self._functions: Dict[Tuple[Module, bool], List[Function]] = {}
         self._type_names: Dict[Module, Dict[int, str]] = {}
         self._names: List[Dict[Any, Any]] = [self._statics, self._dynamics, self._tls]
@@ -164,7 +163,6 @@ class ElfTarget(Target):
         self._forget(None, None, None)
 
     def _forget(self, auxv: Optional[Dict[int, int]], link_map: Optional[LinkMap], modules: Optional[List[Module]]) -> None:
-        """The same, but for what is known of the loaded objects."""
         self.source.forget()
         WORK.begin()
         self._registers, self.is_kept = None, False
@@ -177,7 +175,7 @@ class ElfTarget(Target):
         self._call_frames.clear()
         self._statics.clear()
         self._dynamics.clear()
-        self.page_bytes = page_bytes(self.auxv())
+        self.page_bytes = read_page_bytes(self.auxv())
 
     def auxv(self) -> Dict[int, int]:
         """The auxiliary vector."""
@@ -210,7 +208,7 @@ class ElfTarget(Target):
         return [word & address if word & ignored and is_mapped(word & address, (word & address) + 1) else word for word in words]
 
     def _signature_bits(self) -> int:
-        """Of a process that stands still, or stood: only then its threads tell."""
+        """Read them from the threads, which a process has only while it stands still."""
         stopper = self._stopper or self._registers
         if stopper is None or self.arch.signature_set is None:
             return 0
@@ -225,7 +223,7 @@ class ElfTarget(Target):
 
     def maps_text(self) -> str:
         if isinstance(self.source, CoreSource):
-            return maps_text(sorted({*self.mappings(), *self.code_mappings()}))
+            return format_maps(sorted({*self.mappings(), *self.code_mappings()}))
         return self.source.maps_text()
 
     def file_ranges(self) -> Sequence[Tuple[int, int]]:
@@ -312,7 +310,7 @@ class ElfTarget(Target):
             path = self._in_tree("%s/%s" % (directory.rstrip("/"), gnu_build_id_path(build_id)))
             if self.elf_file(path, build_id) is not None:
                 return path
-        return downloaded(build_id) if self.debug_directories else None
+        return find_downloaded(build_id) if self.debug_directories else None
 
     def _in_tree(self, path: str) -> str:
         """A path below the target's own tree, where links lead to places in that tree."""
@@ -333,7 +331,7 @@ class ElfTarget(Target):
     def _is_image(self, file: ElfFile, module: Module) -> bool:
         """The program headers and the dynamic section that memory itself has are the file's."""
         loaded, read = self.loaded_at(module.base), self.source.read_own
-        shown = (same_headers(file, module.base, read), same_dynamic(file, module.base, read))
+        shown = (has_same_headers(file, module.base, read), has_same_dynamic(file, module.base, read))
         if loaded is None or False in shown:
             return False
         return True in shown or self.source.takes_unproven(file, loaded.span()[0])
@@ -378,8 +376,7 @@ class ElfTarget(Target):
         return "%s in %s" % (name, module.shown_name) if name else "%s+0x%x" % (module.shown_name, at)
 
     def _all_symbols(self, module: Module, types: Sequence[int] = ()) -> Iterator[Tuple[str, ElfSymbol]]:
-        """Those of its symbol tables, and what it exports: stripped files keep that. Without its own file as far as memory has it. `types`:
-        nobody asks for others."""
+        """Yield the symbols of its tables and its exports, which stripped files keep; without its file those in memory."""
         for file in self.symbol_files(module):
             yield from file.every_symbol(True, types)
         loaded = self.loaded_at(module.base) if self._own_file(module) is None else None
@@ -395,12 +392,12 @@ class ElfTarget(Target):
             }
         )
 
-    def code(self, module: Module) -> Optional[Code]:
-        from gdbheapx.inferior.elf import code  # few commands ask
+    def code(self, module: Module) -> Optional[ObjectCode]:
+        from gdbheapx.inferior.elf import images  # few commands ask
 
         file = self._own_file(module)
         try:
-            return code.find(file) if file is not None else None
+            return images.read_code(file) if file is not None else None
         except TooMuchWork:
             return None
 
@@ -417,13 +414,13 @@ class ElfTarget(Target):
         return loaded.functions() if loaded is not None and loaded.dynamic() else iter(())
 
     def types_of_functions(self, module: Module, addresses: Sequence[int]) -> List[Set[str]]:
-        from gdbheapx.inferior.elf.demangle import rust_type  # few commands name types of Rust
+        from gdbheapx.inferior.elf.demangle import demangle_rust_owner  # few commands name types of Rust
 
         types: Dict[int, Set[str]] = {address: set() for address in addresses}
         for file in self.symbol_files(module):
             for name, symbol in file.every_symbol(types=FUNCTIONS):
                 address = module.base + symbol.value
-                type_ = rust_type(name) if address in types else None
+                type_ = demangle_rust_owner(name) if address in types else None
                 if type_ is not None:
                     types[address].add(type_)
         return [types[address] for address in addresses]
@@ -454,10 +451,10 @@ class ElfTarget(Target):
         if reader is None:
             return None
         from gdbheapx.inferior.elf.dwarf import Unsupported
-        from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
+        from gdbheapx.inferior.elf.types import TypeWalk, find_private_prefix
 
         try:
-            return Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+            return TypeWalk(reader, find_private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
         except (Unsupported, RecursionError, TooMuchWork):  # a struct that is damaged may be a member of itself
             return None
 
@@ -481,9 +478,9 @@ class ElfTarget(Target):
         if file is None:
             return None
         if self._dwarf_units is None:
-            from gdbheapx.inferior.elf.dwarf_types import Units  # most targets need it not, and it takes time to import
+            from gdbheapx.inferior.elf.types import DwarfUnits  # most targets need it not, and it takes time to import
 
-            self._dwarf_units = Units()
+            self._dwarf_units = DwarfUnits()
         return self._dwarf_units.reader(file, address - module.base)
 
     def threads(self) -> Sequence[Thread]:
@@ -501,7 +498,7 @@ class ElfTarget(Target):
     def register_words(self, thread: Thread) -> Sequence[int]:
         header, stopper = self.source.header, self._stopper or self._registers
         sets = self.source.register_sets(thread.lwp) if stopper is None else stopper.register_sets(thread.lwp, header)
-        return register_words(header, sets)
+        return split_register_words(header, sets)
 
     def stop(self) -> bool:
         """Stop the process, for at most `max_stop_s`. False if other objects are loaded now than were seen before: what was found out by
@@ -519,7 +516,7 @@ class ElfTarget(Target):
     def foresee(self) -> None:
         """Ask before a short stop for what would make it long."""
         self.source.foresee()
-        self._foreseen_code = _code(self.source.maps_text())
+        self._foreseen_code = _label_code(self.source.maps_text())
 
     def keep(self, copy: CopiedMemory, take: Callable[[], None]) -> None:
         """Have take() copy the memory of a process that stands still, and let it run on: it is read from there. Registers come first, as
@@ -534,8 +531,8 @@ class ElfTarget(Target):
         self.still.end()
         self._registers, self.is_kept = stopper, True
 
-    def keep_held(self, copy: CopiedMemory, held: Held) -> bool:
-        """As stop() and keep(), where both were done in one go, and are over."""
+    def keep_held(self, copy: CopiedMemory, held: EndedStop) -> bool:
+        """Take over a stop and copy that are complete."""
         from gdbheapx.inferior.live.stopper import Recorded
 
         def keep() -> None:
@@ -553,7 +550,7 @@ class ElfTarget(Target):
         known already; keep() has it read from a copy, once all is forgotten."""
         before, kept = self.modules(), [(names, dict(names)) for names in self._names]
         foreseen, self._foreseen_code = self._foreseen_code, None
-        if foreseen is not None and foreseen == _code(self.source.maps_text() if maps is None else maps):
+        if foreseen is not None and foreseen == _label_code(self.source.maps_text() if maps is None else maps):
             self._forget(self._auxv, self._link_map, self._modules)
         else:
             self.forget()
@@ -589,7 +586,7 @@ class ElfTarget(Target):
         return self._stopper is not None or self.held_by_gdb
 
     def seccomp_filters(self, lwp: int) -> List[bytes]:
-        """Those of a thread of a process that stands still, the newest first. HeapxError says why they cannot be had."""
+        """Return the filters of a thread of a stopped process, newest first, or raise HeapxError with the reason."""
         if self._stopper is not None:
             return self._stopper.filters(lwp)
         from gdbheapx.inferior.live import seccomp
@@ -597,7 +594,6 @@ class ElfTarget(Target):
         return seccomp.fetch(lwp)
 
     def was_stopped(self, took_ms: float) -> None:
-        """One more stop of the process has ended."""
         self.stops = (self.stops or 0) + 1
         self.stopped_ms = max(self.stopped_ms or 0.0, round(took_ms, 1))
 
@@ -618,7 +614,6 @@ class ElfTarget(Target):
         return sorted({name for file in self.symbol_files(module) for name in file.names_starting(start)})
 
     def _export(self, module: Module, name: str) -> Optional[ElfSymbol]:
-        """What the dynamic linker sees of the object under this name."""
         loaded = self.loaded_at(module.base)
         return loaded.lookup(name.encode()) if loaded is not None and loaded.dynamic() else None
 
@@ -629,9 +624,9 @@ class ElfTarget(Target):
     def constant_data(self, module: Module) -> Iterator[bytes]:
         file, loaded = self._own_file(module), self.loaded_at(module.base)
         if file is not None:
-            yield from constants_of(file)
+            yield from read_constants(file)
         elif isinstance(self.source, CoreSource) and loaded is not None:
-            for address, size_bytes in dumped_constants(loaded.program_headers(), module.base, self.source.core.segments()):
+            for address, size_bytes in find_dumped_constants(loaded.program_headers(), module.base, self.source.core.segments()):
                 yield self.source.read_own(address, size_bytes)
 
     def has_all_constants(self, module: Module) -> bool:
@@ -645,7 +640,7 @@ class ElfTarget(Target):
     def thread_local_image(self, module: Module) -> bytes:
         file, loaded = self._own_file(module), self.loaded_at(module.base)
         if file is not None:
-            return thread_local_image(file)
+            return read_thread_local_image(file)
         entry = loaded.tls_segment() if loaded is not None else None
         return b"" if entry is None else self.read_prefix(module.base + entry.vaddr, min(entry.filesz, MOST_THREAD_LOCAL_BYTES))
 
@@ -654,7 +649,7 @@ class ElfTarget(Target):
         if loaded is None:
             return ()
         headers = loaded.program_headers()
-        return writable_segments(headers, module.base) if headers else writable_mappings(self.mappings(), *loaded.span())
+        return find_writable_segments(headers, module.base) if headers else find_writable_mappings(self.mappings(), *loaded.span())
 
     def thread_local_size(self, module: Module) -> int:
         loaded = self.loaded_at(module.base)
@@ -666,55 +661,57 @@ class ElfTarget(Target):
         return self.elf_file(path, module.build_id) if path else None
 
     def variables(self, module: Module) -> List[Tuple[str, int, int, bool]]:
-        from gdbheapx.inferior.elf.demangle import variable_name  # few commands name variables
+        from gdbheapx.inferior.elf.demangle import demangle_variable  # few commands name variables
 
         named = [entry for entry in self._all_symbols(module, VARIABLES) if entry[1].type in VARIABLES]
-        return sorted({(variable_name(name), symbol.value, symbol.size_bytes, symbol.type == STT_TLS) for name, symbol in named})
+        return sorted({(demangle_variable(name), symbol.value, symbol.size_bytes, symbol.type == STT_TLS) for name, symbol in named})
 
-    def vtables(self, module: Module) -> Optional[Dict[int, Vtable]]:
+    def vtables(self, module: Module) -> Optional[Dict[int, ClassVtable]]:
         file = self._own_file(module)
         if file is None:
             return None
         if module not in self._vtables:
-            from gdbheapx.inferior.elf import demangle, vtables  # few commands name classes
+            from gdbheapx.inferior.elf import demangle, images  # few commands name classes
 
             try:
-                by_address = vtables.find(file, [other for other in self.symbol_files(module) if other.path != file.path])
+                by_address = images.find_vtables(file, [other for other in self.symbol_files(module) if other.path != file.path])
             except TooMuchWork:
                 by_address = {}
-            self._vtables[module] = {at: Vtable(demangle.class_name(vtable.mangled), vtable.within) for at, vtable in by_address.items()}
+            self._vtables[module] = {
+                at: ClassVtable(demangle.demangle_class(vtable.mangled), vtable.within) for at, vtable in by_address.items()
+            }
         return self._vtables[module]
 
     def source_name(self, symbol: Optional[str]) -> Optional[str]:
-        from gdbheapx.inferior.elf.demangle import variable_name  # few commands name functions of C++
+        from gdbheapx.inferior.elf.demangle import demangle_variable  # few commands name functions of C++
 
-        return variable_name(symbol) if symbol is not None else None
+        return demangle_variable(symbol) if symbol is not None else None
 
-    def layout(self, module: Module, address: int) -> "Optional[Layout]":
+    def layout(self, module: Module, address: int) -> "Optional[TypeLayout]":
         file = self._debug_information(module)
         if file is None:
             return None
         if module.base not in self._members:
-            from gdbheapx.inferior.elf.members import Members  # few commands name members
+            from gdbheapx.inferior.elf.types import VariableTypes  # few commands name members
 
-            self._members[module.base] = Members(file)
+            self._members[module.base] = VariableTypes(file)
         return self._members[module.base].variable(address - module.base)
 
     def class_name(self, module: Module, address: int) -> Optional[str]:
-        from gdbheapx.inferior.elf import demangle, vtables  # few commands name classes
+        from gdbheapx.inferior.elf import demangle, images  # few commands name classes
 
         file = self._own_file(module)
         if file is not None:
-            data = file.at(address - module.base, vtables.MOST_NAME_BYTES)
+            data = file.at(address - module.base, images.MOST_NAME_BYTES)
         else:
-            data = b"" if self.kind == "live" else self.source.read_own(address, vtables.MOST_NAME_BYTES)
-        mangled = vtables.type_name(data) or self._exported_type_name(module, address)
-        return demangle.class_name(mangled) if mangled else None
+            data = b"" if self.kind == "live" else self.source.read_own(address, images.MOST_NAME_BYTES)
+        mangled = images.parse_type_name(data) or self._exported_type_name(module, address)
+        return demangle.demangle_class(mangled) if mangled else None
 
     def _exported_type_name(self, module: Module, address: int) -> Optional[str]:
-        """What the object exports there as a class's name, mangled: a core may have its .dynsym, and not its constants."""
+        """Return an exported, mangled class name: a core may have .dynsym and not .rodata."""
         if module not in self._type_names:
-            from gdbheapx.inferior.elf.vtables import TYPE_NAME  # few commands name classes
+            from gdbheapx.inferior.elf.images import TYPE_NAME  # few commands name classes
 
             named = [(symbol.value, name) for name, symbol in self._all_symbols(module) if name.startswith(TYPE_NAME)]
             self._type_names[module] = {module.base + value: name[len(TYPE_NAME) :] for value, name in named}
@@ -749,7 +746,7 @@ class ElfTarget(Target):
             return None  # the core lacks the register set that has it, as qemu-user's cores may
         return self._in_blocks(place, loaded.memory, offset)
 
-    def calls(self, copy: StackCopy) -> Sequence[Call]:
+    def calls(self, copy: StackCopy) -> Sequence[StackCall]:
         from gdbheapx.inferior.elf import unwind
 
         images = self.image_ranges()
@@ -776,21 +773,21 @@ class ElfTarget(Target):
             if place is not None:
                 distance = place.block_offset
             if loaded is not None and place is not None and distance is None:
-                block = tls_block(place, pointer, loaded.memory).address
+                block = find_tls_block(place, pointer, loaded.memory).address
                 distance = block - (pointer or 0) if block is not None else None
             if distance and abs(distance) <= MOST_STATIC_BYTES:
                 blocks.append(StaticBlock(distance, size, module))
         return blocks
 
     def beside_thread_pointer(self, distance: int) -> Optional[ThreadLocal]:
-        return self._in_blocks(TlsPlace(distance, None), Numbers(self.source.read_prefix, self.source.header), 0)
+        return self._in_blocks(TlsPlace(distance, None), NumberReader(self.source.read_prefix, self.source.header), 0)
 
-    def _in_blocks(self, place: TlsPlace, memory: Numbers, offset: int) -> ThreadLocal:
+    def _in_blocks(self, place: TlsPlace, memory: NumberReader, offset: int) -> ThreadLocal:
         blocks = self._blocks(place, memory)
         addresses = {lwp: None if block.address is None else block.address + offset for lwp, block in blocks.items()}
         return ThreadLocal(addresses, place.way, {lwp: block.why_unknown for lwp, block in blocks.items() if block.why_unknown is not None})
 
-    def _blocks(self, place: TlsPlace, memory: Numbers) -> Dict[int, TlsBlock]:
+    def _blocks(self, place: TlsPlace, memory: NumberReader) -> Dict[int, TlsBlock]:
         """lwp -> the thread's block of thread-local storage.
 
         A living thread that was made by the system call alone has none, or its creator's. In a core a thread pointer of 0, or one that two
@@ -806,24 +803,23 @@ class ElfTarget(Target):
             elif pointer and times[pointer] > 1 and not is_live:
                 blocks[thread.lwp] = TlsBlock(None, "another thread has the same thread pointer 0x%x" % pointer)
             else:
-                blocks[thread.lwp] = tls_block(place, pointer, memory)
+                blocks[thread.lwp] = find_tls_block(place, pointer, memory)
             met.add(pointer or 0)
         return blocks
 
     def tls_place(self, loaded: Loaded) -> Optional[TlsPlace]:
-        """Where the object's thread-local block lies."""
+        """Return where the object's thread-local block lies."""
         if loaded.base not in self._tls:
             self._tls[loaded.base] = find_tls(loaded, lambda address: self._word_in_file(loaded, address))
         return self._tls[loaded.base]
 
     def _word_in_file(self, loaded: Loaded, address: int) -> Optional[int]:
-        """What stands at this address of the object's own file."""
         module = next((module for module in self.modules() if module.base == loaded.base), None)
         file = self._own_file(module) if module is not None else None
         return file.word_at(address) if file is not None else None
 
     def tls_offset(self, name: str, module: Module) -> Optional[int]:
-        """Where the thread-local `name` lies in its object's block."""
+        """Return the offset of the thread-local `name` in its object's block."""
         key = (name, module.base, module.name)
         if key not in self._tls_offsets:
             offsets = [symbol.value for symbol in self._thread_locals(name, module)]
@@ -850,14 +846,14 @@ class ElfTarget(Target):
         return self._dynamics[name]
 
     def _is_linker_alone(self, base: int) -> bool:
-        """Whether the object loaded at base is a dynamic linker that is not the C library as well."""
+        """Return True if the object at `base` is a dynamic linker and not the C library as well."""
         if base != self.auxv().get(AT_BASE):
             return False
-        starts = lookup(self.link_map().searched(), "__libc_start_main")
+        starts = look_up_symbol(self.link_map().searched(), "__libc_start_main")
         return starts is None or starts.loaded.base != base
 
     def _look_up_dynamic(self, name: str) -> Optional[Symbol]:
-        symbol = lookup(self.link_map().searched(), name)
+        symbol = look_up_symbol(self.link_map().searched(), name)
         if symbol is None or (name in LINKERS_OWN and self._is_linker_alone(symbol.loaded.base)):
             return None
         module = next((module for module in self.modules() if module.base == symbol.loaded.base), None)
@@ -866,16 +862,16 @@ class ElfTarget(Target):
     def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
         build_id, root = module.build_id, self.source.sysroot
         commands = []
-        package = debug_package(root, packages)
+        package = find_debug_package(root, packages)
         if self.kind == "core" and self.module_file(module) is None:
             commands.append("give the files of the machine that wrote the core: --sysroot DIR --debug-dir DIR/usr/lib/debug")
         elif package and self.kind == "live" and root.startswith("/proc/"):
-            commands.append("in its container (%s): %s" % (release_name(root), package))
+            commands.append("in its container (%s): %s" % (read_release_name(root), package))
         elif package and root:
-            commands.append("%s in the file tree below %s (%s)" % (package, root, release_name(root)))
+            commands.append("%s in the file tree below %s (%s)" % (package, root, read_release_name(root)))
         elif package:
             commands.append(package)
-        if from_wheel(root, module.name):
+        if is_from_wheel(root, module.name):
             commands.append("PyPI's wheels have no debug files, and debuginfod does not serve them: build it with debug information")
         elif build_id:
             commands.append("debuginfod-find debuginfo %s (with DEBUGINFOD_URLS set)" % build_id)
@@ -908,17 +904,15 @@ class ElfTarget(Target):
         return diagnostics + self._damage_of_core()
 
     def _damage_of_core(self) -> List[Diagnostic]:
-        """What a core lacks or contradicts."""
         if self._damage is None:
             self._damage = []
             if isinstance(self.source, CoreSource):
                 core, objects = self.source.core, self.link_map().objects()
-                self._damage = contradictions.find(core, objects, self.page_bytes)
-                self._damage += roots.find_missing(core, objects, self.threads(), self.page_bytes)
+                self._damage = damage.find_contradictions(core, objects, self.page_bytes)
+                self._damage += damage.find_missing_roots(core, objects, self.threads(), self.page_bytes)
         return self._damage
 
     def _nothing_loaded(self) -> Diagnostic:
-        """Why no program was found."""
         at = self.auxv().get(AT_PHDR)
         kind = "%s-endian %d-bit %s (%s)" % (self.byte_order, 8 * self.word_bytes, self.kind, self.machine)
         if not at:
@@ -932,7 +926,7 @@ class ElfTarget(Target):
         return Diagnostic(NO_PROGRAM, at, "no program found in this %s: cannot read its program headers" % kind, hint)
 
 
-def _code(maps: str) -> List[str]:
+def _label_code(maps: str) -> List[str]:
     return [line for line in maps.splitlines() if " r-xp " in line]
 
 
@@ -940,5 +934,5 @@ def open_elf_target(core: Optional[str] = None, pid: Optional[int] = None, **opt
     """A target without gdb, for tests and tools."""
     from gdbheapx.inferior.live.source import LiveSource
 
-    make: Callable[..., Source] = CoreSource if core is not None else LiveSource
+    make: Callable[..., TargetSource] = CoreSource if core is not None else LiveSource
     return ElfTarget(make(core if core is not None else pid, **options))

@@ -9,7 +9,7 @@ from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.errors import HeapxError, Refusal, Unreadable
 from gdbheapx.hints import ask
 from gdbheapx.inferior.base import Function, Module, Target, TypeSet
-from gdbheapx.inferior.standing import Standing
+from gdbheapx.inferior.standing import StoppedThread
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.decay import BLIND, UNKNOWN
 from gdbheapx.jemalloc.find import Jemalloc
@@ -362,12 +362,12 @@ class JemallocPurge(JemallocChange, Plan):
     def _unused(self, heap: Any) -> Predicted:
         return sum_unused([row for row in heap.arenas() if self.portion.arena in (None, row.index)], heap.context.geometry.page_bytes)
 
-    def waits_inside(self, thread: Standing) -> bool:
+    def waits_inside(self, thread: StoppedThread) -> bool:
         calls = self.target.arch.system_calls
         numbers = [calls.numbers[name] for name in WAIT_CALLS] if calls is not None else []
         return thread.name == BACKGROUND_NAME and thread.system_call in numbers
 
-    def suits(self, thread: Standing) -> Optional[str]:
+    def suits(self, thread: StoppedThread) -> Optional[str]:
         """Refuse threads that jemalloc does not know or that do not tick: a call on one that only ever freed would make it blind."""
         seen = self.malloc.seen()
         for tsd, judgement in zip(seen.tsds.records, seen.judgements):

@@ -14,7 +14,7 @@ from gdbheapx.analysis.sites.records import FEW, NODES, Joined
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.hints import again
-from gdbheapx.report import fitting, text
+from gdbheapx.report import text
 from gdbheapx.units import Said, Size, cells, join_sentences, plural, say, share
 
 MOST_ROWS, MOST_SAME, MOST_NAME = 30, 10, 100
@@ -29,7 +29,7 @@ WORDS = {
 }
 
 
-def data(
+def make_census_data(
     census: Census, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None, joined: Optional[Joined] = None
 ) -> Dict[str, Any]:
     """The `data` member; `samples`, `joined`: where they were asked for."""
@@ -37,7 +37,7 @@ def data(
     if joined is not None:
         rows = [{**row._asdict(), "sites": found.sites, "size_functions": found.size_functions} for row, found in zip(rows, joined.rows)]
     return {
-        **({} if joined is None else {"sites": sites_data(joined)}),
+        **({} if joined is None else {"sites": make_sites_data(joined)}),
         **({"samples": list(samples)} if samples is not None else {}),
         "rows": rows,
         "used": {"blocks": census.blocks, "bytes": census.bytes},
@@ -50,24 +50,24 @@ def data(
     }
 
 
-def lines(
+def format_census(
     style: Style, census: Census, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None, joined: Optional[Joined] = None
 ) -> Iterator[str]:
     """The text."""
-    yield from text.show(style, page(census, limit))
-    yield from _texts(samples)
+    yield from text.format_page(style, make_census_page(census, limit))
+    yield from _format_texts(samples)
     if joined is not None:
-        yield from text.show(style, sites_page(joined, MOST_ROWS if limit is None else limit))
+        yield from text.format_page(style, make_sites_page(joined, MOST_ROWS if limit is None else limit))
 
 
-def sites_data(joined: Joined) -> Dict[str, Any]:
-    """What was looked at for --sites."""
+def make_sites_data(joined: Joined) -> Dict[str, Any]:
+    """Make the JSON of --sites."""
     unread = [{"name": name, "why": why} for name, why in joined.unread]
     return {"calls": joined.calls, "typed_bytes": joined.typed_bytes, "few_bytes": joined.few_bytes, "unread": unread}
 
 
-def sites_page(joined: Joined, most: int) -> Page:
-    """By row the functions that may have allocated its blocks."""
+def make_sites_page(joined: Joined, most: int) -> Page:
+    """List for each row the functions that may have allocated its blocks."""
     yield ""
     yield say("Possible allocation sites, from %s of malloc in the code (no recording):", plural(joined.calls, "call"))
     none: List[str] = []
@@ -79,7 +79,7 @@ def sites_page(joined: Joined, most: int) -> Page:
         yield say("  %s (%s):", name, Size(row.bytes))
         for one in row.sites[:MOST_SAME]:
             sizes = ", for %s bytes" % ", ".join(map(str, one.sizes)) if row.signature in NODES else ""
-            yield say("    %s%s: %s", fitting.shortened(one.named(), MOST_NAME), sizes, ", ".join(one.why))
+            yield say("    %s%s: %s", text.shorten_text(one.named(), MOST_NAME), sizes, ", ".join(one.why))
         if len(row.sites) > MOST_SAME:
             yield say("    and %s", plural(len(row.sites) - MOST_SAME, "other function"))
     if none:
@@ -91,8 +91,8 @@ def sites_page(joined: Joined, most: int) -> Page:
         yield say("not searched, because the code could not be read: %s", names)
 
 
-def copies_data(found: CopySearch, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None) -> Dict[str, Any]:
-    """The same of --copies."""
+def make_copies_data(found: CopySearch, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None) -> Dict[str, Any]:
+    """Make the JSON of --copies."""
     return {
         **({"samples": list(samples)} if samples is not None else {}),
         "rows": list(found.rows[:limit]),
@@ -104,14 +104,14 @@ def copies_data(found: CopySearch, limit: Optional[int], samples: Optional[Seque
     }
 
 
-def copies_lines(style: Style, found: CopySearch, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None) -> Iterator[str]:
+def format_copies(style: Style, found: CopySearch, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None) -> Iterator[str]:
     """The text of --copies."""
-    yield from text.show(style, copies_page(found, limit))
-    yield from _texts(samples)
+    yield from text.format_page(style, make_copies_page(found, limit))
+    yield from _format_texts(samples)
 
 
-def copies_page(found: CopySearch, limit: Optional[int]) -> Page:
-    """What all of them take, by what they are, one by one."""
+def make_copies_page(found: CopySearch, limit: Optional[int]) -> Page:
+    """List the kinds of duplicates with their memory."""
     yield say("In use: %s in %s", Size(found.used_bytes), plural(found.used_blocks, "block"))
     yield _sum_of_copies(found.blocks, found.bytes, found.contents, found.spare_bytes)
     if found.zeros.blocks:
@@ -121,7 +121,7 @@ def copies_page(found: CopySearch, limit: Optional[int]) -> Page:
     for kind, rows in ((CopyClass, found.classes), (CopyRow, found.rows)):
         if rows:
             yield ""
-            yield Table(columns_of(kind), [_copied(row._asdict()) for row in rows[:most]])
+            yield Table(columns_of(kind), [_make_copied_row(row._asdict()) for row in rows[:most]])
         if len(rows) > most:
             yield "%s: %s" % (plural(len(rows) - most, "more row"), again("--limit %d", len(rows)))
     if found.unlike_blocks:
@@ -130,24 +130,24 @@ def copies_page(found: CopySearch, limit: Optional[int]) -> Page:
         yield say(what, plural(found.unlike_blocks, "block"))
 
 
-def by_text_data(found: by_text.FoundTexts, limit: Optional[int]) -> Dict[str, Any]:
-    """The same of --by-text."""
+def make_by_text_data(found: by_text.FoundTexts, limit: Optional[int]) -> Dict[str, Any]:
+    """Make the JSON of --by-text."""
     return {**found._asdict(), "rows": list(found.rows[:limit]), "fields": list(found.fields)}
 
 
-def by_text_lines(style: Style, found: by_text.FoundTexts, limit: Optional[int]) -> Iterator[str]:
+def format_by_text(style: Style, found: by_text.FoundTexts, limit: Optional[int]) -> Iterator[str]:
     """The text of --by-text."""
-    yield from text.show(style, by_text_page(found, limit))
+    yield from text.format_page(style, make_by_text_page(found, limit))
 
 
-def by_text_page(found: by_text.FoundTexts, limit: Optional[int]) -> Page:
+def make_by_text_page(found: by_text.FoundTexts, limit: Optional[int]) -> Page:
     """The objects, the texts of one field, and which others have some."""
     names = ", ".join(found.names[:3]) + (" and others" if len(found.names) > 3 else "")
     yield say("%s: %s (%s), by the text at %s", names, plural(found.blocks, "object"), Size(found.bytes), found.field)
     if found.looked_blocks < found.blocks:
         yield "counted: %s of them, chosen by chance" % plural(found.looked_blocks, "object")
     most = limit if limit is not None else MOST_ROWS
-    rows = [{**row._asdict(), "sample": str(row.sample), "text": _text_of(row)} for row in found.rows[:most]]
+    rows = [{**row._asdict(), "sample": str(row.sample), "text": _make_text_row(row)} for row in found.rows[:most]]
     yield ""
     yield Table(columns_of(by_text.TextRow), rows)
     if len(found.rows) > most:
@@ -159,35 +159,34 @@ def by_text_page(found: by_text.FoundTexts, limit: Optional[int]) -> Page:
         yield Table(columns_of(by_text.FieldRow), others)
 
 
-def _text_of(row: by_text.TextRow) -> str:
-    return "(none)" if row.text is None else '"%s"' % text.printable(row.text)
+def _make_text_row(row: by_text.TextRow) -> str:
+    return "(none)" if row.text is None else '"%s"' % text.make_printable(row.text)
 
 
-def _copied(row: Dict[str, Any]) -> Dict[str, Any]:
+def _make_copied_row(row: Dict[str, Any]) -> Dict[str, Any]:
     return {**row, "signature": row["signature"] or "not named", **({"sample": str(row["sample"])} if "sample" in row else {})}
 
 
-def _texts(samples: Optional[Sequence[SampleText]]) -> Iterator[str]:
-    """Where they were asked for."""
+def _format_texts(samples: Optional[Sequence[SampleText]]) -> Iterator[str]:
     if samples is not None:
         yield ""
         yield "Texts:" if samples else "Texts: none in the example blocks"
     for sample in samples or ():
         parts = [sample.signature or "not named", *([sample.contents] if sample.contents is not None else [])]
-        shown = ", ".join('"%s"' % text.printable(one) for one in sample.texts)
+        shown = ", ".join('"%s"' % text.make_printable(one) for one in sample.texts)
         what = parts[-1] if parts[-1].startswith(parts[0]) else " = ".join(parts)
         yield "  %s %s%s" % (sample.address, what, ": " + shown if shown else "")
 
 
-def of_slabs(found: Slabs) -> Said:
-    """That the program has an allocator of its own."""
+def describe_slabs(found: Slabs) -> Said:
+    """Say that the program has an allocator of its own."""
     sizes = join_sentences(", ", [say("%s", Size(size)) for size in found.sizes_bytes])
     what = "This program has its own allocator: about %s of malloc (%s, %.0f %% of memory in use) are its slabs, %s each"
     return say(what, plural(found.blocks, "block"), Size(found.bytes), found.share_percent, sizes)
 
 
-def page(census: Census, limit: Optional[int]) -> Page:
-    """How much is named, the rows, what runtimes manage themselves."""
+def make_census_page(census: Census, limit: Optional[int]) -> Page:
+    """Make the page: how much is named, the rows, and pools that runtimes manage."""
     yield say("In use: %s in %s", Size(census.bytes), plural(census.blocks, "block"))
     named, placed = share(census.named_bytes, census.bytes), share(census.placed_bytes, census.bytes)
     guessed = sum(row.bytes for row in census.rows if row.sure == CONTENT)
@@ -195,12 +194,12 @@ def page(census: Census, limit: Optional[int]) -> Page:
     typed = "Typed:  %s (%s); inferred from references: %s (%s)%s"
     yield say(typed, Size(census.named_bytes), named, Size(census.placed_bytes), placed, by_content)
     if census.own_allocator is not None:
-        yield of_slabs(census.own_allocator)
-    rows = in_ranges(census.rows)
+        yield describe_slabs(census.own_allocator)
+    rows = join_size_ranges(census.rows)
     shown = [row for row, _ in rows[: limit if limit is not None else MOST_ROWS]]
     yield ""
     by_name = any(row.signature is not None for row in shown)
-    yield Table(columns_of(CensusRow), [{**_row(row, by_name), **sizes} for row, sizes in rows[: len(shown)]])
+    yield Table(columns_of(CensusRow), [{**_make_census_row(row, by_name), **sizes} for row, sizes in rows[: len(shown)]])
     builds = {match[1]: row.module for row in shown for match in [CLASS.search(row.signature or "")] if match and row.module}
     yield from ("%s: build-id %s" % (module, build) for build, module in sorted(builds.items(), key=lambda pair: pair[1]))
     if len(shown) < len(rows):
@@ -208,7 +207,7 @@ def page(census: Census, limit: Optional[int]) -> Page:
     unused = [row for row in shown if row.content_bytes is not None and 100 * (row.bytes - row.content_bytes) >= census.bytes]
     if unused:
         yield ""
-        yield from (_unused(row) for row in unused)
+        yield from (_describe_unused(row) for row in unused)
     sorts = [WORDS[sure] for sure in (EXACT, SHAPE, PLACE, CONTENT) if any(row.sure == sure for row in shown)]
     if sorts:
         yield ""
@@ -217,13 +216,13 @@ def page(census: Census, limit: Optional[int]) -> Page:
         yield "Some blocks may show the class of an earlier use: this allocator does not clear freed memory."
     if census.copies is not None and census.copies.blocks:
         yield ""
-        yield from _copies(census.copies)
+        yield from _make_copies_lines(census.copies)
     if census.managed:
         yield ""
         yield Table(columns_of(Managed), [memory._asdict() for memory in census.managed])
 
 
-def in_ranges(rows: Sequence[CensusRow]) -> List[Tuple[CensusRow, Dict[str, Any]]]:
+def join_size_ranges(rows: Sequence[CensusRow]) -> List[Tuple[CensusRow, Dict[str, Any]]]:
     """Rows, and what differs in the table. Blocks of which only the size is known are one row from a power of two to the next: what a
     cache holds has many sizes. A size that has half of its range's bytes stands alone: these may be of one type."""
     ranges: Dict[Tuple[str, int], List[CensusRow]] = {}
@@ -245,8 +244,7 @@ def in_ranges(rows: Sequence[CensusRow]) -> List[Tuple[CensusRow, Dict[str, Any]
     return sorted(made, key=lambda pair: -pair[0].bytes)
 
 
-def _copies(copies: Copies) -> Page:
-    """What could be there once."""
+def _make_copies_lines(copies: Copies) -> Page:
     yield _sum_of_copies(copies.blocks, copies.bytes, copies.contents, copies.spare_bytes)
     if copies.largest:
         shown = copies.largest[:MOST_SAME]
@@ -259,13 +257,13 @@ def _sum_of_copies(blocks: int, bytes_: int, contents: int, spare_bytes: int) ->
     return say(what, plural(blocks, "block"), Size(bytes_), plural(contents, "distinct content"), Size(spare_bytes))
 
 
-def _unused(row: CensusRow) -> Said:
-    """Of a row with a known content: what is 1 % of the memory in use or more is worth a line."""
+def _describe_unused(row: CensusRow) -> Said:
+    """Describe unused capacity of a known type, from 1 % of the memory in use on."""
     unused_bytes = row.bytes - (row.content_bytes or 0)
     return say("%s: %s of %s is unused capacity", row.signature or "not named", Size(unused_bytes), Size(row.bytes))
 
 
-def _row(row: CensusRow, by_name: bool) -> Dict[str, Any]:
+def _make_census_row(row: CensusRow, by_name: bool) -> Dict[str, Any]:
     """Blocks of which only the size is known, or nothing, have no name."""
     made = {**row._asdict(), "sample": "" if row.sample is None else str(row.sample)}
     if row.signature is None and row.sample is not None and (by_name or row.size_bytes is not None):

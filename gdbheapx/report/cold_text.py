@@ -23,17 +23,17 @@ UNWATCHED = "Memory in RAM was not watched: add --for SECONDS"
 UNKNOWN = "Age unknown: %s, on pages that are not in RAM, were mapped while watching, or are shared"
 
 
-def data(cold: Cold, limit: Optional[int]) -> Dict[str, Any]:
+def make_cold_data(cold: Cold, limit: Optional[int]) -> Dict[str, Any]:
     """The `data` member."""
     return {**cold._asdict(), "rows": list(cold.rows[:limit]), "rows_in_all": len(cold.rows)}
 
 
-def lines(style: Style, cold: Cold, limit: Optional[int]) -> Iterator[str]:
+def format_cold(style: Style, cold: Cold, limit: Optional[int]) -> Iterator[str]:
     """The text."""
-    yield from text.show(style, page(cold, limit))
+    yield from text.format_page(style, make_cold_page(cold, limit))
 
 
-def page(cold: Cold, limit: Optional[int]) -> Page:
+def make_cold_page(cold: Cold, limit: Optional[int]) -> Page:
     """The sum, by what means it is known, and the rows."""
     whole = cold.totals
     is_watched, has_swap = cold.means is not None, whole.swapped_bytes != 0
@@ -63,12 +63,11 @@ def page(cold: Cold, limit: Optional[int]) -> Page:
     shown = cold.rows[: MOST_ROWS if limit is None else limit]
     if shown:
         yield ""
-        yield Table(columns_of(ColdRow), [_row(row, cold.by) for row in shown])
+        yield Table(columns_of(ColdRow), [_make_cold_row(row, cold.by) for row in shown])
     if len(shown) < len(cold.rows):
         yield "%s: %s" % (plural(len(cold.rows) - len(shown), "more row"), again("--limit %d", len(cold.rows)))
 
 
-def _row(row: ColdRow, by: str) -> Dict[str, Any]:
-    """One line."""
+def _make_cold_row(row: ColdRow, by: str) -> Dict[str, Any]:
     signature = "(all)" if by == OWNER else row.signature or "not named"
     return {**row._asdict(), "signature": signature, "owner": "(all)" if by == CLASS else row.owner or "leaked"}

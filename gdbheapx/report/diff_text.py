@@ -7,8 +7,7 @@ from gdbheapx.columns import TEXT, Column, Table
 from gdbheapx.command import Style
 from gdbheapx.hints import again
 from gdbheapx.report import text
-from gdbheapx.snapshot.diff import Change, Diff, Side, changed
-from gdbheapx.snapshot.growth import DUMPED, Part
+from gdbheapx.snapshot.diff import DUMPED, Diff, DiffChange, DiffSide, GrowthPart, drop_unchanged
 from gdbheapx.units import HEADING, Said, Size, cells, duration, mark, plural, say
 
 MOST_ROWS = 10
@@ -18,42 +17,42 @@ LEAKS = {"leaked": "leaked", "maybe": "possibly leaked", "held": "reachable"}
 Row = Dict[str, Any]
 
 
-def data(diff: Diff, limit: Optional[int]) -> Dict[str, Any]:
+def make_diff_data(diff: Diff, limit: Optional[int]) -> Dict[str, Any]:
     """The `data` member."""
     lists = {name: getattr(diff, name) for name in ("arenas", "classes", "owners", "held", "leaks", "contexts")}
     return {**diff._asdict(), **{name: None if rows is None else list(rows[:limit]) for name, rows in lists.items()}}
 
 
-def lines(style: Style, diff: Diff, limit: Optional[int]) -> Iterator[str]:
+def format_diff(style: Style, diff: Diff, limit: Optional[int]) -> Iterator[str]:
     """The text."""
-    yield from text.show(style, page(diff, MOST_ROWS if limit is None else limit))
+    yield from text.format_page(style, make_diff_page(diff, MOST_ROWS if limit is None else limit))
 
 
-def page(diff: Diff, limit: int) -> Page:
+def make_diff_page(diff: Diff, limit: int) -> Page:
     """Verdict, then leaks, owners and classes, then the parts of memory, and what allocators have."""
-    yield "old: %s" % _side(diff.old)
+    yield "old: %s" % _describe_side(diff.old)
     later = "" if diff.between_s is None else ", %s %s" % (duration(abs(diff.between_s)), "later" if diff.between_s >= 0 else "EARLIER")
-    yield "new: %s%s" % (_side(diff.new), later)
+    yield "new: %s%s" % (_describe_side(diff.new), later)
     if diff.old.executable != diff.new.executable:
         yield "these are two programs"
     yield ""
     yield mark(diff.verdict.what, HEADING)
     yield from ("  %s" % line for line in diff.verdict.details)
-    yield from _leaked(diff)
+    yield from _make_leaked_page(diff)
     for title, name in (("owner", "owners"), ("class", "classes"), ("class of owner", "held")):
         rows = getattr(diff, name)
         if rows is not None:
-            yield from _rows(title, [_line(row) for row in rows], limit)
+            yield from _make_rows_page(title, [_make_change_row(row) for row in rows], limit)
             continue
         why = "; ".join("%s: %s" % (lacking.side, lacking.why) for lacking in diff.missing if lacking.what == name)
         yield from ("", "By %s: unknown (%s)" % (title, why))
     measure = ", bytes in the core" if diff.growth.measure == DUMPED else ""
-    yield from _rows("part of memory%s" % measure, [_part(part) for part in diff.growth.parts], limit)
+    yield from _make_rows_page("part of memory%s" % measure, [_make_part_row(part) for part in diff.growth.parts], limit)
     yield from ("  %s" % why for why in diff.growth.lacking)
-    states = [_line(row) for row in changed(diff.states)]
-    yield from _rows("RSS, and parts of allocators", states, len(states))
-    yield from _rows("arena, in use", [_line(row) for row in diff.arenas], limit)
-    yield from _rows("memory context, in use", [_line(row) for row in diff.contexts or ()], limit)
+    states = [_make_change_row(row) for row in drop_unchanged(diff.states)]
+    yield from _make_rows_page("RSS, and parts of allocators", states, len(states))
+    yield from _make_rows_page("arena, in use", [_make_change_row(row) for row in diff.arenas], limit)
+    yield from _make_rows_page("memory context, in use", [_make_change_row(row) for row in diff.contexts or ()], limit)
     if diff.next_steps:
         yield ""
         yield "Next steps"
@@ -61,7 +60,7 @@ def page(diff: Diff, limit: int) -> Page:
         yield say("  %s", step.sentence)
 
 
-def _side(side: Side) -> str:
+def _describe_side(side: DiffSide) -> str:
     pid = "" if side.pid is None else ", process %d" % side.pid
     if side.kind == "core":
         when = "core written %s" % side.taken if side.taken is not None else "core, unknown when it was written"
@@ -70,7 +69,7 @@ def _side(side: Side) -> str:
     return "%s (%s%s, %s)" % (side.what, side.executable or side.kind, pid, when)
 
 
-def _leaked(diff: Diff) -> Page:
+def _make_leaked_page(diff: Diff) -> Page:
     """The sums of `leaks`, if they changed."""
     why = "; ".join("%s: %s" % (lacking.side, lacking.why) for lacking in diff.missing if lacking.what == "leaks")
     if diff.leaks is None:
@@ -78,48 +77,48 @@ def _leaked(diff: Diff) -> Page:
         return
     order = list(LEAKS)
     rows = sorted(diff.leaks, key=lambda row: order.index(row.what))
-    yield from _rows("leaked or reachable", [_line(row._replace(what=LEAKS[row.what])) for row in rows], len(rows))
+    yield from _make_rows_page("leaked or reachable", [_make_change_row(row._replace(what=LEAKS[row.what])) for row in rows], len(rows))
 
 
-def _part(part: Part) -> Row:
+def _make_part_row(part: GrowthPart) -> Row:
     """A part of the memory, and how much of it is in use."""
     used = say("")
     if part.used_diff_bytes:
         used = say("; in use %s%s", "-" if part.used_diff_bytes < 0 else "+", Size(abs(part.used_diff_bytes)))
-    what = say("%s%s%s", part.what, _only(part.only), used)
+    what = say("%s%s%s", part.what, _describe_only(part.only), used)
     if part.diff_bytes is None:
         return {"change": "?", "sizes": "?", "blocks": "", "what": what}
-    return _row(part.diff_bytes, Size(part.old_bytes), Size(part.new_bytes), None, what)
+    return _make_row(part.diff_bytes, Size(part.old_bytes), Size(part.new_bytes), None, what)
 
 
-def _line(change: Change) -> Row:
+def _make_change_row(change: DiffChange) -> Row:
     whose = " of %s" % change.whose if change.whose else ""
     old, new = (
         cells("at most %s" if change.at_most == side else "%s", Size(size))
         for side, size in (("old", change.old_bytes), ("new", change.new_bytes))
     )
     contents = ", %s" % change.contents if change.contents else ""
-    what = say("%s%s%s%s", change.what, whose, _only(change.only), contents)
-    return _row(change.diff_bytes, old, new, change.diff_count, what)
+    what = say("%s%s%s%s", change.what, whose, _describe_only(change.only), contents)
+    return _make_row(change.diff_bytes, old, new, change.diff_count, what)
 
 
-def _row(diff_bytes: int, old: Any, new: Any, count: Optional[int], what: Said) -> Row:
+def _make_row(diff_bytes: int, old: Any, new: Any, count: Optional[int], what: Said) -> Row:
     sign = "-" if diff_bytes < 0 else "+" if diff_bytes else ""
     return {
         "change": cells("%s%s", sign, Size(abs(diff_bytes))),
-        "sizes": _from_to(cells("%s", old), cells("%s", new)),
+        "sizes": _describe_from_to(cells("%s", old), cells("%s", new)),
         "blocks": "" if count is None else "{:+,}".format(count),
         "what": what,
     }
 
 
-def _from_to(old: Said, new: Said) -> Said:
+def _describe_from_to(old: Said, new: Said) -> Said:
     """`162.8 -> 203.3 MiB`: a unit that both have stands once."""
     number, _, unit = old.rpartition(" ")
     return Said("%s -> %s" % (number if unit == new.rpartition(" ")[2] else old, new), "%s -> %s" % (old.plain, new.plain))
 
 
-def _rows(title: str, rows: Sequence[Row], limit: int) -> Page:
+def _make_rows_page(title: str, rows: Sequence[Row], limit: int) -> Page:
     """A table whose last column is named by `title`; nothing for no rows."""
     if rows:
         shown = rows[:limit]
@@ -130,6 +129,6 @@ def _rows(title: str, rows: Sequence[Row], limit: int) -> Page:
         yield "%s: %s" % (plural(len(rows) - limit, "more row"), again("--limit %d", len(rows)))
 
 
-def _only(side: Optional[str]) -> str:
+def _describe_only(side: Optional[str]) -> str:
     """A row that one side does not have, which is not the same as 0 there."""
     return ", only in %s" % side if side is not None else ""

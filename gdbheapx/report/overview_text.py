@@ -1,12 +1,13 @@
-"""The page that `report` prints."""
+"""Format `report`: its head, and the page below."""
 
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import allocators
+from gdbheapx import allocators, hints
 from gdbheapx.allocators.records import Page
+from gdbheapx.analysis.brief import Brief, is_large, may_have_suspect
 from gdbheapx.analysis.inside import Inside
 from gdbheapx.analysis.memory.kinds import ALLOCATOR, FILE
-from gdbheapx.analysis.memory_verdict import weight, were_deeper
+from gdbheapx.analysis.memory_verdict import had_deeper_stacks, weigh_part
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.runtime_tables import OWNED, RuntimeTable
 from gdbheapx.analysis.split import Memory, taken
@@ -14,12 +15,28 @@ from gdbheapx.columns import BYTES, TEXT, Column, Table, add
 from gdbheapx.command import Style
 from gdbheapx.findings import MOSTLY
 from gdbheapx.hints import ask, whole
-from gdbheapx.model import CERTAIN, GUESS, Advice, Finding, MemoryPart
-from gdbheapx.report import books_text, brief_text, census_text, garbage_text, pages, reach_text
-from gdbheapx.report.fitting import wrapped
-from gdbheapx.report.text import printable
-from gdbheapx.units import DAMAGE, HEADING, WARNING, Said, Size, cells, exact_share, join_sentences, mark, plural, say, share, size
-from gdbheapx.verdict import INCONCLUSIVE, SMALL, Verdict
+from gdbheapx.model import CERTAIN, GUESS, Advice, AllocatorInfo, Finding, MemoryPart
+from gdbheapx.report import census_text, pages, reach_text, text
+from gdbheapx.report.text import make_printable, wrap_sentence
+from gdbheapx.stops import paused
+from gdbheapx.units import (
+    DAMAGE,
+    HEADING,
+    WARNING,
+    Said,
+    Size,
+    cells,
+    exact_share,
+    join_sentences,
+    mark,
+    meaning_of,
+    plain_form,
+    plural,
+    say,
+    share,
+    size,
+)
+from gdbheapx.verdict import FRAGMENTED, GROWING, INCONCLUSIVE, KEPT, LEAKED, SMALL, Verdict
 
 BIGGEST_ARENAS = 8
 SMALL_PART = 2000
@@ -54,44 +71,44 @@ LAST_LINES = 21
 """Of a terminal of 24 lines: two are the shell's, one is empty."""
 
 
-def lines(overview: Overview) -> Page:
+def format_overview(overview: Overview) -> Page:
     """Split, what else there is to say of the verdict, findings, what allocators hold, arenas, size classes."""
     if overview.split is not None and overview.memory is not None:
-        yield from _split(overview.split, overview.memory)
+        yield from _make_split_page(overview.split, overview.memory)
         yield ""
-    yield from _verdicts(overview)
+    yield from _make_verdicts_page(overview)
     verdicts = [line for verdict in (overview.verdict, *overview.verdicts.values()) for line in verdict.lines]
     for finding in overview.findings:
         if finding not in verdicts:
-            yield from _line("Note: ", finding)
+            yield from _make_finding_page("Note: ", finding)
     if overview.inside is not None:
         yield ""
-        yield from _inside(overview.inside)
+        yield from _make_inside_page(overview.inside)
     for table in overview.runtimes or ():
         yield ""
-        yield from _runtime(table, overview.memory is not None and overview.memory.measure == "resident")
+        yield from _make_runtime_page(table, overview.memory is not None and overview.memory.measure == "resident")
     if overview.books is not None:
         yield ""
-        yield from books_text.page(overview.books)
+        yield from pages.make_books_page(overview.books)
     for heap, parts in overview.held.items():
         yield ""
         yield from allocators.named(heap.split("#")[0]).parts_page(heap, parts, overview.totals.get(heap, {}))
     yield ""
-    yield from _arenas(overview)
+    yield from _make_arenas_page(overview)
     if overview.sizes:
         yield ""
         yield mark("Size classes that hold the most memory", HEADING)
-        yield from pages.histogram(overview.sizes)
+        yield from pages.make_histogram_page(overview.sizes)
 
 
-def last_lines(style: Style, overview: Overview, lines_between: int) -> Page:
-    """What a terminal shows in the end: the verdict, if that many lines are between this and the head, and the next steps."""
-    verdict = [mark("Verdict", HEADING), *list(_verdict(overview.verdict))[:1], ""] if lines_between > FAR else []
+def format_last_lines(style: Style, overview: Overview, lines_between: int) -> Page:
+    """Return the last lines for a terminal: the next steps, and the verdict again if `lines_between` separate it from the head."""
+    verdict = [mark("Verdict", HEADING), *list(_make_verdict_page(overview.verdict))[:1], ""] if lines_between > FAR else []
     advice = overview.next_steps or [Advice(*step) for step in overview.next]
     steps: List[str] = [mark("Next steps", HEADING), *(say("  %s", step.sentence) for step in advice)]
 
     def count() -> int:
-        return sum(len(wrapped(whole(str(line), style.command_line), style.width)) for line in [*verdict, *steps])
+        return sum(len(wrap_sentence(whole(str(line), style.command_line), style.width)) for line in [*verdict, *steps])
 
     while style.wraps and style.width is not None and len(steps) > 2 and count() > LAST_LINES:
         steps.pop()
@@ -100,7 +117,7 @@ def last_lines(style: Style, overview: Overview, lines_between: int) -> Page:
     yield from steps
 
 
-def _split(parts: Sequence[MemoryPart], memory: Memory) -> Page:
+def _make_split_page(parts: Sequence[MemoryPart], memory: Memory) -> Page:
     live = memory.measure == "resident"
     beside = [
         (memory.swapped_bytes, ", plus %s in swap"),
@@ -111,10 +128,10 @@ def _split(parts: Sequence[MemoryPart], memory: Memory) -> Page:
     ]
     more = join_sentences("", [cells(text, Size(value)) for value, text in beside if value])
     yield cells("%s %s%s", "RSS" if live else "Memory in the core:", Size(memory.total_bytes), more)
-    yield from _space(memory)
+    yield from _format_space(memory)
     columns = [column for column in MORE if any(getattr(part, column.field) for part in parts)]
     body = []
-    for name, members in _rows(parts, memory.total_bytes):
+    for name, members in _group_parts(parts, memory.total_bytes):
         bytes_ = sum(map(taken, members))
         row: Dict[str, Any] = {"name": name, "bytes": bytes_, "share": exact_share(bytes_, memory.total_bytes)}
         body.append({**row, **{column.field: add(getattr(part, column.field) for part in members) for column in columns}})
@@ -124,13 +141,13 @@ def _split(parts: Sequence[MemoryPart], memory: Memory) -> Page:
     if memory.largest:
         yield "Largest parts outside malloc:"
         for part in memory.largest:
-            yield Said(*(printable("  %10s  %-13s %s" % (size(part.bytes, plain), part.kind, part.name)) for plain in (False, True)))
-    if memory.thread_stacks is not None and were_deeper(memory):
+            yield Said(*(make_printable("  %10s  %-13s %s" % (size(part.bytes, plain), part.kind, part.name)) for plain in (False, True)))
+    if memory.thread_stacks is not None and had_deeper_stacks(memory):
         yield "Thread stacks, most touched first:"
         yield Table(THREAD_STACK, [stack._asdict() for stack in memory.thread_stacks.largest])
 
 
-def _space(memory: Memory) -> Iterator[str]:
+def _format_space(memory: Memory) -> Iterator[str]:
     """Peaks and address space, as far as they are known: RSS alone does not say that it was higher an hour ago."""
     parts = [cells("Peak RSS: %s", Size(memory.peak_bytes))] if memory.peak_bytes is not None else []
     if memory.virtual_bytes is not None:
@@ -140,47 +157,46 @@ def _space(memory: Memory) -> Iterator[str]:
         yield join_sentences("; ", parts)
 
 
-def _rows(parts: Sequence[MemoryPart], total: int) -> Iterator[Tuple[str, Sequence[MemoryPart]]]:
+def _group_parts(parts: Sequence[MemoryPart], total: int) -> Iterator[Tuple[str, Sequence[MemoryPart]]]:
     """The parts, those that would show as 0.0 % together."""
-    small = [part for part in parts if SMALL_PART * weight(part) < total and part.kind != ALLOCATOR]
+    small = [part for part in parts if SMALL_PART * weigh_part(part) < total and part.kind != ALLOCATOR]
     for part in parts:
         if len(small) < 2 or part not in small:
-            yield _part_name(part), (part,)
+            yield _name_part(part), (part,)
     if len(small) >= 2:
         yield "%d smaller parts" % len(small), small
 
 
-def _part_name(part: MemoryPart) -> str:
-    """With how many mappings it is spread over, where that is much, and a mark where it is guessed."""
+def _name_part(part: MemoryPart) -> str:
+    """Add the number of mappings, if large, and a mark if the owner is guessed."""
     spread = ", %s" % plural(part.mappings, "mapping") if part.mappings >= MANY_MAPPINGS and part.kind not in FILE else ""
     return "%s%s%s" % (part.name, spread, " ?" if part.sure == GUESS else "")
 
 
-def _verdicts(overview: Overview) -> Page:
-    """What there is to the verdict beyond its sentence, which the head says, then each further allocator that holds enough to be judged."""
+def _make_verdicts_page(overview: Overview) -> Page:
+    """Explain the verdict beyond the head's sentence, and judge each further allocator that holds enough."""
     first = overview.verdict.lines[0]
     beyond: List[Any] = [say("  %s", more) for more in (first.details, first.hint) if more]
-    beyond += [line for more in overview.verdict.lines[1:] for line in _line("", more)]
+    beyond += [line for more in overview.verdict.lines[1:] for line in _make_finding_page("", more)]
     if beyond:
         yield mark("Verdict, in detail", HEADING)
         yield from beyond
     for name, judged in list(overview.verdicts.items())[1:]:
         if judged.kind != SMALL and name in overview.shown and not (overview.verdict.code or "").startswith(MOSTLY):
             yield "Also in this target: %s" % name
-            yield from _verdict(judged)
+            yield from _make_verdict_page(judged)
 
 
-def _verdict(judged: Verdict) -> Page:
+def _make_verdict_page(judged: Verdict) -> Page:
     for line in judged.lines:
         is_sure = judged.sure == CERTAIN or judged.kind == INCONCLUSIVE or line is not judged.lines[0]
         first: Any
-        first, *more = _line("", line if is_sure else line._replace(what="%s (%s)" % (line.what, judged.sure)))
-        yield mark(first, brief_text.meaning(judged)) if line is judged.lines[0] else first
+        first, *more = _make_finding_page("", line if is_sure else line._replace(what="%s (%s)" % (line.what, judged.sure)))
+        yield mark(first, explain_verdict(judged)) if line is judged.lines[0] else first
         yield from more
 
 
-def _inside(inside: Inside) -> Page:
-    """What is in use."""
+def _make_inside_page(inside: Inside) -> Page:
     yield say("In use: %s in %s", Size(inside.used.bytes), plural(inside.used.blocks, "block"))
     if inside.leaked is not None and SMALL_PART * inside.leaked.bytes > inside.used.bytes:
         sentence = say(
@@ -197,27 +213,27 @@ def _inside(inside: Inside) -> Page:
     elif inside.leaked is None and inside.leaked_is_upper_bound:
         yield "  how much of it is leaked is unknown"
     if inside.garbage is not None:
-        yield from (say("  %s", line) for line in garbage_text.lines(inside.garbage))
+        yield from (say("  %s", line) for line in pages.format_garbage(inside.garbage))
     if inside.suspect is not None:
-        yield mark(say("  %s", reach_text.suspicion(inside.suspect)), WARNING)
+        yield mark(say("  %s", reach_text.describe_suspicion(inside.suspect)), WARNING)
     elif inside.leaked is not None:
         yield say("  %s", reach_text.NOBODY)
-    yield from (say("  %s", reach_text.together(row)) for row in inside.together)
+    yield from (say("  %s", reach_text.describe_joint(row)) for row in inside.together)
     for gone in inside.lost_mappings:
         whose = "mappings of %s" % gone.name if gone.name else "anonymous mappings"
         read = " that was read" if inside.leaked_is_upper_bound else ""
         what = "  nothing%s points to %d of %d %s (%s). To list them: %s"
         yield say(what, read, gone.lost, gone.mappings, whose, Size(gone.bytes), ask("leaks"))
     if inside.own_allocator is not None:
-        yield say("  %s", census_text.of_slabs(inside.own_allocator))
+        yield say("  %s", census_text.describe_slabs(inside.own_allocator))
     for row in inside.classes:
         whose = " of %s" % row.module if row.module and row.signature else ""
         what = row.signature or (say("unnamed blocks of %s", Size(row.size_bytes)) if row.size_bytes is not None else "unnamed blocks")
         yield say("  %5.1f %%  %s%s: %s in %s", row.share_percent, what, whose, Size(row.bytes), plural(row.blocks, "block"))
 
 
-def _runtime(table: RuntimeTable, live: bool) -> Page:
-    """What one runtime's process has; tags that would show as 0.0 % together."""
+def _make_runtime_page(table: RuntimeTable, live: bool) -> Page:
+    """List a runtime's memory; tags that would show as 0.0 % are joined."""
     yield "%s: %s by use" % (table.name, "RSS" if live else "memory in the core")
     small = [row for row in table.rows if row.kind == OWNED and SMALL_PART * row.bytes < table.sum_bytes]
     rows: List[Tuple[str, int]] = []
@@ -230,8 +246,7 @@ def _runtime(table: RuntimeTable, live: bool) -> Page:
     yield Table(ALWAYS, body, {"name": "sum", "bytes": table.sum_bytes, "share": exact_share(table.sum_bytes, table.sum_bytes)})
 
 
-def _line(prefix: str, finding: Finding) -> Page:
-    """One sentence with its figures, and what follows from it below."""
+def _make_finding_page(prefix: str, finding: Finding) -> Page:
     line = say("  %s%s: %s", prefix, finding.what, finding.evidence)
     yield mark(line, WARNING) if prefix else line
     for more in (finding.details, finding.hint):
@@ -239,12 +254,12 @@ def _line(prefix: str, finding: Finding) -> Page:
             yield say("    %s", more)
 
 
-def _arenas(overview: Overview) -> Page:
+def _make_arenas_page(overview: Overview) -> Page:
     several = len(overview.allocators) > 1
     for place, info in enumerate(overview.allocators):
         rows, totals = [row for row in overview.arenas if row.allocator == info.id], overview.totals.get(info.id, {})
         if several:
-            yield from pages.heading(info, first=not place)
+            yield from pages.make_heading(info, first=not place)
         if several and not sum(row.held_bytes for row in rows) and not totals.get("mmapped_bytes"):
             yield "unused"
             continue
@@ -252,3 +267,141 @@ def _arenas(overview: Overview) -> Page:
         more = len(rows) > len(biggest)
         yield mark("Arenas (the %d largest of %d)" % (len(biggest), len(rows)) if more else "Arenas", HEADING)
         yield from allocators.named(info.name, rows).arenas_page(biggest, totals)
+
+
+MOST_LINES, COLUMNS = 12, 80
+BRIEF_LABEL = "%-11s%s"
+BRIEF_DOTS = " ..."
+MEANINGS = {LEAKED: DAMAGE, GROWING: DAMAGE, KEPT: WARNING, FRAGMENTED: WARNING, INCONCLUSIVE: WARNING}
+"""Of a verdict, by its kind; the others are no cause for concern."""
+DAY_S, HOUR_S, MINUTE_S = 86_400, 3600, 60
+
+
+class BriefRow(NamedTuple):
+    """A fact of the head."""
+
+    label: str
+    text: str
+    most: int
+    """In how many lines it must fit; 0: it is not cut."""
+    figures: str = ""
+    """What stands behind the text and is not cut."""
+
+    def line(self) -> Said:
+        """The line with its label."""
+        return _mark_verdict(say(BRIEF_LABEL, self.label, say("%s%s", self.text, self.figures)), self.text)
+
+    def count(self, width: int) -> int:
+        """Lines that it takes."""
+        return len(text.wrap_sentence(str(self.line()), width))
+
+
+def format_brief(style: Style, brief: Brief, target: Mapping[str, Any]) -> Iterator[str]:
+    """The head. `target`: that of the envelope."""
+    rows = list(_make_brief_rows(brief, target, lambda text: hints.whole(text, style.command_line)))
+    if style.wraps and style.width is not None:
+        width = max(style.width, COLUMNS)
+        rows = [_cut_row(row, width) for row in rows]
+        while sum(row.count(width) for row in rows) > MOST_LINES:
+            longest = max(rows, key=lambda row: row.count(width) if row.most else 0)
+            if longest.count(width) == 1:
+                break
+            rows[rows.index(longest)] = _cut_row(longest._replace(most=longest.count(width) - 1), width)
+    yield from (row.line() for row in rows)
+
+
+def make_verdict_sentence(judged: Verdict) -> Said:
+    """The verdict itself."""
+    first = judged.lines[0]
+    return say("%s%s: %s", first.what, "" if judged.sure == CERTAIN else " (%s)" % judged.sure, first.evidence)
+
+
+def explain_verdict(judged: Verdict) -> str:
+    """Return the meaning of the line with the verdict."""
+    return MEANINGS.get(judged.kind, HEADING)
+
+
+def _make_brief_rows(brief: Brief, target: Mapping[str, Any], whole: Callable[[str], str]) -> Iterator[BriefRow]:
+    host = " on %s" % target["host"] if target["host"] else ""
+    if target["kind"] == "snapshot":
+        of = " of a core" if target["taken_of"] == "core" else host
+        yield BriefRow("Snapshot", str(target["snapshot"]), 1, ", taken %s%s" % (format_moment(target["taken"]), of))
+    elif target["kind"] == "core":
+        yield BriefRow("Core", str(target["core"]), 1, ", written %s" % format_moment(target["time"]))
+    numbers = ["pid %d" % target["pid"]] if target["pid"] is not None else []
+    numbers += ["up %s" % format_duration(target["uptime_s"])] if target["uptime_s"] is not None else []
+    yield BriefRow("Process", target["program"] or "?", 1, " (%s)" % ", ".join(numbers) if numbers else "")
+    if target["command_line"]:
+        yield BriefRow("Command", target["command_line"], 1)
+    if target["kind"] not in ("core", "snapshot"):
+        pause = "; %s" % paused(target["pause_ms"], target["pauses"]) if target["pause_ms"] is not None else ""
+        yield BriefRow("Read", format_moment(target["time"]) + host, 1, pause)
+    yield BriefRow("Allocator", ", ".join(map(_describe_allocator, brief.allocators)) or "none that gdbheapx can read", 1)
+    yield _make_memory_row(brief)
+    yield BriefRow("Verdict", mark(make_verdict_sentence(brief.verdict), explain_verdict(brief.verdict)), MOST_LINES)
+    if brief.suspect is not None and is_large(brief):
+        figures = say(", %s (%.0f %%)", Size(brief.suspect.retained_bytes), brief.suspect.share_percent)
+        yield BriefRow("Suspect", mark(reach_text.name_suspect(brief.suspect), WARNING), 2, figures)
+    elif brief.was_looked and brief.suspect is None:
+        yield BriefRow("Suspect", reach_text.NOBODY, 1)
+    elif may_have_suspect(brief):
+        yield BriefRow("Suspect", "not looked for: %s" % whole(hints.ask("report --deep")), 0)
+    if brief.next is not None:
+        yield BriefRow("Next", whole(brief.next.command or str(brief.next.sentence)), 0)
+
+
+def _make_memory_row(brief: Brief) -> BriefRow:
+    """Name the largest parts of all memory in RAM, or in the core."""
+    memory = brief.memory
+    if memory is None:
+        return BriefRow("Memory", "? (this target does not tell)", 1)
+    large = [part for part in brief.largest if 100 * taken(part) >= memory.total_bytes] or brief.largest[:1]
+    parts = [say("%s %s (%s)", part.name.split(" (")[0], Size(taken(part)), share(taken(part), memory.total_bytes)) for part in large]
+    more = cells(", plus %s in swap", Size(memory.swapped_bytes)) if memory.swapped_bytes else ""
+    label = "RSS" if memory.measure == "resident" else "Memory"
+    return BriefRow(label, say("%s%s: %s", Size(memory.total_bytes), more, join_sentences(", ", parts)), 2)
+
+
+def _describe_allocator(info: AllocatorInfo) -> str:
+    version = info.version or "of an unknown release"
+    return "%s %s%s" % (info.name, version, "" if info.owns_malloc else " in %s" % info.object)
+
+
+def format_moment(time: Optional[str]) -> str:
+    """`2026-11-30 12:00:00 UTC`, of the form that JSON has."""
+    return "at an unknown time" if time is None else time.replace("T", " ").replace("Z", " UTC")
+
+
+def format_duration(seconds: int) -> str:
+    """`3 d 4 h`, `5 min`: the two largest units."""
+    parts: List[str] = []
+    for unit, name in ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min"), (1, "s")):
+        number, seconds = divmod(seconds, unit)
+        if number and len(parts) < 2:
+            parts.append("%d %s" % (number, name))
+        elif parts:
+            break
+    return " ".join(parts) or "0 s"
+
+
+def _mark_verdict(made: Said, text: str) -> Said:
+    meaning = meaning_of(text)
+    return made if meaning is None else mark(made, meaning)
+
+
+def _cut_row(row: BriefRow, width: int) -> BriefRow:
+    """The row in its lines: what is more is left out."""
+    if not row.most or row.count(width) <= row.most:
+        return row
+    room = width - len(BRIEF_LABEL % ("", ""))
+
+    def cut(form: str) -> str:
+        figures = str(plain_form(row.figures))
+        if row.most == 1:
+            return text.shorten_text(form, room - len(figures))
+        words = [text.shorten_text(word, room - len(BRIEF_DOTS)) for word in form.split(" ")]
+        while len(words) > 1 and len(text.wrap_sentence(BRIEF_LABEL % ("", " ".join(words) + BRIEF_DOTS + figures), width)) > row.most:
+            words.pop()
+        return " ".join(words) + BRIEF_DOTS
+
+    return row._replace(text=_mark_verdict(Said(cut(str(row.text)), cut(plain_form(row.text))), row.text))

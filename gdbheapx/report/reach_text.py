@@ -1,20 +1,37 @@
-"""What `refs` and `owners` show."""
+"""Format answers about the graph of blocks: refs, owners, leaks, pins."""
 
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
+from gdbheapx.allocators import keeping
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.reachability import held
-from gdbheapx.analysis.reachability.contained import without_module
-from gdbheapx.analysis.reachability.held import Container
-from gdbheapx.analysis.reachability.owners import SHARED, THREAD, Accumulation, Division, Linked, Owned, Owners, Suspect, User, each
-from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
+from gdbheapx.analysis import pins
+from gdbheapx.analysis.census.world import EXACT
+from gdbheapx.analysis.memory_verdict import MANY, Coverage, count_sum, name_libraries
+from gdbheapx.analysis.pins import CACHED, OWN, USED, Kept, PinRow, Sum
+from gdbheapx.analysis.reachability import owners
+from gdbheapx.analysis.reachability.dominance import strip_module
+from gdbheapx.analysis.reachability.leaks import LeakedBlock, LeakGroup, Leaks, LostMapping
+from gdbheapx.analysis.reachability.owners import (
+    SHARED,
+    THREAD,
+    Accumulation,
+    ContainerUser,
+    Division,
+    HeldContainer,
+    LinkedContainer,
+    OwnedMemory,
+    Owners,
+    Suspect,
+    walk_owned,
+)
+from gdbheapx.analysis.reachability.refs import Refs, RefsChain, RefsStep
 from gdbheapx.columns import Table, columns_of
 from gdbheapx.command import Style
 from gdbheapx.hints import again, ask
 from gdbheapx.kernel.blocks.graph import GUESS, LIKELY, MAYBE, WEAK, Others
 from gdbheapx.model import Address
-from gdbheapx.report import garbage_text, text
-from gdbheapx.units import WARNING, Size, mark, plural, say
+from gdbheapx.report import pages, text
+from gdbheapx.units import DAMAGE, WARNING, Size, join_sentences, mark, number, plural, say, share
 
 MOST_NAMED, MOST_USERS = 2, 3
 """Of those who hold a suspect, and of what else points into a container."""
@@ -36,7 +53,7 @@ WORDS = {
 }
 
 
-def data(refs: Refs, limit: int, depth: int) -> Dict[str, Any]:
+def make_refs_data(refs: Refs, limit: int, depth: int) -> Dict[str, Any]:
     """The `data` member."""
     return {
         "address": refs.address,
@@ -49,39 +66,39 @@ def data(refs: Refs, limit: int, depth: int) -> Dict[str, Any]:
         "path": refs.path.text if refs.path is not None else None,
         "path_steps": refs.path.steps if refs.path is not None else None,
         "element": refs.element,
-        "chains": [shortened(chain.steps, depth) for chain in refs.chains[:limit]],
+        "chains": [shorten_chain(chain.steps, depth) for chain in refs.chains[:limit]],
     }
 
 
-def lines(style: Style, refs: Refs, limit: int, depth: int) -> Iterator[str]:
+def format_refs(style: Style, refs: Refs, limit: int, depth: int) -> Iterator[str]:
     """The text."""
     inside = "+%d" % refs.offset if refs.offset else ""
-    head = say("Block %s%s of %s: %s", refs.address, inside, Size(refs.size_bytes), _verdict(refs))
-    yield text.said(style, head)
+    head = say("Block %s%s of %s: %s", refs.address, inside, Size(refs.size_bytes), _describe_refs(refs))
+    yield text.format_sentence(style, head)
     if refs.path is not None:
         yield "Path: %s" % refs.path.text
     if refs.element is not None:
         links = "; %s from its neighbours" % plural(refs.links, "link") if refs.links else ""
         yield "It is %s%s" % (refs.element, links)
-    for number, chain in enumerate(refs.chains[:limit], 1):
+    for place, chain in enumerate(refs.chains[:limit], 1):
         yield ""
-        yield "%d. %s" % (number, _title(chain))
-        for place, step in enumerate(shortened(chain.steps, depth)):
+        yield "%d. %s" % (place, _make_chain_title(chain))
+        for place, step in enumerate(shorten_chain(chain.steps, depth)):
             if step.left_out:
                 more = ": %s" % again("--depth %d", len(chain.steps)) if depth < len(chain.steps) else ""
                 yield "      ... %s not shown%s" % (plural(step.left_out, "step"), more)
             container = ", %s" % step.container.words() if step.container is not None else ""
             element = ", %s" % step.element if step.element is not None else ""
             user = "user: " if chain.is_user and not place else ""
-            yield "   <- %s%s%s%s%s" % (user, _where(step), element, container, WORDS.get(step.evidence, ""))
+            yield "   <- %s%s%s%s%s" % (user, _describe_step_place(step), element, container, WORDS.get(step.evidence, ""))
     if len(refs.chains) > limit:
         yield ""
         least = " at least" if refs.more else ""
         yield "%s%s: %s" % (plural(len(refs.chains) - limit, "more chain"), least, again("--limit %d", len(refs.chains)))
 
 
-def shortened(steps: Sequence[Step], depth: int) -> List[Step]:
-    """At most `depth` steps: those nearest to the block and those nearest to the root."""
+def shorten_chain(steps: Sequence[RefsStep], depth: int) -> List[RefsStep]:
+    """Keep at most `depth` steps: those nearest to the block and to the root."""
     if len(steps) <= depth:
         return list(steps)
     below = depth // 2
@@ -91,7 +108,7 @@ def shortened(steps: Sequence[Step], depth: int) -> List[Step]:
     return [*steps[:below], above[0]._replace(left_out=hidden), *(step._replace(left_out=0) for step in above[1:])]
 
 
-def _verdict(refs: Refs) -> str:
+def _describe_refs(refs: Refs) -> str:
     if not refs.chains:
         return "no references"
     count = "%s%s" % (plural(len(refs.chains) + refs.links, "pointer"), " or more" if refs.more else "")
@@ -100,31 +117,31 @@ def _verdict(refs: Refs) -> str:
     return "%s; %s" % (count, "leaked: unreachable from any root" if refs.class_ == "leaked" else "reachable")
 
 
-def _title(chain: Chain) -> str:
+def _make_chain_title(chain: RefsChain) -> str:
     return plural(chain.length, "step") + (" to a root" if chain.is_held else ", and no root")
 
 
-def _where(step: Step) -> str:
+def _describe_step_place(step: RefsStep) -> str:
     if step.root is not None:
         return step.root
     place = "+%d" % step.offset if step.offset else ""
     return "%s%s" % (step.signature, place) if step.signature else "block %s%s" % (step.address, place)
 
 
-def owners_lines(style: Style, owners: Owners) -> Iterator[str]:
+def format_owners(style: Style, owners: Owners) -> Iterator[str]:
     """The text."""
-    yield from text.show(style, owners_page(owners))
+    yield from text.format_page(style, make_owners_page(owners))
 
 
-def rows_lines(style: Style, rows: Sequence[Owned]) -> Iterator[str]:
+def format_owner_rows(style: Style, rows: Sequence[OwnedMemory]) -> Iterator[str]:
     """The text of --of and --by: rows alone."""
-    yield from text.show(style, [Table(columns_of(Owned), flat(rows, 0))])
-    for row in each(rows):
+    yield from text.format_page(style, [Table(columns_of(OwnedMemory), flatten_owners(rows, 0))])
+    for row in walk_owned(rows):
         if row.container is not None and row.container.used_elements:
-            yield text.said(style, say("%s: %s", row.owner, used_elsewhere(row.container, row.users)))
+            yield text.format_sentence(style, say("%s: %s", row.owner, describe_users(row.container, row.users)))
 
 
-def owners_page(owners: Owners) -> Page:
+def make_owners_page(owners: Owners) -> Page:
     """Suspects, then all owners."""
     parts = say("In use: unknown")
     if owners.used is not None:
@@ -135,28 +152,28 @@ def owners_page(owners: Owners) -> Page:
     yield say("%s; leaked: %s; shared by several owners: %s", parts, leaked, Size(owners.shared_bytes))
     yield ""
     for suspect in owners.suspects:
-        yield mark(suspicion(suspect), WARNING)
+        yield mark(describe_suspicion(suspect), WARNING)
         if suspect.kind == SHARED and suspect.accumulation.address is not None:
             yield "To see its references: %s" % ask("whatis %s" % suspect.accumulation.address)
     if owners.garbage is not None:
-        yield from garbage_text.lines(owners.garbage)
+        yield from pages.format_garbage(owners.garbage)
     elif not owners.suspects:
         yield NOBODY
-    yield from (together(row) for row in owners.together)
+    yield from (describe_joint(row) for row in owners.together)
     yield ""
-    yield _table(owners)
+    yield _make_owners_table(owners)
 
 
-def _table(owners: Owners) -> Table:
-    """All owners, then the leaked blocks. `reachable` is left out where most owners reach nearly everything."""
+def _make_owners_table(owners: Owners) -> Table:
+    """Make the table of owners, then leaked blocks; `reachable` is left out if most owners reach nearly everything."""
     reached = [row.reached_bytes for row in owners.owners if row.reached_bytes is not None]
     is_noise = len([size for size in reached if 10 * size >= 9 * max(reached)]) * 2 > max(4, len(reached))
-    columns = [column for column in columns_of(Owned) if column.field != "reached_bytes" or not is_noise]
-    rows: List[Any] = flat(owners.owners, 0)
+    columns = [column for column in columns_of(OwnedMemory) if column.field != "reached_bytes" or not is_noise]
+    rows: List[Any] = flatten_owners(owners.owners, 0)
     if owners.leaked is not None and owners.leaked.bytes and owners.used is not None:
         blocks, size_bytes = owners.leaked
         percent = 100 * size_bytes / owners.used.bytes
-        rows.append(Owned("[leaked]", "", None, size_bytes, percent, blocks, None, None)._asdict() | {"reached_bytes": ""})
+        rows.append(OwnedMemory("[leaked]", "", None, size_bytes, percent, blocks, None, None)._asdict() | {"reached_bytes": ""})
     return Table(columns, rows)
 
 
@@ -164,43 +181,45 @@ NOBODY = "No owner retains 20 % or more."
 """There is no suspect."""
 
 
-def together(row: Owned) -> str:
-    """One of several that hold the same."""
+def describe_joint(row: OwnedMemory) -> str:
+    """Name a member of a group that holds the same."""
     return say(
-        "%s reaches %s that other owners hold as well", _called(row.owner, row.signature, row.containers), Size(row.reached_bytes or 0)
+        "%s reaches %s that other owners hold as well", _name_owner(row.owner, row.signature, row.containers), Size(row.reached_bytes or 0)
     )
 
 
-def suspicion(suspect: Suspect) -> str:
-    """Who keeps much, and where it piles up."""
+def describe_suspicion(suspect: Suspect) -> str:
+    """Say how much the suspect keeps, and in which container it accumulates."""
     point, figures = suspect.accumulation, (Size(suspect.retained_bytes), suspect.share_percent)
     linked, is_it = point.container, is_all(suspect)
     if linked is not None and is_it and point.holders and suspect.kind == SHARED:
-        same = say("Suspect: %s hold the same %s", suspect.owner, words(linked, None)), *figures
+        same = say("Suspect: %s hold the same %s", suspect.owner, describe_container(linked, None)), *figures
         said = say("%s: %s (%.0f %%), %s alone", *same, "none" if point.holders[2:] else "neither")
     elif linked is not None and is_it:
-        who = called(suspect)
+        who = name_suspect(suspect)
         if suspect.kind == SHARED and suspect.holders:
-            who = say("%s, which %s hold", who, _several([_holder(suspect, name) for name in suspect.holders]))
-        said = say("Suspect: %s, keeps %s (%.0f %%)%s", who, *figures, _average(point))
+            who = say("%s, which %s hold", who, _describe_holders([_describe_holder(suspect, name) for name in suspect.holders]))
+        said = say("Suspect: %s, keeps %s (%.0f %%)%s", who, *figures, _describe_average(point))
     else:
-        who = _called(suspect.owner, suspect.signature, suspect.containers)
+        who = _name_owner(suspect.owner, suspect.signature, suspect.containers)
         if suspect.kind == SHARED:
-            who = say("%s, which %s hold,", who, _several([_holder(suspect, name) for name in suspect.holders]))
+            who = say("%s, which %s hold,", who, _describe_holders([_describe_holder(suspect, name) for name in suspect.holders]))
         said = say("Suspect: %s keeps %s (%.0f %%)", who, *figures)
         if linked is not None:
-            what = ", ".join(part for part in (_called(point.name, point.signature, ()), words(linked, point.confidence)) if part)
-            said = say("%s; most of it is %s, keeping %s%s", said, what, Size(point.retained_bytes), _average(point))
-        elif point.steps and point.name not in (suspect.owner, without_module(suspect.owner)):
+            what = ", ".join(
+                part for part in (_name_owner(point.name, point.signature, ()), describe_container(linked, point.confidence)) if part
+            )
+            said = say("%s; most of it is %s, keeping %s%s", said, what, Size(point.retained_bytes), _describe_average(point))
+        elif point.steps and point.name not in (suspect.owner, strip_module(suspect.owner)):
             where = say("hangs off") if point.children else say("is %s at", Size(point.size_bytes))
-            said = say("%s; most of it %s %s", said, where, _called(point.name, point.signature, point.containers))
+            said = say("%s; most of it %s %s", said, where, _name_owner(point.name, point.signature, point.containers))
     if linked is not None and linked.used_elements:
-        said = say("%s; %s", said, used_elsewhere(linked, point.users))
+        said = say("%s; %s", said, describe_users(linked, point.users))
     else:
-        said = say("%s%s", said, _against(suspect.others))
+        said = say("%s%s", said, _describe_against(suspect.others))
     if not point.parts:
         return said
-    parts = ", ".join("%s (%.0f %%)" % (_part(part), part.share_percent) for part in point.parts)
+    parts = ", ".join("%s (%.0f %%)" % (_describe_part(part), part.share_percent) for part in point.parts)
     return say("%s; largest parts: %s", said, parts)
 
 
@@ -209,68 +228,72 @@ def is_all(suspect: Suspect) -> bool:
     return 100 * suspect.accumulation.retained_bytes >= MOST_PERCENT * suspect.retained_bytes
 
 
-def _average(point: Accumulation) -> str:
-    """Of an element, where none has far more."""
+def _describe_average(point: Accumulation) -> str:
+    """Give the average size of an element unless one is far larger."""
     if point.parts or point.container is None:
         return ""
     return say(", ~%s each", Size(point.retained_bytes // max(1, point.container.elements)))
 
 
-def words(linked: Linked, confidence: Optional[str]) -> str:
+def describe_container(linked: LinkedContainer, confidence: Optional[str]) -> str:
     """`list of 1,787 elements of 168 bytes (owner likely)`."""
     return linked.words() + OWNER_IS.get(confidence or "", "")
 
 
-def used_elsewhere(linked: Linked, users: Sequence[User]) -> str:
+def describe_users(linked: LinkedContainer, users: Sequence[ContainerUser]) -> str:
     """`12 elements (2.6 KiB) are in use elsewhere: 3 stacks, 40 words of g_in_work`."""
     stacks = [user.owner for user in users if user.kind == THREAD]
     who = [plural(len(set(stacks)), "stack")] if stacks else []
     others = [user for user in users if user.kind != THREAD]
-    who += ["%s of %s" % (plural(user.pointers, "word"), without_module(user.owner)) for user in others]
+    who += ["%s of %s" % (plural(user.pointers, "word"), strip_module(user.owner)) for user in others]
     used, left_out = linked.used_elements or 0, len(who[MOST_USERS:]) + (linked.other_users or 0)
     who = [*who[:MOST_USERS], *([plural(left_out, "other")] if left_out else [])]
     said = say("%s (%s) %s in use elsewhere", plural(used, "element"), Size(linked.used_bytes or 0), "is" if used == 1 else "are")
     return say("%s: %s", said, ", ".join(who)) if who else said
 
 
-def called(suspect: Suspect) -> str:
-    """Who it is, in a few words."""
-    who, point = _called(suspect.owner, suspect.signature, suspect.containers), suspect.accumulation
+def name_suspect(suspect: Suspect) -> str:
+    """Name the suspect in a few words."""
+    who, point = _name_owner(suspect.owner, suspect.signature, suspect.containers), suspect.accumulation
     if point.container is not None and is_all(suspect):
         is_part = point.is_below and point.retained_bytes != suspect.retained_bytes
         name = point.name if is_part and point.confidence != SHARED else suspect.owner
-        return who if suspect.containers else "%s, %s" % (name, words(point.container, point.confidence))
-    return "%s, held by %s" % (who, _several([_holder(suspect, name) for name in suspect.holders])) if suspect.kind == SHARED else who
+        return who if suspect.containers else "%s, %s" % (name, describe_container(point.container, point.confidence))
+    return (
+        "%s, held by %s" % (who, _describe_holders([_describe_holder(suspect, name) for name in suspect.holders]))
+        if suspect.kind == SHARED
+        else who
+    )
 
 
-def _several(holders: Sequence[str]) -> str:
+def _describe_holders(holders: Sequence[str]) -> str:
     """`server in redis-server and block 0x55e226c732a0 (48 bytes)`; how many others there are is not known."""
     told = [*holders[:MOST_NAMED], *(["others"] if len(holders) > MOST_NAMED else [])]
     return "%s and %s" % (", ".join(told[:-1]), told[-1]) if told[1:] else "several owners"
 
 
-def _holder(suspect: Suspect, name: str) -> str:
+def _describe_holder(suspect: Suspect, name: str) -> str:
     """`lxml.etree._ParserDictionaryContext of etree.so+0x4f4298`: the type of the block with the pointer, and who holds that."""
     rows = [row for row in suspect.holding if row.owner == name]
     held_in = next((row.signature for row in rows if row.signature and not row.is_owner), None)
-    owner = next((_typed(name, row.address, row.signature) for row in rows if row.is_owner), name)
+    owner = next((_describe_typed(name, row.address, row.signature) for row in rows if row.is_owner), name)
     return "%s of %s" % (held_in, owner) if held_in else owner
 
 
-def _typed(name: str, address: Optional[Address], signature: Optional[str]) -> str:
+def _describe_typed(name: str, address: Optional[Address], signature: Optional[str]) -> str:
     """`cx.Session 0x7f30a5b1`, as `whatis` tells it; by its place where no type is known."""
     return "%s %s" % (signature, address) if signature else name
 
 
-def _part(part: Division) -> str:
+def _describe_part(part: Division) -> str:
     """`the hash table g_app -> +0x18 of 20,000 elements`, `element 0x55d0c0ffee10 (32 bytes)`."""
     if part.container is not None:
-        return say("the %s", part.container.words(without_module(part.name)))
-    return _typed(part.name, part.address, part.signature)
+        return say("the %s", part.container.words(strip_module(part.name)))
+    return _describe_typed(part.name, part.address, part.signature)
 
 
-def _against(others: Optional[Others]) -> str:
-    """What makes a suspect less sure."""
+def _describe_against(others: Optional[Others]) -> str:
+    """Say what lowers the confidence in a suspect."""
     if others is None:
         return ""
     further = others.stacks + others.unowning + others.weak
@@ -279,17 +302,283 @@ def _against(others: Optional[Others]) -> str:
     return "; %s not keep it alive" % (plural(further, "further reference") + (" does" if further == 1 else " do"))
 
 
-def _called(name: str, signature: Optional[str], containers: Sequence[Container]) -> str:
-    return ", ".join(part for part in (name, signature, held.words(containers)) if part)
+def _name_owner(name: str, signature: Optional[str], containers: Sequence[HeldContainer]) -> str:
+    return ", ".join(part for part in (name, signature, owners.describe_containers(containers)) if part)
 
 
-def flat(rows: Sequence[Owned], depth: int) -> List[Owned]:
+def flatten_owners(rows: Sequence[OwnedMemory], depth: int) -> List[OwnedMemory]:
     """Rows with those below them indented."""
-    owned_rows: List[Owned] = []
+    owned_rows: List[OwnedMemory] = []
     for row in rows:
         container = row.container if not row.containers else None
-        linked = words(container._replace(element_bytes=None), row.confidence) if container is not None else ""
-        what = ": ".join(part for part in (row.signature, held.words(row.containers), linked) if part)
+        linked = describe_container(container._replace(element_bytes=None), row.confidence) if container is not None else ""
+        what = ": ".join(part for part in (row.signature, owners.describe_containers(row.containers), linked) if part)
         owned_rows.append(row._replace(owner="  " * depth + row.owner, signature=what))
-        owned_rows += flat(row.children, depth + 1)
+        owned_rows += flatten_owners(row.children, depth + 1)
     return owned_rows
+
+
+MOST_GROUPS, MOST_BLOCKS, MOST_MAPPINGS, MOST_OFFSETS, MOST_SIZES = 20, 100, 10, 8, 3
+
+
+def make_leaks_data(
+    leaks: Leaks, rows: Optional[Sequence[LeakedBlock]], limit: Optional[int], coverage: Optional[Coverage] = None
+) -> Dict[str, Any]:
+    """The `data` member."""
+    roots = leaks.roots if leaks.leaked is not None else None
+    made: Dict[str, Any] = {
+        "classes": {
+            "held": count_sum(leaks.held, coverage),
+            "maybe": {
+                **count_sum(leaks.maybe, coverage),
+                "by_evidence": {word: count_sum(amount) for word, amount in leaks.maybe_by.items()},
+            },
+            "leaked": {**count_sum(leaks.leaked), "roots": roots, "is_upper_bound": leaks.is_upper_bound},
+        },
+        "groups": list(leaks.groups[:limit]),
+        "habits": list(leaks.habits),
+        "offsets": [{"offset": offset, "references": count} for offset, count in leaks.offsets[:MOST_BLOCKS]],
+        "mappings": list(leaks.mappings),
+        "unloaded_libraries": leaks.unloaded_libraries,
+        "garbage": leaks.garbage,
+    }
+    if rows is not None:
+        made["blocks"] = [
+            {"address": row.address, "size_bytes": row.size_bytes, "class": row.class_, "evidence": row.evidence, "kind": row.kind}
+            for row in rows[:limit]
+        ]
+    return made
+
+
+def format_leaks(
+    style: Style,
+    leaks: Leaks,
+    rows: Optional[Sequence[LeakedBlock]],
+    limit: Optional[int],
+    has_blocks: bool = True,
+    can_look_again: bool = False,
+    coverage: Optional[Coverage] = None,
+) -> Iterator[str]:
+    """The text. `has_blocks`: the single blocks can be looked at, which those of a snapshot without their graph cannot. `can_look_again`:
+    there was no second look for weak pointers, and there can be one."""
+    yield from text.format_page(style, make_leaks_page(leaks, limit, has_blocks, can_look_again, coverage))
+    if rows is not None:
+        yield ""
+        yield from text.format_page(style, make_leaked_blocks_page(rows, limit if limit is not None else MOST_BLOCKS))
+
+
+def make_leaks_page(
+    leaks: Leaks,
+    limit: Optional[int],
+    has_blocks: bool = True,
+    can_look_again: bool = False,
+    coverage: Optional[Coverage] = None,
+) -> Page:
+    """Verdict, groups, mappings."""
+    others = [part.bytes for part in (leaks.leaked, leaks.garbage) if part is not None]
+    whole = leaks.held.bytes + leaks.maybe.bytes + sum(others)
+    yield from _make_leaks_verdict(leaks, whole, coverage if coverage is not None and coverage.is_low else None)
+    if can_look_again and leaks.leaked is not None and leaks.leaked.bytes and leaks.leaked.bytes * 2 >= whole:
+        yield "So much may be held by tagged, unaligned or mangled pointers: %s looks for those" % ask("leaks --weak")
+    shown = leaks.groups[: limit if limit is not None else MOST_GROUPS]
+    if shown:
+        yield ""
+        yield Table(
+            columns_of(LeakGroup),
+            [{**_join_container(row)._asdict(), "signature": _describe_sort(row), "sample": str(row.sample[0])} for row in shown],
+        )
+        if len(shown) < len(leaks.groups):
+            yield "%s: %s" % (plural(len(leaks.groups) - len(shown), "more group"), again("--limit %d", len(leaks.groups)))
+        yield from _make_unloaded_page(leaks)
+        if has_blocks:
+            yield "To inspect one: %s" % ask("whatis %s" % shown[0].sample[0])
+    yield from _make_mappings_page(leaks)
+    yield from _make_remarks_page(leaks)
+
+
+def _join_container(row: LeakGroup) -> LeakGroup:
+    """Replace a container's head by all its elements."""
+    if row.container is None or row.is_holder:
+        return row
+    behind = row.behind_blocks + row.blocks - row.container.elements, row.behind_bytes + row.bytes - row.container.own_bytes
+    return row._replace(blocks=row.container.elements, bytes=row.container.own_bytes, behind_blocks=behind[0], behind_bytes=behind[1])
+
+
+def _describe_sort(row: LeakGroup) -> Optional[str]:
+    """`list of 3,000 elements`, `holds a list of 3,000 elements`, `12 containers: list of 400 elements`."""
+    if row.container is None:
+        return row.signature
+    words = row.container._replace(element_bytes=None).words()
+    if row.is_holder:
+        words = "holds %s %s" % ("an" if words[0] in "aL" else "a", words)
+    elif row.blocks > 1:
+        words = "%s: %s" % (plural(row.blocks, "container"), words)
+    return words if row.signature is None else "%s: %s" % (row.signature, words)
+
+
+def _make_leaks_verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Page:
+    leaked, maybe = leaks.leaked, leaks.maybe
+    if leaked is None:
+        yield (
+            "Leaked: unknown, because memory that may point to blocks was not read"
+            if low is None
+            else say("Leaked: unknown (%s)", low.words())
+        )
+    elif leaked.blocks:
+        sentence = "Leaked: %s%s in %s (%s of memory in use)%s"
+        roots = "" if leaks.roots in (None, leaked.blocks) else ", reachable from %s" % plural(leaks.roots or 0, "leak root")
+        bound = ("" if leaks.is_upper_bound else "at least ") if low else "at most " if leaks.is_upper_bound else ""
+        line = say(sentence, bound, Size(leaked.bytes), plural(leaked.blocks, "block"), share(leaked.bytes, whole), roots)
+        yield mark(line, DAMAGE)
+        if leaks.is_upper_bound:
+            yield "Memory that may point to these blocks could not be read: fewer may be leaked."
+    else:
+        yield "Leaked: nothing"
+    if maybe.blocks:
+        ways = [MAYBE.get(word, WEAK) for word, amount in leaks.maybe_by.items() if amount.blocks]
+        yield say(
+            "Possibly leaked: %s in %s, reachable only through %s", Size(maybe.bytes), plural(maybe.blocks, "block"), " or ".join(ways)
+        )
+    if leaks.garbage is not None:
+        yield from pages.format_garbage(leaks.garbage)
+    yield say("Reachable: %s in %s", Size(leaks.held.bytes), plural(leaks.held.blocks, "block"))
+    if leaked is not None and leaked.blocks < leaks.held.blocks and leaked.bytes * 10 < whole and whole:
+        yield "To see what holds the memory: %s" % ask("owners")
+
+
+def _make_unloaded_page(leaks: Leaks) -> Page:
+    """Point out sizes of which as many blocks are leaked as libraries were unloaded, or a multiple."""
+    gone = leaks.unloaded_libraries
+    sizes = [row.size_bytes for row in leaks.groups if gone is not None and gone >= MANY and row.blocks % gone == 0][:MOST_SIZES]
+    if gone is not None and sizes:
+        words = join_sentences(", ", [say("%s", Size(size)) for size in sizes])
+        what = "%s were unloaded, and a multiple of that number of blocks of %s is leaked: most likely only their variables held those"
+        yield say(what, name_libraries(gone), words)
+
+
+def _make_mappings_page(leaks: Leaks) -> Page:
+    if leaks.mappings:
+        yield ""
+        total = Size(sum(mapping.bytes for mapping in leaks.mappings))
+        yield say("Mappings outside the heaps without a reference: %s (%s)", number(len(leaks.mappings)), total)
+        yield Table(columns_of(LostMapping), leaks.mappings[:MOST_MAPPINGS])
+
+
+def _make_remarks_page(leaks: Leaks) -> Page:
+    if leaks.habits:
+        offsets = ", ".join("%d bytes (%s)" % (habit.offset, plural(habit.blocks, "block")) for habit in leaks.habits[:MOST_OFFSETS])
+        yield ""
+        yield "This program often points into blocks at an offset of %s; such blocks count as reachable." % offsets
+    if leaks.offsets:
+        offsets = ", ".join("%d (%s)" % (offset, number(count)) for offset, count in leaks.offsets[:MOST_OFFSETS])
+        yield ""
+        yield "Blocks reachable only through a pointer into their middle, by its offset: %s" % offsets
+    if leaks.low_addresses:
+        yield ""
+        yield "The heap lies below 4 GiB, where small numbers look like pointers: a few leaked blocks may count as reachable."
+
+
+def make_leaked_blocks_page(rows: Sequence[LeakedBlock], limit: int) -> Page:
+    """The blocks."""
+    yield Table(columns_of(LeakedBlock), rows[:limit])
+    if len(rows) > limit:
+        yield "%s: %s" % (plural(len(rows) - limit, "more block"), again("--limit %d", len(rows)))
+
+
+MOST_PINS_ROWS = 20
+WHERE = {
+    keeping.PAGE: "page: on pages that are shared with blocks in use, at the ends of free memory that is otherwise returned",
+    keeping.SMALL: "hole: between blocks, too small to hold a page that could be returned",
+    keeping.FAST_LIST: "fastbin: the same, on malloc's lists of freed small chunks, which are not merged with their neighbours",
+    keeping.THREAD_TOP: "thread-top: the end of a thread's arena above the last block; only free() returns it, malloc_trim never does",
+    keeping.MAIN_TOP: "main-top: the end of the main arena; malloc keeps a little of it",
+    keeping.FOREIGN_BREAK: "foreign-break: the end of the main arena; other code moved the program break, so it cannot be returned",
+    keeping.ENDED_ARENA: "ended-arena: in arenas of threads that have ended; a new thread may take one over",
+    keeping.SPAN: "span: free objects of spans; a span can be returned when its last object is back in it",
+    keeping.GROUP: "group: free slots of groups; a group is returned when the last block in it is freed",
+    keeping.SLAB: "slab: free regions of slabs; a slab is returned when all of it is free",
+}
+NOT_IN_USE = {CACHED: "(in thread caches)", OWN: "(the allocator's own)", None: "(nothing in use)"}
+
+
+def make_pins_data(kept: Kept, limit: Optional[int]) -> Dict[str, Any]:
+    """The `data` member."""
+    return {
+        "kept_bytes": kept.kept_bytes,
+        "groups": list(kept.groups[:limit]),
+        "groups_in_all": len(kept.groups),
+        "sums": [{**amount._asdict(), "terms": [_make_term(term) for term in amount.terms]} for amount in kept.sums],
+        "has_owners": kept.has_owners,
+        "may_be_stale": kept.may_be_stale,
+    }
+
+
+def _make_term(term: keeping.Term) -> Dict[str, Any]:
+    """Negative where it is taken off."""
+    return {"name": term.name, "bytes": -term.bytes if term.is_taken_off else term.bytes}
+
+
+def format_pins(style: Style, kept: Kept, limit: Optional[int]) -> Iterator[str]:
+    """The text."""
+    yield from text.format_page(style, make_pins_page(kept, limit))
+
+
+def make_pins_page(kept: Kept, limit: Optional[int]) -> Page:
+    """The sentence, the rows, how it closes with `arenas`."""
+    if kept.kept_bytes is None:
+        yield "Unknown: how much free memory the blocks in use pin"
+    elif not kept.kept_bytes:
+        yield "No free memory is pinned by blocks in use."
+    else:
+        yield say(
+            "Free memory that cannot be returned: %s%s (%s of all arenas)",
+            "at least " if kept.is_cut else "",
+            Size(kept.kept_bytes),
+            share(kept.kept_bytes, kept.held_bytes),
+        )
+        first = pins.largest_group(kept)
+        if first is not None:
+            yield say("%s", pins.group_sentence(first))
+    for amount in kept.sums:
+        if amount.kept_bytes or amount.arenas_bytes or (amount.arenas_bytes == 0 and len(kept.sums) == 1):
+            yield _describe_closing(amount)
+        if amount.returnable_bytes and amount.returnable_bytes >= (kept.kept_bytes or 0) // 8:
+            way = ": %s" % ask(amount.command + " --dry-run") if amount.command is not None else ""
+            yield say("%s more is free and could be returned%s", Size(amount.returnable_bytes), way)
+    shown = kept.groups[: limit if limit is not None else MOST_PINS_ROWS]
+    if shown:
+        yield ""
+        yield Table(columns_of(PinRow), [_make_pins_row(row) for row in shown])
+        if len(shown) < len(kept.groups):
+            left = sum(row.kept_bytes for row in kept.groups[len(shown) :])
+            yield say("%s (%s): %s", plural(len(kept.groups) - len(shown), "more row"), Size(left), again("--limit %d", len(kept.groups)))
+        yield ""
+        yield from [words for where, words in WHERE.items() if any(row.where == where for row in shown)]
+    if kept.may_be_stale and any(row.sure == EXACT for row in shown):
+        yield "Some blocks may show the class of an earlier use: this allocator does not clear freed memory."
+    if not kept.has_owners and any(row.status == USED for row in shown):
+        yield "Owners of the blocks were not searched: %s shows them" % ask("pins")
+
+
+def _describe_closing(amount: Sum) -> Any:
+    """Show how the sum follows from the figures of `arenas`."""
+    if amount.arenas_bytes is None:
+        return say("%s: %s; `arenas` has no figure to compare with", amount.allocator, Size(amount.kept_bytes))
+    template, parts = "%s: ", []
+    for place, term in enumerate(amount.terms):
+        sign = "" if not place else " - " if term.is_taken_off else " + "
+        template += sign + "%s %s"
+        parts += [term.name, Size(term.bytes)]
+    told = say(template + " = %s", amount.allocator, *parts, Size(amount.arenas_bytes))
+    if not amount.difference_bytes:
+        return say("%s, as `arenas` has it", told)
+    return say("%s by `arenas`; found here: %s", told, Size(amount.kept_bytes))
+
+
+def _make_pins_row(row: PinRow) -> Dict[str, Any]:
+    made: Dict[str, Any] = {**row._asdict(), "sample": "" if row.sample is None else str(row.sample)}
+    made["kept_for_each"] = "-" if row.kept_for_each is None else "%.1f" % row.kept_for_each
+    made["signature"] = row.signature or (NOT_IN_USE.get(row.status) if row.status != USED else "-")
+    made["owner"] = row.owner or "-"
+    made["size_bytes"] = row.size_bytes if row.size_bytes is not None else "-"
+    return made

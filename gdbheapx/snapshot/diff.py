@@ -1,23 +1,292 @@
-"""What grew between two looks: by part of the memory; in allocators what is in use, or only what is kept; then whose it is."""
+"""Compare two snapshots: parts of memory, arenas, classes, owners, leaks, and a verdict on what grew."""
 
 import calendar
 import time
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
 from gdbheapx import verdict
 from gdbheapx.allocators.records import HeapArenas
 from gdbheapx.analysis.census import books as program_books
 from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.books import Books
+from gdbheapx.analysis.census.by_owner import NO_OWNER, OwnerRows, find_owner_rows
 from gdbheapx.analysis.census.find import Census, Managed
+from gdbheapx.analysis.reachability.dominance import MOST_OWNERS, TALLIED, OwnerTally
 from gdbheapx.analysis.reachability.leaks import Leaks
-from gdbheapx.analysis.reachability.owners import Owners
+from gdbheapx.analysis.reachability.owners import BLOCK, SHARED, OwnedMemory, Owners, describe_containers
+from gdbheapx.analysis.split import Memory
+from gdbheapx.errors import HeapxError
 from gdbheapx.hints import about
-from gdbheapx.model import Advice
-from gdbheapx.snapshot import owned
-from gdbheapx.snapshot.growth import DUMPED, Growth, growth
-from gdbheapx.snapshot.record import Outcome, Record
+from gdbheapx.inferior.base import Target
+from gdbheapx.model import Advice, MemoryPart
+from gdbheapx.session import Session
+from gdbheapx.snapshot.record import GRAPH, OWNERS_KEPT, ReadingSession, RecordedOutcome, Snapshot, SnapshotRecord
 from gdbheapx.units import Said, Size, join_sentences, say
+
+ALL, MALLOC, RSS = "all", "malloc", "rss"
+"""What a limit can be set on: every part that grew; what is in use in allocators; the whole, where what fell counts against what grew."""
+OF = (ALL, MALLOC, RSS)
+RESIDENT, DUMPED = "resident", "dumped"
+KIND_OF_ALLOCATOR = "allocator"
+Key = Tuple[str, str, Optional[str]]
+"""(kind, name, allocator) of a part."""
+
+
+class GrowthPart(NamedTuple):
+    """One part of the memory, such as an allocator, a runtime's pools, stacks."""
+
+    what: str
+    kind: str
+    """As in the split of `report`."""
+    allocator: Optional[str]
+    diff_bytes: Optional[int]
+    """Of a process in RAM, in swap or in huge pages, of a core in the file; None where it is not known of both by the same measure."""
+    old_bytes: Optional[int]
+    new_bytes: Optional[int]
+    used_diff_bytes: Optional[int] = None
+    """Of an allocator: in use, touched or not; None for other parts and where it is not known."""
+    used_old_bytes: Optional[int] = None
+    used_new_bytes: Optional[int] = None
+    only: Optional[str] = None
+    """`old` or `new`: the other one does not have it at all. None also where the two cannot be compared."""
+
+    @property
+    def grown_bytes(self) -> int:
+        """The larger of the two, as far as it is known; never below 0."""
+        return max(0, self.diff_bytes or 0, self.used_diff_bytes or 0)
+
+
+class Growth(NamedTuple):
+    """Of the whole, by part."""
+
+    measure: Optional[str]
+    """`resident` (two processes) or `dumped` (two cores); None: the two cannot be compared so."""
+    all_bytes: Optional[int]
+    """What all parts together grew by, those that fell left out; of an allocator the larger of what it has in RAM and in use."""
+    malloc_bytes: Optional[int]
+    """What is in use in all allocators; negative where it fell."""
+    rss_bytes: Optional[int]
+    """RSS, or the bytes of the core; negative where it fell."""
+    parts: Sequence[GrowthPart]
+    """The largest growth first, then what fell; those that did not change are left out."""
+    lacking: Sequence[str]
+    """Why something is unknown."""
+
+    def of(self, what: str) -> Optional[int]:
+        """What a limit is compared with; None where it is not known."""
+        return {ALL: self.all_bytes, MALLOC: self.malloc_bytes, RSS: self.rss_bytes}[what]
+
+    def at_least(self, what: str) -> int:
+        """The growth that is certain whatever is unknown."""
+        known = self.of(what)
+        if known is not None:
+            return known
+        return sum(part.grown_bytes for part in self.parts) if what == ALL else 0
+
+
+class GrowthSide(NamedTuple):
+    """One side."""
+
+    measure: Optional[str]
+    total_bytes: Optional[int]
+    parts: Optional[Dict[Key, int]]
+    used: Dict[str, int]
+    """By allocator."""
+    is_used_known: bool
+    lacking: Sequence[str]
+
+
+class ComparedReport(NamedTuple):
+    """Of what `report` found, what is compared."""
+
+    memory: Optional[Memory]
+    split: Optional[Sequence[MemoryPart]]
+
+
+def make_growth(old: SnapshotRecord, new: SnapshotRecord) -> Growth:
+    """From the one to the other."""
+    by_name = old.head.has_names and new.head.has_names
+    sides = [_make_side(name, record, by_name) for name, record in (("old", old), ("new", new))]
+    before, after = sides
+    lacking = [why for side in sides for why in side.lacking]
+    measure = before.measure if before.measure == after.measure else None
+    if measure is None and None not in (before.measure, after.measure):
+        lacking.append("one is a process and one a core: bytes in RAM and bytes in a file cannot be compared")
+    parts = _compare_parts(before, after, measure is not None)
+    is_used_known = before.is_used_known and after.is_used_known
+    used = sum(after.used.values()) - sum(before.used.values()) if is_used_known else None
+    rss = None
+    if measure is not None and before.total_bytes is not None and after.total_bytes is not None:
+        rss = after.total_bytes - before.total_bytes
+    all_ = (
+        sum(part.grown_bytes for part in parts) if measure is not None else None
+    )  # what an allocator has in RAM is known without its heaps
+    return Growth(measure, all_, used, rss, parts, lacking)
+
+
+def _compare_parts(old: GrowthSide, new: GrowthSide, is_comparable: bool) -> List[GrowthPart]:
+    before, after = ((side.parts or {}) if is_comparable else {} for side in (old, new))
+    keys: Dict[Key, None] = dict.fromkeys([*before, *after])
+    with_part = {allocator for _, _, allocator in keys}
+    for name in dict.fromkeys([*old.used, *new.used]):
+        if name not in with_part:
+            keys[KIND_OF_ALLOCATOR, name, name] = None
+    parts = []
+    for key in keys:
+        kind, name, allocator = key
+        was, now = (side.get(key, 0) if is_comparable else None for side in (before, after))
+        only = None if not is_comparable or (key in before) == (key in after) else "old" if key in before else "new"
+        is_known = old.is_used_known and new.is_used_known
+        used_then, used_now = (side.used.get(allocator, 0) if is_known and allocator is not None else None for side in (old, new))
+        parts.append(
+            GrowthPart(name, kind, allocator, _subtract(was, now), was, now, _subtract(used_then, used_now), used_then, used_now, only)
+        )
+    changed = [part for part in parts if part.diff_bytes or part.used_diff_bytes]
+    return sorted(changed, key=lambda part: (-part.grown_bytes, part.diff_bytes or 0, part.what))
+
+
+def _subtract(before: Optional[int], after: Optional[int]) -> Optional[int]:
+    return None if before is None or after is None else after - before
+
+
+def _make_side(side: str, record: SnapshotRecord, by_name: bool) -> GrowthSide:
+    """What a snapshot has of it: the split of `report`, the sums of the heaps."""
+    lacking = []
+    memory, rows = record.model("report", ComparedReport) if "report" in record.models else ComparedReport(None, None)
+    parts = _sum_split(rows or (), memory.measure == RESIDENT, by_name) if memory is not None else None
+    if parts is None:
+        why = record.outcomes.get("report", RecordedOutcome()).error or "it has no split of the memory"
+        lacking.append("%s: memory outside malloc is unknown (%s)" % (side, why))
+    unread = [allocator.id for allocator in record.head.allocators if allocator.layout is None]
+    is_cut = record.outcomes.get("arenas", RecordedOutcome()).partial
+    if unread or not record.head.heaps:
+        why = "%s could not be read" % unread[0] if unread else "no allocator was read"
+        lacking.append("%s: memory in use is unknown (%s)" % (side, why))
+    elif is_cut:
+        lacking.append("%s: the heaps were not read whole" % side)
+    is_used_known = bool(record.head.heaps) and not unread and not is_cut
+    used: Dict[str, int] = {}
+    for heap in record.head.heaps:
+        used[heap.allocator] = used.get(heap.allocator, 0) + heap.used_bytes
+    total = None if memory is None else memory.total_bytes
+    return GrowthSide(memory.measure if memory is not None and parts is not None else None, total, parts, used, is_used_known, lacking)
+
+
+def _sum_split(rows: Sequence[MemoryPart], is_live: bool, by_name: bool) -> Optional[Dict[Key, int]]:
+    """By part; None where there is none. Names that were replaced by numbers mean nothing elsewhere: then by kind alone. Memory in swap and
+    in pages of hugetlbfs is not in RSS, and memory all the same."""
+    sizes: Dict[Key, int] = {}
+    for row in rows:
+        size = row.resident_bytes if is_live else row.dumped_bytes
+        if size is None:
+            return None
+        key = row.kind, row.name if by_name else row.kind, row.allocator
+        beside = (row.swapped_bytes or 0) + (row.hugetlb_bytes or 0) if is_live else 0
+        sizes[key] = sizes.get(key, 0) + size + beside
+    return sizes or None
+
+
+OTHERS = "[several owners, small ones, or leaked]"
+"""Blocks that no name owns alone."""
+Sums = Dict[Tuple[str, str], Tuple[int, Optional[int]]]
+
+
+class ListedOwners(NamedTuple):
+    """The owners of one snapshot that have names: blocks have addresses, which mean nothing in another process."""
+
+    sums: Sums
+    what: Dict[str, str]
+    """By owner what it holds, and how many: `dict of 20,000 entries`."""
+    least_bytes: int
+    """An owner that is not among them retains no more than this."""
+
+
+class OwnedGraph(NamedTuple):
+    """What the graph of a snapshot gives."""
+
+    held: Optional[OwnerRows]
+    why: Optional[str]
+    """Why there is none."""
+    named: Mapping[str, Tuple[int, int]] = {}
+    """Bytes and blocks that is retained by all that has a name, also where the memory is told of what lies above or below it."""
+
+
+def make_owned(session: Session, record: SnapshotRecord, name: str) -> OwnedGraph:
+    """Of one snapshot."""
+    if GRAPH not in record.models:
+        return OwnedGraph(None, "it has no graph of blocks")
+    target = Snapshot(name, record)
+    own = Session(cast(Target, target), session.budget)  # it is asked for what the graph has, never for memory
+    own.store = ReadingSession(record, own, lambda: target.unpacked(own))
+    try:
+        graph = find_owner_rows(own)
+        return OwnedGraph(graph, None, _sum_named(own.shared(TALLIED)))
+    except HeapxError as error:
+        return OwnedGraph(None, error.message)
+
+
+def _sum_named(tallied: OwnerTally) -> Dict[str, Tuple[int, int]]:
+    named: Dict[str, Tuple[int, int]] = {}
+    retained = tallied.tree.retained_bytes, tallied.tree.retained_blocks
+    for node in range(tallied.reach.roots_from, tallied.reach.roots_from + len(tallied.parts)):
+        before = named.get(name := tallied.name(node), (0, 0))
+        named[name] = before[0] + retained[0][node], before[1] + retained[1][node]
+    for node in tallied.paths.told() if tallied.paths is not None else ():
+        path = tallied.path(node)
+        if path is not None:  # an object and its parts may have one name
+            named[path.text] = max(named.get(path.text, (0, 0)), (retained[0][node], retained[1][node]))
+    return named
+
+
+def list_owners(owners: Owners, graph: Optional[OwnerRows]) -> ListedOwners:
+    """By the graph, else by the list of the largest that each snapshot has."""
+    rows, most = (graph.owners, MOST_OWNERS) if graph is not None else (owners.owners, OWNERS_KEPT)
+    sums: Sums = {}
+    for row in rows:
+        if _has_name(row):
+            before = sums.get((row.owner, ""), (0, 0))  # a variable may lie in two mappings
+            sums[row.owner, ""] = before[0] + row.retained_bytes, (before[1] or 0) + row.retained_blocks
+    what = {row.owner: told for row in [*rows, *owners.owners] if (told := _describe_content(row))}
+    return ListedOwners(sums, what, rows[-1].retained_bytes if len(rows) >= most else 0)
+
+
+def sum_classes(graph: OwnerRows) -> Sums:
+    """(class, owner) -> bytes, blocks."""
+    sums: Sums = {}
+    for place, rows in graph.rows.items():
+        owner = graph.owners[place] if place >= 0 else None
+        whose = owner.owner if owner is not None and _has_name(owner) else OTHERS
+        for row in rows:
+            key = row.signature if row.signature is not None else "not named", whose
+            before = sums.get(key, (0, 0))
+            sums[key] = before[0] + row.bytes, (before[1] or 0) + row.blocks
+    return sums
+
+
+def _describe_content(row: OwnedMemory) -> Optional[str]:
+    return describe_containers(row.containers) or (row.container.words() if row.container is not None else row.signature)
+
+
+def _has_name(row: OwnedMemory) -> bool:
+    if row.kind == SHARED and row.container is not None:  # called by all that hold it
+        return bool(row.holders and row.has_names)
+    return row.path is not None or (row.kind not in (SHARED, BLOCK) and row.owner != NO_OWNER)
+
+
+def describe_content_change(old: Optional[str], new: Optional[str]) -> Optional[str]:
+    """`dict of 20,000 -> 50,000 entries`: what changed in what an owner holds; None where nothing is known of either."""
+    if old is None or new is None or old == new:
+        return new or old
+    before, after = old.split(" "), new.split(" ")
+    changed = [place for place, pair in enumerate(zip(before, after)) if pair[0] != pair[1]]
+    if len(before) != len(after) or any(not _is_number(one[place]) for place in changed for one in (before, after)):
+        return "%s -> %s" % (old, new)
+    return " ".join("%s -> %s" % (was.rstrip(","), now) if was != now else now for was, now in zip(before, after))
+
+
+def _is_number(word: str) -> bool:
+    return word[:1].isdigit()
+
 
 USED_GREW, KEPT_GREW, BOTH_GREW, ELSEWHERE_GREW = "used-grew", "kept-grew", "both-grew", "elsewhere-grew"
 FELL, SAME = "fell", "same"
@@ -26,15 +295,15 @@ MOST_PARTS = 3
 """That the verdict names."""
 LEAST_SHARE = 0.01
 """Of what was held before: less is no growth, and no fall."""
-RSS = "RSS"
+DIFF_RSS = "RSS"
 WITHOUT_NAMES = "it was taken with --no-names, and numbers mean nothing elsewhere"
-NO_GRAPH = owned.Made(None, "its graph was not looked at")
+NO_GRAPH = OwnedGraph(None, "its graph was not looked at")
 IN_USE, KEPT = "in use", "kept by the allocator"
 OBJECTS, POOLS_FREE = "in use by objects", "free in pools"
 """States of runtimes that cut up memory themselves, beside malloc's blocks: `whose` is `CPython`."""
 
 
-class Change(NamedTuple):
+class DiffChange(NamedTuple):
     """Something that both looks have, or one of them."""
 
     what: str
@@ -54,7 +323,7 @@ class Change(NamedTuple):
     """What an owner holds, and how many before and after: `dict of 20,000 -> 50,000 entries`."""
 
 
-class Side(NamedTuple):
+class DiffSide(NamedTuple):
     """One of the two."""
 
     what: str
@@ -68,7 +337,7 @@ class Side(NamedTuple):
     """What was named: `snapshot`, `core`, `process`, or `current` (what gdb has)."""
 
 
-class Missing(NamedTuple):
+class DiffMissing(NamedTuple):
     """What cannot be compared."""
 
     what: str
@@ -78,7 +347,7 @@ class Missing(NamedTuple):
     why: str
 
 
-class Next(NamedTuple):
+class DiffNext(NamedTuple):
     """What to ask then."""
 
     side: str
@@ -86,12 +355,12 @@ class Next(NamedTuple):
     command: str
     why: str
 
-    def of(self, side: Side) -> Advice:
+    def of(self, side: DiffSide) -> Advice:
         """With the whole command."""
         return Advice(about(side.form, side.what, self.command), self.why)
 
 
-class Verdict(NamedTuple):
+class DiffVerdict(NamedTuple):
     """What grew."""
 
     code: str
@@ -105,24 +374,24 @@ class Verdict(NamedTuple):
 class Diff(NamedTuple):
     """The answer."""
 
-    old: Side
-    new: Side
-    verdict: Verdict
+    old: DiffSide
+    new: DiffSide
+    verdict: DiffVerdict
     growth_bytes: int
     """Of what is in use in allocators."""
     growth: Growth
     """Of the whole, by part."""
-    states: Sequence[Change]
-    arenas: Sequence[Change]
-    classes: Optional[Sequence[Change]]
+    states: Sequence[DiffChange]
+    arenas: Sequence[DiffChange]
+    classes: Optional[Sequence[DiffChange]]
     """None where one of the two has none, or no names; those that changed most first, and so below."""
-    owners: Optional[Sequence[Change]]
-    leaks: Optional[Sequence[Change]]
-    missing: Sequence[Missing]
-    next: Sequence[Next]
-    contexts: Optional[Sequence[Change]] = None
+    owners: Optional[Sequence[DiffChange]]
+    leaks: Optional[Sequence[DiffChange]]
+    missing: Sequence[DiffMissing]
+    next: Sequence[DiffNext]
+    contexts: Optional[Sequence[DiffChange]] = None
     """Memory contexts by name, where both are BIND's server, and told with names."""
-    held: Optional[Sequence[Change]] = None
+    held: Optional[Sequence[DiffChange]] = None
     """What each owner has by class; None where one of the two has no graph, or no names."""
     between_s: Optional[int] = None
     """From the one to the other, in seconds; None where it is unknown when one of them was."""
@@ -143,37 +412,36 @@ class WithPools(NamedTuple):
 
 
 HELD = (
-    Next("new", "owners", "shows which variables, threads and blocks keep memory alive"),
-    Next("new", "census", "shows what it is, by class, type and content"),
-    Next("new", "leaks", "shows what nothing points to any more"),
+    DiffNext("new", "owners", "shows which variables, threads and blocks keep memory alive"),
+    DiffNext("new", "census", "shows what it is, by class, type and content"),
+    DiffNext("new", "leaks", "shows what nothing points to any more"),
 )
 HOARDED = (
-    Next("new", "report", "shows what a trim or purge would return to the OS"),
-    Next("new", "pins", "shows which blocks in use keep free memory from being returned"),
+    DiffNext("new", "report", "shows what a trim or purge would return to the OS"),
+    DiffNext("new", "pins", "shows which blocks in use keep free memory from being returned"),
 )
-ELSEWHERE = (Next("new", "report", "shows all memory of the process, by mapping, file and runtime"),)
-POOLS = Next("new", "census", "shows what runtimes have in their own pools")
+ELSEWHERE = (DiffNext("new", "report", "shows all memory of the process, by mapping, file and runtime"),)
+POOLS = DiffNext("new", "census", "shows what runtimes have in their own pools")
 NEXT = {USED_GREW: HELD, KEPT_GREW: HOARDED, BOTH_GREW: (*HELD, *HOARDED), ELSEWHERE_GREW: ELSEWHERE, FELL: (), SAME: ()}
-Sums = Dict[Tuple[str, str], Tuple[int, Optional[int]]]
 """(what, whose) -> bytes, blocks."""
 Unsure = Dict[Tuple[str, str], Optional[Tuple[int, Optional[int]]]]
 """The same; None: it is there, and not known."""
 
 
-def diff(
-    old: Record,
-    new: Record,
+def diff_snapshots(
+    old: SnapshotRecord,
+    new: SnapshotRecord,
     names: Tuple[str, str],
     forms: Tuple[str, str] = ("snapshot", "snapshot"),
-    graphs: Sequence[owned.Made] = (NO_GRAPH, NO_GRAPH),
+    graphs: Sequence[OwnedGraph] = (NO_GRAPH, NO_GRAPH),
 ) -> Diff:
     """From the one to the other. `names`, `forms`: how they were named, and what that is; `graphs`: what owned.made() gives of each."""
     heads = old.head, new.head
-    sides = [Side(name, head.kind, head.pid, head.executable, head.as_of, form) for name, head, form in zip(names, heads, forms)]
-    states, grown = _states(old, new), growth(old, new)
+    sides = [DiffSide(name, head.kind, head.pid, head.executable, head.as_of, form) for name, head, form in zip(names, heads, forms)]
+    states, grown = _compare_states(old, new), make_growth(old, new)
     named = old.head.has_names and new.head.has_names
-    judged = _verdict(states, grown)
-    next_ = _next(judged.code, states, grown)
+    judged = _make_verdict(states, grown)
+    next_ = _make_next(judged.code, states, grown)
     return Diff(
         old=sides[0],
         new=sides[1],
@@ -181,14 +449,14 @@ def diff(
         growth_bytes=next((state.diff_bytes for state in states if state.what == IN_USE), 0),
         growth=grown,
         states=states,
-        arenas=_sorted(_known(_arenas(old), _arenas(new))),
-        classes=_of_models(old, new, "census", Census, _classes) if named else None,
-        owners=_owners(old, new, graphs) if named else None,
-        leaks=_of_models(old, new, "leaks", Leaks, _leaks),
-        missing=[*_missing("old", old, graphs[0]), *_missing("new", new, graphs[1])],
+        arenas=_sort_changes(_drop_unknown(_sum_arenas(old), _sum_arenas(new))),
+        classes=_compare_models(old, new, "census", Census, _sum_census_classes) if named else None,
+        owners=_compare_owners(old, new, graphs) if named else None,
+        leaks=_compare_models(old, new, "leaks", Leaks, _sum_leaks),
+        missing=[*_list_missing("old", old, graphs[0]), *_list_missing("new", new, graphs[1])],
         next=next_,
-        contexts=_contexts(old, new) if named else None,
-        held=_held(graphs) if named else None,
+        contexts=_compare_contexts(old, new) if named else None,
+        held=_compare_held(graphs) if named else None,
         between_s=_between_s(sides[0].taken, sides[1].taken),
         next_steps=[step.of(sides[step.side == "new"]) for step in next_],
     )
@@ -196,72 +464,72 @@ def diff(
 
 def _between_s(old: Optional[str], new: Optional[str]) -> Optional[int]:
     try:
-        return None if old is None or new is None else unix_s(new) - unix_s(old)
+        return None if old is None or new is None else parse_taken_s(new) - parse_taken_s(old)
     except (ValueError, OverflowError):
         return None
 
 
-def unix_s(taken: str) -> int:
+def parse_taken_s(taken: str) -> int:
     """Of a time as Head.taken has it. ValueError where it is none."""
     return calendar.timegm(time.strptime(taken, "%Y-%m-%dT%H:%M:%SZ"))
 
 
-def _missing(side: str, record: Record, graph: owned.Made) -> List[Missing]:
+def _list_missing(side: str, record: SnapshotRecord, graph: OwnedGraph) -> List[DiffMissing]:
     """What this one does not have."""
     lacking = []
     for what, model in (("classes", "census"), ("owners", "owners"), ("leaks", "leaks")):
         if model not in record.models:
-            lacking.append(Missing(what, side, record.outcomes.get(model, Outcome()).error or "it was not looked for"))
+            lacking.append(DiffMissing(what, side, record.outcomes.get(model, RecordedOutcome()).error or "it was not looked for"))
         elif not record.head.has_names and what != "leaks":
-            lacking.append(Missing(what, side, WITHOUT_NAMES))
+            lacking.append(DiffMissing(what, side, WITHOUT_NAMES))
     if not record.head.has_names or graph.held is None:
-        lacking.append(Missing("held", side, WITHOUT_NAMES if not record.head.has_names else graph.why or NO_GRAPH.why or ""))
+        lacking.append(DiffMissing("held", side, WITHOUT_NAMES if not record.head.has_names else graph.why or NO_GRAPH.why or ""))
     return lacking
 
 
-def _changes(old: Sums, new: Sums) -> List[Change]:
+def _compare_all(old: Sums, new: Sums) -> List[DiffChange]:
     rows = []
     for key in dict.fromkeys([*old, *new]):
         only = "old" if key not in new else "new" if key not in old else None
         before, many = old[key] if only != "new" else (0, 0)
         after, more = new[key] if only != "old" else (0, 0)
-        row = Change(*key, after - before, before, after, only=only)
+        row = DiffChange(*key, after - before, before, after, only=only)
         if many is not None and more is not None:  # what one side does not count is no 0
             row = row._replace(diff_count=more - many, old_count=many, new_count=more)
         rows.append(row)
     return rows
 
 
-def _sorted(rows: Iterable[Change]) -> List[Change]:
+def _sort_changes(rows: Iterable[DiffChange]) -> List[DiffChange]:
     """What has not changed is left out; what one side does not have at all has changed, whatever its size."""
     changed_rows = (row for row in rows if row.diff_bytes or row.diff_count or row.only)
     return sorted(changed_rows, key=lambda row: (-abs(row.diff_bytes), row.what, row.whose))
 
 
-def _states(old: Record, new: Record) -> List[Change]:
+def _compare_states(old: SnapshotRecord, new: SnapshotRecord) -> List[DiffChange]:
     """RSS, what each heap has in use and keeps, and the allocator's own words for parts of it, as `arenas` has them."""
-    changes: List[Change] = []
+    changes: List[DiffChange] = []
     if old.head.rss_bytes is not None and new.head.rss_bytes is not None:
-        changes += _changes({(RSS, ""): (old.head.rss_bytes, None)}, {(RSS, ""): (new.head.rss_bytes, None)})
-    sums = [_sums(record) for record in (old, new)]
-    changes += _changes(*sums)
-    pools = [_pools(record) for record in (old, new)]
-    changes += _changes(*pools) if all(pools) else []
-    changes += _known(_parts(old), _parts(new))
+        changes += _compare_all({(DIFF_RSS, ""): (old.head.rss_bytes, None)}, {(DIFF_RSS, ""): (new.head.rss_bytes, None)})
+    sums = [_sum_states(record) for record in (old, new)]
+    changes += _compare_all(*sums)
+    pools = [_sum_pools(record) for record in (old, new)]
+    changes += _compare_all(*pools) if all(pools) else []
+    changes += _drop_unknown(_sum_arena_parts(old), _sum_arena_parts(new))
     return [change for change in changes if change.old_bytes or change.new_bytes or not change.whose]
 
 
-def changed(rows: Sequence[Change]) -> List[Change]:
+def drop_unchanged(rows: Sequence[DiffChange]) -> List[DiffChange]:
     """Those that are no row of zeros."""
     return [row for row in rows if row.diff_bytes or row.diff_count]
 
 
-def _sums(record: Record) -> Sums:
+def _sum_states(record: SnapshotRecord) -> Sums:
     heaps = record.head.heaps
     return {(IN_USE, ""): (sum(heap.used_bytes for heap in heaps), None), (KEPT, ""): (sum(heap.kept_bytes for heap in heaps), None)}
 
 
-def _pools(record: Record) -> Sums:
+def _sum_pools(record: SnapshotRecord) -> Sums:
     """What runtimes have handed out of pools of their own and keep there, if their objects were looked at."""
     sums: Sums = {}
     for managed in record.model("census", WithPools).managed if "census" in record.models else ():
@@ -271,46 +539,48 @@ def _pools(record: Record) -> Sums:
     return sums
 
 
-def _known(old: Unsure, new: Unsure) -> List[Change]:
+def _drop_unknown(old: Unsure, new: Unsure) -> List[DiffChange]:
     """Of what neither side has as unknown: it is no growth that a core does not tell what is in RAM."""
     unknown = {key for side in (old, new) for key, value in side.items() if value is None}
     sums = [{key: value for key, value in side.items() if value is not None and key not in unknown} for side in (old, new)]
-    return _changes(*sums)
+    return _compare_all(*sums)
 
 
-def _parts(record: Record) -> Unsure:
+def _sum_arena_parts(record: SnapshotRecord) -> Unsure:
     """Every sum of the arenas that both allocator and name tell."""
     unsure: Unsure = {}
-    for heap in _heaps(record):
+    for heap in _list_heap_arenas(record):
         for name, value in heap.totals.items():
             if name.endswith("_bytes") and not name.startswith(("max_", "largest_")):
                 unsure[name[: -len("_bytes")].replace("_", " "), heap.info.id] = (value, None) if value is not None else None
     return unsure
 
 
-def _heaps(record: Record) -> List[HeapArenas]:
+def _list_heap_arenas(record: SnapshotRecord) -> List[HeapArenas]:
     """Those of which the arenas are known."""
     heaps: List[HeapArenas] = record.model("arenas", List[HeapArenas]) if "arenas" in record.models else []
     return heaps
 
 
-def _arenas(record: Record) -> Unsure:
+def _sum_arenas(record: SnapshotRecord) -> Unsure:
     """What each arena has in use."""
     unsure: Unsure = {}
-    for row in (row for heap in _heaps(record) for row in heap.rows):
+    for row in (row for heap in _list_heap_arenas(record) for row in heap.rows):
         used, count = getattr(row, "used_bytes", None), getattr(row, "used_chunks", None)
         unsure["arena %s" % row.index, row.allocator] = (used, count) if used is not None else None
     return unsure
 
 
-def _of_models(old: Record, new: Record, name: str, kind: Any, sums: Callable[[Any], Optional[Sums]]) -> Optional[List[Change]]:
+def _compare_models(
+    old: SnapshotRecord, new: SnapshotRecord, name: str, kind: Any, sums: Callable[[Any], Optional[Sums]]
+) -> Optional[List[DiffChange]]:
     if not all(name in record.models for record in (old, new)):
         return None
     before, after = (sums(record.model(name, kind)) for record in (old, new))
-    return None if before is None or after is None else _sorted(_changes(before, after))
+    return None if before is None or after is None else _sort_changes(_compare_all(before, after))
 
 
-def _classes(census: Census) -> Sums:
+def _sum_census_classes(census: Census) -> Sums:
     sums: Sums = {}
     for row in census.rows:
         size = say("not named, %s each", Size(row.size_bytes)) if row.size_bytes is not None else "not named"
@@ -320,50 +590,50 @@ def _classes(census: Census) -> Sums:
     return sums
 
 
-def _owners(old: Record, new: Record, graphs: Sequence[owned.Made]) -> Optional[List[Change]]:
+def _compare_owners(old: SnapshotRecord, new: SnapshotRecord, graphs: Sequence[OwnedGraph]) -> Optional[List[DiffChange]]:
     """By name. One that only one of them lists may be among the small ones of the other, whose list ends somewhere: that it is new, or
     gone, is told where the other has all its owners in it; else how much more it has than it can have had."""
     if not all("owners" in record.models for record in (old, new)):
         return None
     have_graphs = all(graph.held is not None for graph in graphs)
-    sides = [owned.listed(record.model("owners", Owners), graph.held if have_graphs else None) for record, graph in zip((old, new), graphs)]
+    sides = [list_owners(record.model("owners", Owners), graph.held if have_graphs else None) for record, graph in zip((old, new), graphs)]
     for side, other, graph in zip(sides, sides[::-1], graphs):
         side.sums.update({key: graph.named[key[0]] for key in other.sums if key not in side.sums and key[0] in graph.named and have_graphs})
-    rows = [_bounded(row, *(side.least_bytes for side in sides)) for row in _changes(sides[0].sums, sides[1].sums)]
+    rows = [_bound_change(row, *(side.least_bytes for side in sides)) for row in _compare_all(sides[0].sums, sides[1].sums)]
     told = (row for row in rows if row.diff_bytes or row.at_most is None)
-    return _sorted(row._replace(contents=owned.from_to(*(side.what.get(row.what) for side in sides))) for row in told)
+    return _sort_changes(row._replace(contents=describe_content_change(*(side.what.get(row.what) for side in sides))) for row in told)
 
 
-def _bounded(row: Change, least_old: int, least_new: int) -> Change:
+def _bound_change(row: DiffChange, least_old: int, least_new: int) -> DiffChange:
     """Of an owner that one side does not list: what it can have there at most, and no change where it has no more on the other."""
     if row.only == "new" and least_old:
         before = min(least_old, row.new_bytes)
-        return Change(row.what, row.whose, row.new_bytes - before, before, row.new_bytes, at_most="old")
+        return DiffChange(row.what, row.whose, row.new_bytes - before, before, row.new_bytes, at_most="old")
     if row.only == "old" and least_new:
         after = min(least_new, row.old_bytes)
-        return Change(row.what, row.whose, after - row.old_bytes, row.old_bytes, after, at_most="new")
+        return DiffChange(row.what, row.whose, after - row.old_bytes, row.old_bytes, after, at_most="new")
     return row
 
 
-def _held(graphs: Sequence[owned.Made]) -> Optional[List[Change]]:
-    sums = [owned.classes(graph.held) for graph in graphs if graph.held is not None]
-    return _sorted(_changes(*sums)) if len(sums) == len(graphs) else None
+def _compare_held(graphs: Sequence[OwnedGraph]) -> Optional[List[DiffChange]]:
+    sums = [sum_classes(graph.held) for graph in graphs if graph.held is not None]
+    return _sort_changes(_compare_all(*sums)) if len(sums) == len(graphs) else None
 
 
-def _contexts(old: Record, new: Record) -> Optional[List[Change]]:
+def _compare_contexts(old: SnapshotRecord, new: SnapshotRecord) -> Optional[List[DiffChange]]:
     """What they have in use, and their blocks where the release counts them."""
     if not all("report" in record.models for record in (old, new)):
         return None
     books = [record.model("report", WithBooks).books for record in (old, new)]
     before, after = books
-    return None if before is None or after is None else _sorted(_changes(_of_books(before), _of_books(after)))
+    return None if before is None or after is None else _sort_changes(_compare_all(_sum_books(before), _sum_books(after)))
 
 
-def _of_books(books: Books) -> Sums:
+def _sum_books(books: Books) -> Sums:
     return {(row.name, ""): (row.inuse_bytes, row.blocks) for row in program_books.sum_by_name(books.contexts)}
 
 
-def _leaks(leaks: Leaks) -> Optional[Sums]:
+def _sum_leaks(leaks: Leaks) -> Optional[Sums]:
     if leaks.leaked is None:
         return None
     return {
@@ -371,66 +641,69 @@ def _leaks(leaks: Leaks) -> Optional[Sums]:
     }
 
 
-def _verdict(states: Sequence[Change], grown: Growth) -> Verdict:
+def _make_verdict(states: Sequence[DiffChange], grown: Growth) -> DiffVerdict:
     used, kept = (next(state for state in states if state.what == what) for what in (IN_USE, KEPT))
     least = LEAST_SHARE * max(1, used.old_bytes + kept.old_bytes)
     grew = used.diff_bytes > least, kept.diff_bytes > least
-    elsewhere, objects = _elsewhere(states, grown), _objects(states)
-    total = next((state.old_bytes for state in states if state.what == RSS), used.old_bytes + kept.old_bytes)
+    elsewhere, objects = _grown_elsewhere_bytes(states, grown), _compare_objects(states)
+    total = next((state.old_bytes for state in states if state.what == DIFF_RSS), used.old_bytes + kept.old_bytes)
     is_elsewhere = elsewhere > LEAST_SHARE * total and elsewhere > max(used.diff_bytes, kept.diff_bytes)
-    of_used, of_kept = _from_to("memory in use", used), _from_to("free memory in malloc", kept)
-    details = [*(_whole(grown) if is_elsewhere or any(grew) else []), *(_from_to("%s's objects" % one.whose, one) for one in objects)]
+    of_used, of_kept = _say_from_to("memory in use", used), _say_from_to("free memory in malloc", kept)
+    details = [
+        *(_say_whole(grown) if is_elsewhere or any(grew) else []),
+        *(_say_from_to("%s's objects" % one.whose, one) for one in objects),
+    ]
     if is_elsewhere:
         risen = max(objects, key=lambda state: state.diff_bytes, default=None)
         if risen is not None and 2 * risen.diff_bytes >= elsewhere:
-            what = say("Growing: %s", _grew("%s's objects" % risen.whose, risen))
+            what = say("Growing: %s", _say_grew("%s's objects" % risen.whose, risen))
         else:
             what = say("Growing: %s outside malloc", Size(elsewhere))
         is_read = any(used[3:5] + kept[3:5])  # without any allocator, how much is in use is not known
-        return Verdict(ELSEWHERE_GREW, what, verdict.GROWING, [*details, *([of_used, of_kept] if is_read else [])])
+        return DiffVerdict(ELSEWHERE_GREW, what, verdict.GROWING, [*details, *([of_used, of_kept] if is_read else [])])
     if all(grew):
-        what = say("Growing: %s; free memory that malloc keeps grew, too", _grew("memory in use", used))
-        return Verdict(BOTH_GREW, what, verdict.GROWING, [*details, of_kept])
+        what = say("Growing: %s; free memory that malloc keeps grew, too", _say_grew("memory in use", used))
+        return DiffVerdict(BOTH_GREW, what, verdict.GROWING, [*details, of_kept])
     if grew[0]:
         note = "the growth is memory the program still uses, not memory that malloc keeps"
-        return Verdict(USED_GREW, say("Growing: %s", _grew("memory in use", used)), verdict.GROWING, [note, *details, of_kept])
+        return DiffVerdict(USED_GREW, say("Growing: %s", _say_grew("memory in use", used)), verdict.GROWING, [note, *details, of_kept])
     if grew[1]:
-        what = say("Kept: %s; memory in use did not grow", _grew("free memory that malloc keeps", kept))
-        return Verdict(KEPT_GREW, what, verdict.KEPT, [*details, of_used])
+        what = say("Kept: %s; memory in use did not grow", _say_grew("free memory that malloc keeps", kept))
+        return DiffVerdict(KEPT_GREW, what, verdict.KEPT, [*details, of_used])
     if used.diff_bytes < -least or kept.diff_bytes < -least:
-        return Verdict(FELL, "In use: nothing grew, and some fell", details=[of_used, of_kept, *details])
+        return DiffVerdict(FELL, "In use: nothing grew, and some fell", details=[of_used, of_kept, *details])
     what = say("No significant change (below 1 %%): in use %s, free in malloc %s", Size(used.new_bytes), Size(kept.new_bytes))
-    return Verdict(SAME, what, details=details)
+    return DiffVerdict(SAME, what, details=details)
 
 
-def _from_to(what: str, change: Change) -> Said:
+def _say_from_to(what: str, change: DiffChange) -> Said:
     return say("%s: %s -> %s", what, Size(change.old_bytes), Size(change.new_bytes))
 
 
-def _grew(what: str, change: Change) -> Said:
+def _say_grew(what: str, change: DiffChange) -> Said:
     return say("%s +%s (%s -> %s)", what, Size(change.diff_bytes), Size(change.old_bytes), Size(change.new_bytes))
 
 
-def _objects(states: Sequence[Change]) -> List[Change]:
+def _compare_objects(states: Sequence[DiffChange]) -> List[DiffChange]:
     """By runtime what its objects have in use in its own pools."""
     return [state for state in states if state.what == OBJECTS]
 
 
-def _elsewhere(states: Sequence[Change], grown: Growth) -> int:
+def _grown_elsewhere_bytes(states: Sequence[DiffChange], grown: Growth) -> int:
     """By how much grew what is no allocator's; objects may grow where their pools had room."""
     parts = sum(part.grown_bytes for part in grown.parts if part.allocator is None)
-    return max(parts, sum(state.diff_bytes for state in _objects(states)))
+    return max(parts, sum(state.diff_bytes for state in _compare_objects(states)))
 
 
-def _next(code: str, states: Sequence[Change], grown: Growth) -> Sequence[Next]:
+def _make_next(code: str, states: Sequence[DiffChange], grown: Growth) -> Sequence[DiffNext]:
     """What goes on from the verdict: where objects in pools grew by half of what grew outside allocators, who keeps them."""
-    objects = _objects(states)
+    objects = _compare_objects(states)
     if code != ELSEWHERE_GREW or not objects:
         return NEXT[code]
-    return HELD if 2 * sum(state.diff_bytes for state in objects) >= _elsewhere(states, grown) else (*ELSEWHERE, POOLS)
+    return HELD if 2 * sum(state.diff_bytes for state in objects) >= _grown_elsewhere_bytes(states, grown) else (*ELSEWHERE, POOLS)
 
 
-def _whole(grown: Growth) -> List[Said]:
+def _say_whole(grown: Growth) -> List[Said]:
     """`RSS grew 29.6 MiB: 21.9 MiB in one part, 7.7 MiB in another`; nothing where that is not known, or it did not grow."""
     rising = sorted(((part.diff_bytes or 0, part.what) for part in grown.parts if (part.diff_bytes or 0) > 0), reverse=True)
     if not rising:
@@ -440,7 +713,7 @@ def _whole(grown: Growth) -> List[Said]:
     rest = sum(size for size, _ in rising[len(named) :])
     if rest >= least:
         named.append(say("%s in others", Size(rest)))
-    what = "the core" if grown.measure == DUMPED else RSS
+    what = "the core" if grown.measure == DUMPED else DIFF_RSS
     if (grown.rss_bytes or 0) > 0:
         return [say("%s grew %s: %s", what, Size(grown.rss_bytes), join_sentences(", ", named))]
     return [say("%s did not grow as a whole, parts of it did: %s", what, join_sentences(", ", named))]

@@ -9,9 +9,9 @@ from typing import Mapping as Parted
 from gdbheapx import problems
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.world import Signature
-from gdbheapx.analysis.reachability import dominance, heap_graph, regions
-from gdbheapx.analysis.reachability.names import Names, Path, Paths, PathStep
-from gdbheapx.analysis.reachability.symbols import Variable
+from gdbheapx.analysis.reachability import dominance, heap_graph
+from gdbheapx.analysis.reachability.heap_graph import NamedVariable
+from gdbheapx.analysis.reachability.names import NodeNames, Path, Paths, PathStep
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, MappingUse, Module, Thread
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_SLOT, OWNS_ALL, GraphNumbers, Habit, Owning
@@ -20,11 +20,11 @@ from gdbheapx.kernel.blocks.packed import STREAMS, Move, PackedGraph, numbers, p
 from gdbheapx.model import Address
 from gdbheapx.problems import SNAPSHOT_DAMAGED
 from gdbheapx.session import Session
-from gdbheapx.snapshot import codec, container
-from gdbheapx.snapshot.container import Packed
-from gdbheapx.snapshot.record import GRAPH, Record
+from gdbheapx.snapshot import file
+from gdbheapx.snapshot.file import PackedPart
+from gdbheapx.snapshot.record import GRAPH, SnapshotRecord
 
-PREFIX = container.STREAMS
+PREFIX = file.STREAMS
 LABELS, WEAK = "labels", "weak"
 """Streams beside those of the kernel: of each block what it is, of what a second look has found the block and its evidence."""
 MOST_PLACES = 20_000
@@ -33,8 +33,8 @@ FAST_LEVEL = 3
 WIDTHS = ((1 << 8, "B"), (1 << 16, "H"), (1 << 32, "I"))
 
 
-def _packed(pieces: Iterable[bytes]) -> Packed:
-    return container.packed_part(pieces, FAST_LEVEL, container.FREE_OF_STREAM)
+def _pack_stream(pieces: Iterable[bytes]) -> PackedPart:
+    return file.pack_part(pieces, FAST_LEVEL, file.FREE_OF_STREAM)
 
 
 class KeptRoot(NamedTuple):
@@ -127,7 +127,7 @@ class KeptGraph(NamedTuple):
     has_garbage: bool = False
 
 
-def kept(session: Session, moves: Sequence[Move], has_names: bool) -> Tuple[Optional[KeptGraph], Dict[str, Packed]]:
+def keep_graph(session: Session, moves: Sequence[Move], has_names: bool) -> Tuple[Optional[KeptGraph], Dict[str, PackedPart]]:
     """What the commands before have made of memory, for the file; none where there was no room or no time for it. `moves`: of the
     mappings."""
     told: Optional[find.LabelSet] = session.shared(find.TOLD)
@@ -135,27 +135,27 @@ def kept(session: Session, moves: Sequence[Move], has_names: bool) -> Tuple[Opti
         return None, {}
     session.budget.progress.stage = "writing the graph of all blocks"
     try:
-        return _kept(session, told, moves, has_names)
+        return _keep_graph(session, told, moves, has_names)
     except (HeapxError, ValueError) as error:
         hint = error.hint if isinstance(error, HeapxError) else None
         session.problem(problems.NO_ANSWER, None, "the graph of blocks is not in the snapshot: %s" % error, hint)
         return None, {}
 
 
-def _kept(session: Session, told: find.LabelSet, moves: Sequence[Move], has_names: bool) -> Tuple[KeptGraph, Dict[str, Packed]]:
-    tallied = dominance.tally(session, told.reach, told.called, told.paths)
+def _keep_graph(session: Session, told: find.LabelSet, moves: Sequence[Move], has_names: bool) -> Tuple[KeptGraph, Dict[str, PackedPart]]:
+    tallied = dominance.tally_owners(session, told.reach, told.called, told.paths)
     reach, graph = told.reach, told.reach.graph
-    streams: Dict[str, Packed] = {}
+    streams: Dict[str, PackedPart] = {}
     for number, pieces in itertools.groupby(graph.pack(moves, True), key=lambda piece: piece[0]):
-        streams[PREFIX + STREAMS[number]] = _packed((data for _, data in pieces))
+        streams[PREFIX + STREAMS[number]] = _pack_stream((data for _, data in pieces))
         heap_graph.check_time(session)
     places = _places_of(told.names)
     label_bytes = next(array(letter).itemsize for most, letter in WIDTHS if max(places) < most)
-    streams[PREFIX + LABELS] = _packed([renumbered(graph.library, told.labels, reach.numbers.blocks, places, label_bytes)])
+    streams[PREFIX + LABELS] = _pack_stream([renumbered(graph.library, told.labels, reach.numbers.blocks, places, label_bytes)])
     weak = session.shared(heap_graph.LOOKED_AGAIN)
     if weak:
-        streams[PREFIX + WEAK] = _packed([packed([number for pair in weak for number in pair])])
-    return _model(session, told, tallied, label_bytes, has_names), streams
+        streams[PREFIX + WEAK] = _pack_stream([packed([number for pair in weak for number in pair])])
+    return _make_model(session, told, tallied, label_bytes, has_names), streams
 
 
 def _places_of(names: Sequence[Optional[Signature]]) -> List[int]:
@@ -164,29 +164,29 @@ def _places_of(names: Sequence[Optional[Signature]]) -> List[int]:
     return [0, *(0 if name is None else next(numbers_) for name in names)]
 
 
-def _model(session: Session, told: find.LabelSet, tallied: dominance.Tallied, label_bytes: int, has_names: bool) -> KeptGraph:
+def _make_model(session: Session, told: find.LabelSet, tallied: dominance.OwnerTally, label_bytes: int, has_names: bool) -> KeptGraph:
     reach = told.reach
     return KeptGraph(
         word_bytes=reach.word_bytes,
         unit_bytes=reach.graph.shape.unit_bytes,
         has_slots=reach.graph.shape.all_slots,
         is_low=any(start < 1 << 32 for start, _ in reach.heaps),
-        roots=[_root(part) for part in tallied.parts],
-        nodes=[_node(node) for node in reach.regions.nodes],
-        variables=_variables(tallied, told.called),
-        places=_places(tallied, told.called) if has_names else [],
+        roots=[_keep_root(part) for part in tallied.parts],
+        nodes=[_keep_node(node) for node in reach.regions.nodes],
+        variables=_keep_variables(tallied, told.called),
+        places=_keep_places(tallied, told.called) if has_names else [],
         labels=[KeptLabel(name.name, name.module, name.sure) for name in told.names if name is not None],
         by_row=sum(name is not None for name in told.names[: told.by_row]),
         label_bytes=label_bytes,
         habits=reach.habits,
         looked_again=session.shared(heap_graph.LOOKED_AGAIN) is not None,
         starts=sorted(told.paths.starts()) if told.paths is not None else [],
-        paths=_paths(told.paths, tallied),
+        paths=_keep_paths(told.paths, tallied),
         has_garbage=told.paths is not None and told.paths.has_garbage,
     )
 
 
-def _paths(paths: Optional[Paths], tallied: dominance.Tallied) -> List[KeptPath]:
+def _keep_paths(paths: Optional[Paths], tallied: dominance.OwnerTally) -> List[KeptPath]:
     """Of the largest owners, and of all that other answers have named."""
     if paths is None:
         return []
@@ -199,7 +199,7 @@ def _paths(paths: Optional[Paths], tallied: dominance.Tallied) -> List[KeptPath]
     ]
 
 
-def _root(part: dominance.Part) -> KeptRoot:
+def _keep_root(part: dominance.RootPart) -> KeptRoot:
     root = part.root
     kept_root = KeptRoot(root.kind, Address(root.start), root.end - root.start, part.slot)
     if root.module is not None:
@@ -207,28 +207,28 @@ def _root(part: dominance.Part) -> KeptRoot:
     return kept_root if root.thread is None else kept_root._replace(lwp=root.thread.lwp, thread=root.thread.name)
 
 
-def _node(node: regions.Node) -> KeptNode:
+def _keep_node(node: heap_graph.GraphNode) -> KeptNode:
     mapping = node.use.mapping
     is_whole = (node.start, node.end) == (mapping.start, mapping.end)
     resident = node.use.resident_bytes if is_whole and node.use.pss_bytes is not None else None
     return KeptNode(Address(node.start), node.end - node.start, node.whose or mapping.name, resident)
 
 
-def _variables(tallied: dominance.Tallied, called: Names) -> List[KeptVariable]:
+def _keep_variables(tallied: dominance.OwnerTally, called: NodeNames) -> List[KeptVariable]:
     variables = []
     for number, (root, slot) in enumerate(tallied.parts):
-        if root.kind == regions.DATA and root.module is not None:  # one that points nowhere is called by its start
+        if root.kind == heap_graph.DATA and root.module is not None:  # one that points nowhere is called by its start
             variable = called.variable(root.module, root.start + (slot * tallied.reach.word_bytes if slot != NO_SLOT else 0))
             if variable is not None:
                 variables.append(KeptVariable(number, variable.start - root.start, variable.end - variable.start, variable.name))
     return variables
 
 
-def _places(tallied: dominance.Tallied, called: Names) -> List[KeptPlace]:
+def _keep_places(tallied: dominance.OwnerTally, called: NodeNames) -> List[KeptPlace]:
     places: List[KeptPlace] = []
     word = tallied.reach.word_bytes
     for number, (root, _) in enumerate(tallied.parts):
-        if root.kind not in (regions.STACK, regions.THREAD_LOCAL):
+        if root.kind not in (heap_graph.STACK, heap_graph.THREAD_LOCAL):
             continue
         for edge in tallied.graph.edges(tallied.reach.roots_from + number)[: MOST_PLACES - len(places)]:
             place = called.place(root, root.start + edge.slot * word)
@@ -267,34 +267,34 @@ class FilePaths:
         """See Paths."""
         return {node: (self.of(node), self.contents(node)) for node in self._paths}
 
-    def split(self, roots: Sequence[regions.Root]) -> None:
+    def split(self, roots: Sequence[heap_graph.GraphRoot]) -> None:
         """See Paths: blocks have paths, whatever roots are."""
 
 
 class FileSymbols:
     """See Symbols: what was told when the snapshot was taken."""
 
-    def __init__(self, model: KeptGraph, roots: Sequence[regions.Root]) -> None:
-        self._variables: Dict[Tuple[int, int], List[Variable]] = {}
+    def __init__(self, model: KeptGraph, roots: Sequence[heap_graph.GraphRoot]) -> None:
+        self._variables: Dict[Tuple[int, int], List[NamedVariable]] = {}
         self._places: Dict[Tuple[int, int], str] = {}
         for variable in model.variables:
             root = roots[variable.root]
             if root.module is not None:
                 start = root.start + variable.offset
                 self._variables.setdefault((root.module.base, root.start), []).append(
-                    Variable(start, start + variable.bytes, variable.owner)
+                    NamedVariable(start, start + variable.bytes, variable.owner)
                 )
         for place in model.places:
             root = roots[place.root]
             if root.thread is not None:
                 self._places[root.thread.lwp, root.start + place.slot * model.word_bytes] = place.place
-        self._by_base: Dict[int, List[Variable]] = {}
+        self._by_base: Dict[int, List[NamedVariable]] = {}
         for (base, _), some in self._variables.items():
             self._by_base.setdefault(base, []).extend(some)
         for rows in self._by_base.values():
             rows.sort()
 
-    def variable(self, module: Module, address: int) -> Optional[Variable]:
+    def variable(self, module: Module, address: int) -> Optional[NamedVariable]:
         """See Symbols."""
         rows = self._by_base.get(module.base, ())
         low, high = 0, len(rows)
@@ -312,35 +312,35 @@ class FileSymbols:
         return self._places.get((thread.lwp, address))
 
 
-def told(session: Session, record: Record, path: str) -> find.LabelSet:
+def open_kept_census(session: Session, record: SnapshotRecord, path: str) -> find.LabelSet:
     """The census of all blocks, with their graph. HeapxError where the snapshot is damaged."""
     try:
-        return _told(session, codec.decoded(KeptGraph, record.models[GRAPH]), record.streams, path)
+        return _open_census(session, file.decode_value(KeptGraph, record.models[GRAPH]), record.streams, path)
     except (ValueError, IndexError, OverflowError, RecursionError) as error:
-        raise HeapxError("%s is not whole: %s" % (path, str(error).split("\n")[0][:200]), container.HINT, code=SNAPSHOT_DAMAGED)
+        raise HeapxError("%s is not whole: %s" % (path, str(error).split("\n")[0][:200]), file.HINT, code=SNAPSHOT_DAMAGED)
 
 
-def _told(session: Session, model: KeptGraph, streams: Parted[str, Packed], path: str) -> find.LabelSet:
-    nodes = [_kept_node(node) for node in model.nodes]
+def _open_census(session: Session, model: KeptGraph, streams: Parted[str, PackedPart], path: str) -> find.LabelSet:
+    nodes = [_restore_node(node) for node in model.nodes]
     mappings = [(node.start, node.end) for node in nodes]
     habits = [habit.offset for habit in model.habits]
     data = {number: streams[PREFIX + name].bytes(path) for number, name in enumerate(STREAMS) if PREFIX + name in streams}
     kept_ = PackedGraph(model.word_bytes, model.unit_bytes, model.has_slots, mappings, habits, data)
     graph = session.kernel.unpacked(kept_, session.budget)
     count = graph.numbers()
-    roots = [_kept_root(root) for root in model.roots]
+    roots = [_restore_root(root) for root in model.roots]
     if count.nodes != count.blocks + len(nodes) + len(roots):
         raise ValueError("its graph has other roots")
-    labels = _labels(model, streams, path, count)
+    labels = _read_labels(model, streams, path, count)
     weak: Optional[List[Tuple[int, int]]] = None
     if model.looked_again:
         row = numbers(streams[PREFIX + WEAK].bytes(path)) if PREFIX + WEAK in streams else array("Q")
         weak = list(zip(row[::2], row[1::2]))
         if len(row) % 2 or any(node >= count.blocks or evidence >= LEAKED for node, evidence in weak):
             raise ValueError("evidence of no block")
-    known = heap_graph.Kept(FileSymbols(model, roots), [root.slot for root in model.roots], weak)
+    known = heap_graph.KeptReads(FileSymbols(model, roots), [root.slot for root in model.roots], weak)
     heaps = [(0, 1 << 32)] if model.is_low else []
-    outside = regions.Regions(roots, nodes, ())
+    outside = heap_graph.Regions(roots, nodes, ())
     reach = heap_graph.Reach(graph, outside, count, model.habits, heaps, model.word_bytes, {}, [], known)
     names = [Signature(label.signature, label.module, label.sure) for label in model.labels]
     if any(not 0 <= node < count.blocks for node in (*model.starts, *(one.node for one in model.paths))):
@@ -348,10 +348,10 @@ def _told(session: Session, model: KeptGraph, streams: Parted[str, Packed], path
     if model.starts:
         graph.own(Owning(labels, [OWNS_ALL] * (len(names) + 1), [], model.starts))
     paths = FilePaths(model) if model.starts or model.paths else None
-    return find.LabelSet(reach, labels, {}, names, Names(session.target, reach), model.by_row, paths)
+    return find.LabelSet(reach, labels, {}, names, NodeNames(session.target, reach), model.by_row, paths)
 
 
-def _labels(model: KeptGraph, streams: Parted[str, Packed], path: str, count: GraphNumbers) -> "array[int]":
+def _read_labels(model: KeptGraph, streams: Parted[str, PackedPart], path: str, count: GraphNumbers) -> "array[int]":
     letter = {array(letter).itemsize: letter for _, letter in WIDTHS}.get(model.label_bytes)
     if letter is None:
         raise ValueError("labels of no size")
@@ -364,17 +364,17 @@ def _labels(model: KeptGraph, streams: Parted[str, Packed], path: str, count: Gr
     return array("I", row)
 
 
-def _kept_node(node: KeptNode) -> regions.Node:
+def _restore_node(node: KeptNode) -> heap_graph.GraphNode:
     start, end = node.start, node.start + node.bytes
     is_known = node.resident_bytes is not None
     mapping = Mapping(start, end if is_known else end + 1, True, True, False, False, node.file, None)
     resident = node.resident_bytes or 0
-    return regions.Node(start, end, MappingUse(mapping, resident, pss_bytes=resident if is_known else None))
+    return heap_graph.GraphNode(start, end, MappingUse(mapping, resident, pss_bytes=resident if is_known else None))
 
 
-def _kept_root(root: KeptRoot) -> regions.Root:
+def _restore_root(root: KeptRoot) -> heap_graph.GraphRoot:
     if root.bytes < 0 or not 0 <= root.slot <= NO_SLOT:
         raise ValueError("a root of no size")
     module = Module(root.module, root.start - root.base_bytes, False, None, None) if root.module is not None else None
     thread = Thread(root.lwp, root.thread, None, None, None) if root.lwp is not None else None
-    return regions.Root(root.kind, int(root.start), root.start + root.bytes, module, thread)
+    return heap_graph.GraphRoot(root.kind, int(root.start), root.start + root.bytes, module, thread)

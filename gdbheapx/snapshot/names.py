@@ -18,7 +18,7 @@ from gdbheapx.catalogue import ADDON_ALLOCATORS
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.blocks.packed import Move
 from gdbheapx.model import Address, AllocatorInfo
-from gdbheapx.snapshot.record import Record, RecordedMapping
+from gdbheapx.snapshot.record import RecordedMapping, SnapshotRecord
 from gdbheapx.units import Said
 
 FIRST, STEP = 1 << 44, 1 << 32
@@ -59,7 +59,7 @@ OF_BOOKS = frozenset(("inuse_bytes", "waiting"))
 """Members of a memory context, and of tasks of one name (analysis/census/books.py)."""
 
 
-class Moved:
+class MovedAddresses:
     """Where everything is, and where it seems to be. `is_kept`: where it is."""
 
     def __init__(self, mappings: Sequence[Mapping], is_kept: bool = False) -> None:
@@ -102,10 +102,10 @@ class Moved:
 
     def value(self, value: Any) -> Any:
         """Records with addresses in them."""
-        return walked(value, self.text, self.address)
+        return replace_names(value, self.text, self.address)
 
 
-def walked(value: Any, text: Callable[[str], str], address: Callable[[int], int]) -> Any:
+def replace_names(value: Any, text: Callable[[str], str], address: Callable[[int], int]) -> Any:
     """The same with every text and every address in it replaced; keys of mappings are members' names, and allocators'."""
     if isinstance(value, Address):
         return Address(address(value))
@@ -115,15 +115,15 @@ def walked(value: Any, text: Callable[[str], str], address: Callable[[int], int]
         return text(value)
     names = getattr(value, "_fields", None)
     if names is not None:
-        return type(value)(*(walked(member, text, address) for member in value))
+        return type(value)(*(replace_names(member, text, address) for member in value))
     if isinstance(value, dict):
-        return {key: walked(member, text, address) for key, member in value.items()}
+        return {key: replace_names(member, text, address) for key, member in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(walked(member, text, address) for member in value)
+        return type(value)(replace_names(member, text, address) for member in value)
     return value
 
 
-def strings(record: Record) -> List[str]:
+def list_strings(record: SnapshotRecord) -> List[str]:
     """Every text in it, once, sorted."""
     all_texts: Set[str] = set()
 
@@ -131,18 +131,18 @@ def strings(record: Record) -> List[str]:
         all_texts.add(text)
         return text
 
-    walked([record.head, record.outcomes, record.models], keep, int)
+    replace_names([record.head, record.outcomes, record.models], keep, int)
     return sorted(all_texts)
 
 
-def shown(name: str) -> str:
-    """A name as lines of text have it, control and non-ASCII characters escaped: what report.text.printable() makes of it."""
+def escape_shown_name(name: str) -> str:
+    """A name as lines of text have it, control and non-ASCII characters escaped: what report.text.make_printable() makes of it."""
     return "".join(
         letter if " " <= letter <= "~" else letter.encode("unicode_escape", "backslashreplace").decode("ascii") for letter in name
     )
 
 
-class Nameless:
+class NameNumbers:
     """Gives every name a number."""
 
     def __init__(self, known: Iterable[str]) -> None:
@@ -162,7 +162,7 @@ class Nameless:
         if name not in self._numbers:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             self._numbers[name] = "%s-%d" % (kind, self._counts[kind])
-            self._numbers.setdefault(shown(name), self._numbers[name])  # as tables have it
+            self._numbers.setdefault(escape_shown_name(name), self._numbers[name])  # as tables have it
         return self._numbers[name]
 
     def gather(self, value: Any, key: str = "") -> None:
@@ -214,13 +214,13 @@ class Nameless:
         return text
 
 
-def without(record: Record, known: Iterable[str]) -> Record:
+def remove_names(record: SnapshotRecord, known: Iterable[str]) -> SnapshotRecord:
     """The record without names. `known`: those of files and threads, which stand in sentences."""
-    nameless = Nameless(known)
+    nameless = NameNumbers(known)
     nameless.gather([record.head, record.outcomes, record.models])
 
     def swap(value: Any) -> Any:
-        return walked(value, nameless.text, int)
+        return replace_names(value, nameless.text, int)
 
     head = swap(record.head)._replace(
         version=record.head.version,
@@ -228,11 +228,11 @@ def without(record: Record, known: Iterable[str]) -> Record:
         core_written=record.head.core_written,
         kind=record.head.kind,
         has_names=False,
-        allocators=[_info(allocator, nameless) for allocator in record.head.allocators],
+        allocators=[_rename_info(allocator, nameless) for allocator in record.head.allocators],
     )
     outcomes = {command: swap(outcome) for command, outcome in record.outcomes.items()}
-    return Record(head, outcomes, {name: swap(model) for name, model in record.models.items()}, record.streams)
+    return SnapshotRecord(head, outcomes, {name: swap(model) for name, model in record.models.items()}, record.streams)
 
 
-def _info(info: AllocatorInfo, nameless: Nameless) -> AllocatorInfo:
+def _rename_info(info: AllocatorInfo, nameless: NameNumbers) -> AllocatorInfo:
     return info._replace(object=nameless.instead(info.object, "module"), build_id=None)

@@ -1,15 +1,16 @@
-"""What a snapshot holds, and how commands put it there and get it back."""
+"""The content of a snapshot, how commands record into it, and the target that answers from it."""
 
 import json
 import re
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
-from gdbheapx import hints
+from gdbheapx import command, hints
 from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Identity, Process, Usage, choose_program_name
 from gdbheapx.model import AllocatorInfo, HeapSum
 from gdbheapx.problems import NO_ANSWER, NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED, Code
 from gdbheapx.session import Session
-from gdbheapx.snapshot import codec, container
+from gdbheapx.snapshot import file
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ class RecordedProblem(NamedTuple):
     hint: Optional[str]
 
 
-class Outcome(NamedTuple):
+class RecordedOutcome(NamedTuple):
     """How a command ended that was run for the snapshot; what it found is among the models."""
 
     partial: bool = False
@@ -58,7 +59,7 @@ class RecordedMapping(NamedTuple):
     name: str
 
 
-class Head(NamedTuple):
+class SnapshotHead(NamedTuple):
     """Of what, when and by whom it was taken."""
 
     version: str
@@ -97,67 +98,67 @@ class Head(NamedTuple):
         return self.taken if self.kind == "live" else self.core_written
 
 
-class Record(NamedTuple):
+class SnapshotRecord(NamedTuple):
     """All of it."""
 
-    head: Head
-    outcomes: Dict[str, Outcome]
+    head: SnapshotHead
+    outcomes: Dict[str, RecordedOutcome]
     """By command."""
     models: Dict[str, Any]
     """By name, as codec.encoded() gives them."""
-    streams: Mapping[str, container.Packed] = {}
+    streams: Mapping[str, file.PackedPart] = {}
     """The numbers of the graph (graph.py)."""
 
-    def parts(self) -> Dict[str, container.Packed]:
+    def parts(self) -> Dict[str, file.PackedPart]:
         """Of the file."""
         secret = hints.new_secret()
         return {
-            HEAD: _dumped(codec.encoded(self.head._replace(secret=secret)), secret),
-            OUTCOMES: _dumped(codec.encoded(self.outcomes), secret),
-            MODELS: _dumped(self.models, secret),
+            HEAD: _dump_model(file.encode_value(self.head._replace(secret=secret)), secret),
+            OUTCOMES: _dump_model(file.encode_value(self.outcomes), secret),
+            MODELS: _dump_model(self.models, secret),
             **self.streams,
         }
 
     def model(self, name: str, kind: Any) -> Any:
         """What stands under this name, as this type; HeapxError where there is nothing, or something else."""
         if name not in self.models:
-            outcome = self.outcomes.get(name, Outcome())
+            outcome = self.outcomes.get(name, RecordedOutcome())
             if outcome.error is not None:
                 raise HeapxError(outcome.error, outcome.hint, code=Code.of(outcome.code or NO_ANSWER))
             raise HeapxError("this snapshot does not have that", ELSEWHERE, code=NOT_IN_SNAPSHOT)
         try:
-            return codec.decoded(kind, self.models[name])
-        except (codec.Wrong, RecursionError) as error:
-            raise HeapxError("the snapshot is not whole: %s" % error, container.HINT, code=SNAPSHOT_DAMAGED)
+            return file.decode_value(kind, self.models[name])
+        except (file.WrongValue, RecursionError) as error:
+            raise HeapxError("the snapshot is not whole: %s" % error, file.HINT, code=SNAPSHOT_DAMAGED)
 
 
-def _dumped(value: Any, secret: str) -> container.Packed:
+def _dump_model(value: Any, secret: str) -> file.PackedPart:
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return container.packed_part([text.replace(hints.SECRET, secret).encode("ascii")])
+    return file.pack_part([text.replace(hints.SECRET, secret).encode("ascii")])
 
 
-def opened(path: str) -> Record:
+def open_snapshot(path: str) -> SnapshotRecord:
     """The snapshot of that file. HeapxError where it is none, or damaged."""
-    parts = container.read(path)
+    parts = file.read_file(path)
     try:
         texts = [parts.pop(name).bytes(path).decode("ascii") for name in (HEAD, OUTCOMES, MODELS)]
-        head = codec.decoded(Head, json.loads(texts[0]))
+        head = file.decode_value(SnapshotHead, json.loads(texts[0]))
         is_marked = re.fullmatch("[0-9a-f]{%d}" % len(hints.SECRET), head.secret or "") is not None
         outcomes, models = (json.loads(text.replace(head.secret, hints.SECRET) if is_marked else text) for text in texts[1:])
         if not isinstance(models, dict):
-            raise codec.Wrong("no models")
-        return Record(head._replace(secret=None), codec.decoded(Dict[str, Outcome], outcomes), models, parts)
+            raise file.WrongValue("no models")
+        return SnapshotRecord(head._replace(secret=None), file.decode_value(Dict[str, RecordedOutcome], outcomes), models, parts)
     except (KeyError, ValueError, RecursionError) as error:
-        raise HeapxError("%s is not whole: %s" % (path, _cause(error)), container.HINT, code=SNAPSHOT_DAMAGED)
+        raise HeapxError("%s is not whole: %s" % (path, _explain_cause(error)), file.HINT, code=SNAPSHOT_DAMAGED)
 
 
-def _cause(error: Exception) -> str:
+def _explain_cause(error: Exception) -> str:
     if isinstance(error, KeyError):
         return "it has no part %s" % error
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error).split("\n")[0][:200]
 
 
-class Taking:
+class RecordingSession:
     """Keeps the models of the commands that run on it; they share one look at memory."""
 
     def __init__(self) -> None:
@@ -177,7 +178,7 @@ class Taking:
 
     def encoded(self, change: Callable[[Any], Any]) -> Dict[str, Any]:
         """All of them, changed, for the file."""
-        return {name: codec.encoded(change(model)) for name, model in self._known.items()}
+        return {name: file.encode_value(change(model)) for name, model in self._known.items()}
 
     def shared(self, name: str) -> Any:
         """What another command has made of memory; None: nothing."""
@@ -188,10 +189,10 @@ class Taking:
         self._shared[name] = value
 
 
-class Reading:
+class ReadingSession:
     """Gives the models of a snapshot back, with what was wrong when they were made. `unpack` gives what commands share of its graph."""
 
-    def __init__(self, record: Record, session: Session, unpack: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, record: SnapshotRecord, session: Session, unpack: Callable[[], Mapping[str, Any]]) -> None:
         self._record, self._session, self._unpack = record, session, unpack
         self._shared: Optional[Dict[str, Any]] = None
 
@@ -200,7 +201,7 @@ class Reading:
         if name in OF_GRAPH and GRAPH in self._record.models:
             return make()
         model: T = self._record.model(name, kind)
-        self._record.outcomes.get(name, Outcome()).tell(self._session)
+        self._record.outcomes.get(name, RecordedOutcome()).tell(self._session)
         return model
 
     def shared(self, name: str) -> Any:
@@ -213,3 +214,84 @@ class Reading:
         """For the rest of this command."""
         if self._shared is not None:
             self._shared[name] = value
+
+
+class WithoutMemory:
+    """Has nothing but what it was given: everything else would be read from memory."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise HeapxError("a snapshot has no memory, and this needs some", ELSEWHERE, code=NOT_IN_SNAPSHOT)
+
+
+class RecordedInfos(WithoutMemory):
+    """Stands for the discovery of allocators."""
+
+    def __init__(self, infos: Sequence[AllocatorInfo]) -> None:
+        self._found = infos
+
+    def infos(self) -> Sequence[AllocatorInfo]:
+        """As the envelope shows them."""
+        return self._found
+
+
+class Snapshot(Usage, Process, WithoutMemory):
+    """What the runner asks of a target, of a file."""
+
+    kind = "snapshot"
+    has_memory = False
+    debugger_version: Optional[str] = None
+    held_by_gdb, held_by_caller = True, False
+    stop = still = None
+    """It cannot be stopped."""
+
+    def __init__(self, path: str, record: Optional[SnapshotRecord] = None) -> None:
+        """`record`: what the file of this name has, where it was read before."""
+        self.record: SnapshotRecord = record if record is not None else open_snapshot(path)
+        head = self.record.head
+        self.snapshot: str = path
+        self.pid, self.executable = head.pid, head.executable
+        self.ignored_bits = head.ignored_bits
+        self.stopped_ms, self.stops = head.stopped_ms, head.stops
+        self.discovery = RecordedInfos(head.allocators)
+
+    def identity(self) -> Identity:
+        """As it was when memory was read."""
+        head = self.record.head
+        program = head.program or choose_program_name(None, "", head.executable)
+        return Identity(program, head.command_line, head.host, head.as_of, head.uptime_s)
+
+    def facts(self) -> Dict[str, Any]:
+        """With when it was taken, and of what."""
+        return {**Process.facts(self), "taken": self.record.head.taken, "taken_of": self.record.head.kind}
+
+    def prepare(self, asked: command.Command, session: Session, options: command.Options) -> None:
+        """The session for a command. HeapxError for one that needs memory."""
+        check_recorded(asked, options)
+        session.store = session.store or ReadingSession(self.record, session, lambda: self.unpacked(session))
+        self.record.outcomes.get(asked.name, RecordedOutcome()).tell(session)
+
+    def unpacked(self, session: Session) -> Dict[str, Any]:
+        """What commands share that need the graph. What was wrong with the look at all blocks was wrong with it."""
+        from gdbheapx.analysis.census import find
+        from gdbheapx.analysis.reachability import heap_graph
+        from gdbheapx.snapshot import graph
+
+        self.record.outcomes.get("census", RecordedOutcome()).tell(session)
+        told = graph.open_kept_census(session, self.record, self.snapshot)
+        return {find.TOLD: told, heap_graph.REACH: told.reach}
+
+
+def check_recorded(asked: command.Command, options: command.Options) -> None:
+    """HeapxError for a command, or options of it, that no snapshot answers."""
+    if not asked.snapshot:
+        raise HeapxError("a snapshot does not answer `%s`: it has no memory" % asked.name, ELSEWHERE, code=NOT_IN_SNAPSHOT)
+    if isinstance(asked.snapshot, str) and not getattr(options, asked.snapshot):
+        raise HeapxError(
+            "a snapshot answers `%s` only with --%s" % (asked.name, asked.snapshot), "add it; or " + ELSEWHERE, code=NOT_IN_SNAPSHOT
+        )
+    if asked.acts is not None and asked.acts(options):
+        raise HeapxError("a snapshot is no process: nothing can be changed", "ask the process: --pid N", code=NOT_IN_SNAPSHOT)
+    if options.allocator is not None:
+        raise HeapxError("a snapshot has the allocators together", "take it with --allocator; or " + ELSEWHERE, code=NOT_IN_SNAPSHOT)

@@ -15,14 +15,14 @@ from gdbheapx.allocators.records import heap_sum
 from gdbheapx.analysis import cold, pins
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.errors import HeapxError, said
-from gdbheapx.inferior.base import Target, utc
+from gdbheapx.inferior.base import Target, format_utc
 from gdbheapx.invocation import GLOBALS, STANDS_BY, split, unpack
 from gdbheapx.model import HeapSum, Problem
 from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY, Severity
 from gdbheapx.session import Session
-from gdbheapx.snapshot import container, graph, names, record, store
-from gdbheapx.snapshot.names import Moved
-from gdbheapx.snapshot.record import GRAPH, OWNERS_KEPT, Head, Outcome, Record, RecordedProblem, Taking
+from gdbheapx.snapshot import file, graph, names, record
+from gdbheapx.snapshot.names import MovedAddresses
+from gdbheapx.snapshot.record import GRAPH, OWNERS_KEPT, RecordedOutcome, RecordedProblem, RecordingSession, SnapshotHead, SnapshotRecord
 
 STANDING = (
     ("arenas",),
@@ -55,49 +55,49 @@ SNAPSHOT, CORE, PROCESS, CURRENT = "snapshot", "core", "process", "current"
 """What it may be; `current`: what gdb has."""
 
 
-def take(session: Session, has_names: bool, keeps_addresses: bool = False) -> Record:
+def take_snapshot(session: Session, has_names: bool, keeps_addresses: bool = False) -> SnapshotRecord:
     """The snapshot of one look. The process runs on when every block was read. `keeps_addresses`: mappings are not moved."""
     command.load_commands()
     target = session.target
-    moved = Moved(target.mappings(), keeps_addresses)
+    moved = MovedAddresses(target.mappings(), keeps_addresses)
     session.without_keys = True
-    known = _known(target) if not has_names else []
-    store = session.store = Taking()
+    known = _list_known_names(target) if not has_names else []
+    store = session.store = RecordingSession()
     for complaint in target.problems() if target.kind == "core" else ():  # what the core lacks, each answer from the snapshot lacks
         if complaint.code.nature in (Severity.DAMAGE, Severity.UNREAD):
             session.report(*complaint)
-    first = _run(session, STANDING[0], [])
+    first = _record_command(session, STANDING[0], [])
     walked, outcomes = [*session.problems], [first]
     standing = [words for words in STANDING if words[0] in command.names()]  # an add-on may be missing
-    outcomes += [_run(session, words, walked) for words in standing[1:]]
+    outcomes += [_record_command(session, words, walked) for words in standing[1:]]
     is_live = target.kind == "live"
     session.heaps.may_be_none = True
     if session.heaps.all():
         store.share(pins.HEAPS, pins.standing(session))
     store.share(cold.PAGES, cold.standing(session))
-    sums = _sums(session)
+    sums = _sum_heaps(session)
     for place, words in enumerate(BY_ONE_LOOK):
         if words == COLD and store.shared(cold.PAGES) is None:
             what = "nothing of the process was in swap" if is_live else "a %s does not say what was in swap" % target.kind
-            outcomes.append(Outcome(error=what, hint="ask the process: gdbheapx -p PID cold --for 60", code=NOT_IN_SNAPSHOT))
+            outcomes.append(RecordedOutcome(error=what, hint="ask the process: gdbheapx -p PID cold --for 60", code=NOT_IN_SNAPSHOT))
         elif is_live and place and session.heaps.all() and store.shared("reach") is None:
             hint = "take the snapshot from a core, or where there is more memory"
-            outcomes.append(Outcome(error="there was no room to look at every block at once", hint=hint, code=OUT_OF_MEMORY))
+            outcomes.append(RecordedOutcome(error="there was no room to look at every block at once", hint=hint, code=OUT_OF_MEMORY))
         else:
-            outcomes.append(_run(session, words, walked))
+            outcomes.append(_record_command(session, words, walked))
     target.let_go()
-    named: Dict[str, Outcome] = {}
+    named: Dict[str, RecordedOutcome] = {}
     for words, outcome in zip((*standing, *BY_ONE_LOOK), outcomes):
         named.setdefault(words[0], moved.value(outcome))
-    record = Record(_head(session, moved, sums, _rss_bytes(session, store.known("report")), has_names), named, {})
-    blocks, streams = graph.kept(session, moved.moves(), has_names)
+    record = SnapshotRecord(_make_head(session, moved, sums, _rss_bytes(session, store.known("report")), has_names), named, {})
+    blocks, streams = graph.keep_graph(session, moved.moves(), has_names)
     if blocks is not None:
         store.kept(GRAPH, graph.KeptGraph, lambda: blocks)
     record = record._replace(models=store.encoded(moved.value), streams=streams)
-    return record if has_names else names.without(record, known)
+    return record if has_names else names.remove_names(record, known)
 
 
-def _run(session: Session, words: Sequence[str], walked: Sequence[Problem]) -> Outcome:
+def _record_command(session: Session, words: Sequence[str], walked: Sequence[Problem]) -> RecordedOutcome:
     """Run a command; what it finds is kept. `walked`: problems of the walk over the heaps, on which all rests."""
     declared = command.find(words[0])
     assert declared is not None, words
@@ -105,12 +105,12 @@ def _run(session: Session, words: Sequence[str], walked: Sequence[Problem]) -> O
     try:
         declared.run(session, command.parse(words, "gdbheapx").options)
     except HeapxError as error:
-        return Outcome(error=error.message, hint=error.hint, code=error.code)
+        return RecordedOutcome(error=error.message, hint=error.hint, code=error.code)
     problems = [RecordedProblem(*problem) for problem in [*walked, *session.problems[before:]]]
-    return Outcome(session.partial and bool(problems), problems)
+    return RecordedOutcome(session.partial and bool(problems), problems)
 
 
-def _sums(session: Session) -> List[HeapSum]:
+def _sum_heaps(session: Session) -> List[HeapSum]:
     """Of each heap."""
     return [heap_sum(heap.info.id, heap.histogram(), heap.arenas(), heap.totals()) for heap in session.heaps.all()]
 
@@ -121,12 +121,12 @@ def _rss_bytes(session: Session, report: Optional[Overview]) -> Optional[int]:
     return None if memory is None else memory.total_bytes
 
 
-def _head(session: Session, moved: Moved, sums: List[HeapSum], rss_bytes: Optional[int], has_names: bool) -> Head:
+def _make_head(session: Session, moved: MovedAddresses, sums: List[HeapSum], rss_bytes: Optional[int], has_names: bool) -> SnapshotHead:
     target: Any = session.target
     identity = target.identity() if has_names else target.identity()._replace(program=None, command_line=None, host=None)
-    return Head(
+    return SnapshotHead(
         version=__version__,
-        taken=utc(time.time()),
+        taken=format_utc(time.time()),
         kind=target.kind,
         pid=target.pid,
         executable=target.executable,
@@ -147,7 +147,7 @@ def _head(session: Session, moved: Moved, sums: List[HeapSum], rss_bytes: Option
     )
 
 
-def _known(target: Target) -> List[str]:
+def _list_known_names(target: Target) -> List[str]:
     """Names that sentences may have in them: of files, mappings, threads and the program."""
     names_ = {mapping.name for mapping in target.mappings()}
     names_ |= {name for module in target.modules() for name in (module.file_name, module.shown_name)} | {target.executable or ""}
@@ -155,56 +155,56 @@ def _known(target: Target) -> List[str]:
     return sorted(name for name in names_ if name and not name.startswith("["))
 
 
-def form(name: str) -> str:
+def detect_source(name: str) -> str:
     """Which of them this is. A URL is that of a snapshot."""
-    if store.is_url(name):
+    if file.is_url(name):
         return SNAPSHOT
     if os.path.exists(name):
-        return SNAPSHOT if container.is_snapshot(name) else CORE
+        return SNAPSHOT if file.is_snapshot(name) else CORE
     return PROCESS if name.isascii() and name.isdigit() else CORE
 
 
-def check(name: str) -> None:
+def check_source(name: str) -> None:
     """HeapxError where nothing has that name: told before anything else is read."""
-    if form(name) != PROCESS and not os.path.exists(name):
+    if detect_source(name) != PROCESS and not os.path.exists(name):
         raise HeapxError(
             "%s is no file and no process id" % name, "give a snapshot, a core, or the id of a running process", code=FILE_NOT_FOUND
         )
 
 
-def opened(name: str, more: Sequence[str] = ()) -> record.Record:
+def open_snapshot_source(name: str, more: Sequence[str] = ()) -> record.SnapshotRecord:
     """The snapshot, one that is taken with `more` options where it is none. HeapxError where there can be none."""
-    what = form(name)
+    what = detect_source(name)
     if what == SNAPSHOT:
-        return record.opened(name)
-    check(name)
+        return record.open_snapshot(name)
+    check_source(name)
     is_process = what == PROCESS
     with tempfile.TemporaryDirectory(prefix="gdbheapx-") as folder:
         path = os.path.join(folder, "snapshot")
-        by_child(["--pid" if is_process else "--core", name], path, more)
-        return record.opened(path)
+        take_by_child(["--pid" if is_process else "--core", name], path, more)
+        return record.open_snapshot(path)
 
 
-def current(session: Session) -> Tuple[record.Record, str, str]:
+def take_current(session: Session) -> Tuple[record.SnapshotRecord, str, str]:
     """Of what gdbheapx itself looks at: the snapshot, and how it is named. One that is a snapshot already is taken as it is."""
     target = session.target
     path = getattr(target, "snapshot", None)
     if path is not None:
-        return record.opened(path), path, SNAPSHOT
-    made = take(session, True, False)
+        return record.open_snapshot(path), path, SNAPSHOT
+    made = take_snapshot(session, True, False)
     is_core = target.kind == "core"
     name = str(target.core_path if is_core else target.pid)
     return made, name, CURRENT if session.in_gdb else CORE if is_core else PROCESS
 
 
-def by_child(target: List[str], path: str, more: Sequence[str] = ()) -> Dict[str, Any]:
+def take_by_child(target: List[str], path: str, more: Sequence[str] = ()) -> Dict[str, Any]:
     """By a program of its own: what it does to gdb and to memory ends with it. Its document; HeapxError where there is no snapshot."""
-    words = [*_options(), *target, "snapshot", path, "--json", *more]
+    words = [*_make_options(), *target, "snapshot", path, "--json", *more]
     done = child_python.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    return _told(done.returncode, done.stdout, target[-1], path)
+    return _read_answer(done.returncode, done.stdout, target[-1], path)
 
 
-class Standby:
+class SnapshotStandby:
     """A program that waits to take snapshots of one process. From the second on it has nothing to import, and the process grows less before
     it is read. Where memory is scarce the kernel ends it first."""
 
@@ -215,10 +215,10 @@ class Standby:
     def take(self, path: str, more: Sequence[str] = ()) -> Dict[str, Any]:
         """See by_child."""
         if self._popen is None or self._popen.poll() is not None:
-            words, pipe = [*_options(), "--pid", str(self._pid)], subprocess.PIPE
+            words, pipe = [*_make_options(), "--pid", str(self._pid)], subprocess.PIPE
             self._popen = child_python.start(words, {STANDS_BY: "1"}, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
         code, text = self._ask(self._popen, ["snapshot", path, "--json", *more])
-        return _told(code, text, str(self._pid), path)
+        return _read_answer(code, text, str(self._pid), path)
 
     def _ask(self, popen: "subprocess.Popen[bytes]", words: Sequence[str]) -> Tuple[int, str]:
         assert popen.stdin and popen.stdout
@@ -232,9 +232,9 @@ class Standby:
             return popen.wait(), ""
 
 
-def _told(code: int, text: Union[str, bytes], name: str, path: str) -> Dict[str, Any]:
-    if code < 0 or code in FAILED or not (store.is_url(path) or os.path.exists(path)):
-        error = _error(text) or HeapxError("it ended with %d" % code, code=NO_ANSWER)
+def _read_answer(code: int, text: Union[str, bytes], name: str, path: str) -> Dict[str, Any]:
+    if code < 0 or code in FAILED or not (file.is_url(path) or os.path.exists(path)):
+        error = _parse_error(text) or HeapxError("it ended with %d" % code, code=NO_ANSWER)
         raise HeapxError("no snapshot of %s: %s" % (name, error.message), error.hint, code=error.code)
     try:
         told: Dict[str, Any] = json.loads(text)
@@ -243,13 +243,13 @@ def _told(code: int, text: Union[str, bytes], name: str, path: str) -> Dict[str,
     return told
 
 
-def _error(text: Union[str, bytes]) -> Optional[HeapxError]:
+def _parse_error(text: Union[str, bytes]) -> Optional[HeapxError]:
     try:
         return said(json.loads(text))
     except (ValueError, RecursionError):
         return None
 
 
-def _options() -> List[str]:
+def _make_options() -> List[str]:
     """The options that are the same for every command; inside gdb there are none."""
     return split(unpack(os.environ.get(GLOBALS, "")))[0]._replace(pid=None, core=None, snapshot=None).words()

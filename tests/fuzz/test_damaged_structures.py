@@ -14,14 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.elf import code, demangle, unwind, vtables
+from gdbheapx.inferior.elf import demangle, images, unwind
 from gdbheapx.inferior.elf.dwarf import Dwarf, Unsupported
-from gdbheapx.inferior.elf.dwarf_types import DwarfReader
 from gdbheapx.inferior.elf.file import ElfFile, parse_header
 from gdbheapx.inferior.elf.link_map import LinkMap, find_tls
-from gdbheapx.inferior.elf.type_walk import Walk
+from gdbheapx.inferior.elf.types import DwarfReader, TypeWalk
 from gdbheapx.inferior.source import CoreSource
-from gdbheapx.snapshot import container, record
+from gdbheapx.snapshot import file, record
 from gdbheapx.work import WORK
 from tests.support.builders import core_file
 from tests.support.builders.elf_file import (
@@ -152,10 +151,10 @@ def read_object(path: str) -> None:
         file.symbols(name)
     file.names_ending("mallctl"), file.names_starting("je_"), list(file.symbols_starting("_ZTV"))
     for name, _ in file.every_symbol(exported=True):
-        demangle.variable_name(name)
+        demangle.demangle_variable(name)
     frames = unwind.CallFrames(file)
     frames.row(0x10010)
-    for step in (lambda: vtables.find(file, [file]), lambda: code.find(file), lambda: read_types(file)):
+    for step in (lambda: images.find_vtables(file, [file]), lambda: images.read_code(file), lambda: read_types(file)):
         try:
             step()
         except ERRORS:
@@ -168,7 +167,7 @@ def read_types(file: ElfFile) -> None:
     unit = dwarf.unit_of(0x10010)
     if unit is not None:
         try:
-            Walk(DwarfReader(dwarf, unit, 0x10000), "").collect(["outer", "inner"], ["work"], [])
+            TypeWalk(DwarfReader(dwarf, unit, 0x10000), "").collect(["outer", "inner"], ["work"], [])
         except RecursionError:
             pass
 
@@ -181,10 +180,10 @@ def test_the_specimen_is_whole(tmp_path: Path) -> None:
     dwarf = Dwarf(file)
     unit = dwarf.unit_of(0x10010)
     assert unit is not None and file.names_ending("mallctl") == ["je_mallctl"] and file.build_id() == bytes(range(20)).hex()
-    types = Walk(DwarfReader(dwarf, unit, 0x10000), "").collect(["outer"], [], [])
+    types = TypeWalk(DwarfReader(dwarf, unit, 0x10000), "").collect(["outer"], [], [])
     assert sorted(types.structs["outer"].members) == ["a", "b"] and unwind.CallFrames(file).row(0x10010) is not None
-    image = vtables.Image(file)
-    assert len(image.own) > 8 and len(code.find(file).functions) == 1  # type: ignore[union-attr]
+    image = images.ElfImage(file)
+    assert len(image.own) > 8 and len(images.read_code(file).functions) == 1  # type: ignore[union-attr]
 
 
 @search
@@ -208,7 +207,7 @@ def test_call_frames(tmp_path: Path, parts: List[bytes], times: int) -> None:
         row = unwind.CallFrames(ElfFile(str(path))).row(0x10010)
         numbers = ElfFile(str(path)).header.arch.unwinding
         if row is not None and numbers is not None:
-            unwind.caller(row, dict.fromkeys(range(17), 4096), lambda address: address, numbers)
+            unwind.unwind_caller(row, dict.fromkeys(range(17), 4096), lambda address: address, numbers)
 
     counted(read)
 
@@ -266,8 +265,8 @@ def test_link_maps(words: List[Tuple[int, int]], nodes: List[int], patches: List
     counted(ask)
 
 
-HEAD = record.Head("1", "2026-11-30T12:00:00Z", "core", 5, "/bin/x", None, None, None, True, [], [], [])
-RECORD = record.Record(HEAD, {"arenas": record.Outcome(True, [record.RecordedProblem("cut", None, "what", None)])}, {"census": {"rows": []}})
+HEAD = record.SnapshotHead("1", "2026-11-30T12:00:00Z", "core", 5, "/bin/x", None, None, None, True, [], [], [])
+RECORD = record.SnapshotRecord(HEAD, {"arenas": record.RecordedOutcome(True, [record.RecordedProblem("cut", None, "what", None)])}, {"census": {"rows": []}})
 VALUES = st.recursive(st.one_of(st.none(), st.booleans(), NUMBERS, st.text(max_size=8)), lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)))
 
 
@@ -278,10 +277,10 @@ def test_snapshots(tmp_path: Path, name: str, value: Any, patches: List[Tuple[in
     path = tmp_path / "a.snap"
     parts = dict(RECORD.parts())
     if is_packed:
-        from gdbheapx.report import json
+        from gdbheapx.report import encodings
 
-        parts[name if name in parts else next(iter(parts))] = container.packed_part([json.encode(value).encode()])
-    container.write(str(path), parts)
+        parts[name if name in parts else next(iter(parts))] = file.pack_part([encodings.encode_json(value).encode()])
+    file.write_file(str(path), parts)
     if not is_packed:
         path.write_bytes(patched(path.read_bytes(), patches))
-    counted(lambda: record.opened(str(path)))
+    counted(lambda: record.open_snapshot(str(path)))

@@ -1,6 +1,6 @@
 """Who owns linked containers while threads, requests and a table use their elements, held against what the program itself took.
 
-Files: analysis/reachability/dominance.py, analysis/reachability/kin.py, kernel/blocks/graph.py.
+Files: analysis/reachability/dominance.py, analysis/reachability/dominance.py, kernel/blocks/graph.py.
 """
 
 from pathlib import Path

@@ -16,8 +16,8 @@ import pytest
 from gdbheapx.analysis.census import block
 from gdbheapx.analysis.census.cplusplus_keys import hash_of, quote_cpp_text
 from gdbheapx.analysis.naming.namer import PathStep, format_path
-from gdbheapx.analysis.reachability import dominance, ownership
-from gdbheapx.analysis.reachability.owners import ELEMENTS, Owners, each
+from gdbheapx.analysis.reachability import dominance
+from gdbheapx.analysis.reachability.owners import ELEMENTS, Owners, walk_owned
 from gdbheapx.inferior.source import CoreSource
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.session import Session
@@ -182,7 +182,7 @@ def test_members_are_called_as_in_the_source(stage: Stage, core: str) -> None:
 
 def printed(owners: Owners) -> Set[str]:
     """Every name in the answer, but for what is told of elements that are alike."""
-    found = {row.owner for row in each([*owners.owners, *owners.together]) if row.kind != ELEMENTS}
+    found = {row.owner for row in walk_owned([*owners.owners, *owners.together]) if row.kind != ELEMENTS}
     for suspect in owners.suspects:
         found |= {suspect.owner, suspect.accumulation.name, *(part.name for part in suspect.accumulation.parts), *suspect.holders}
     return found
@@ -192,9 +192,9 @@ def test_every_printed_name_is_accepted(stage: Stage, core: str, tmp_path: Path)
     """What `owners` prints of a core, `--of` and `whatis` find again, and what it prints of a process and a snapshot, too. The storage of a
     container is called as its variable is, without its file: that finds the variable."""
     process = stage.start("keys", "7", flags=BUILDS["symbols"])
-    tallied = dominance.Tallied(*block.make_named_graph(opened(process.core())))
-    names = random.Random(7).sample(sorted(printed(ownership.find(tallied, 4, 12))), 60)
-    nodes = {name: ownership.find_named(tallied, name) for name in names}
+    tallied = dominance.OwnerTally(*block.make_named_graph(opened(process.core())))
+    names = random.Random(7).sample(sorted(printed(dominance.find_owners(tallied, 4, 12))), 60)
+    nodes = {name: dominance.find_named_node(tallied, name) for name in names}
     found = {name: None if node is None else tallied.name(node) for name, node in nodes.items()}
     assert [pair for pair in found.items() if pair[1] not in (pair[0], pair[0] + " in keys-O2")] == []
     process = stage.start("keys", "8", flags=BUILDS["symbols"])

@@ -1,7 +1,7 @@
 """Elements of containers: what leads to one in few steps, and containers of two looks side by side.
 
-Files: analysis/reachability/refs.py, analysis/reachability/contained.py, analysis/reachability/lost.py, analysis/census/find.py,
-snapshot/owned.py, commands/whatis.py.
+Files: analysis/reachability/refs.py, analysis/reachability/dominance.py, analysis/reachability/leaks.py, analysis/census/find.py,
+snapshot/diff.py, commands/whatis.py.
 """
 
 import re
@@ -39,7 +39,7 @@ def test_elements_come_in_the_order_of_their_links(stage: Stage, kind: str) -> N
     session = Session(open_elf_target(**where(process, kind)))
     session.prepare()
     told = find.label_blocks(session, lambda graph: None, is_cut=True)
-    tallied = dominance.tally(session, told.reach, told.called, told.paths)
+    tallied = dominance.tally_owners(session, told.reach, told.called, told.paths)
     for name, addresses in in_order(process.record_path).items():
         place = tallied.graph.find(addresses[0])
         number = tallied.tree.container_of(place[0]) if place is not None else None

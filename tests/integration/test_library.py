@@ -1,6 +1,6 @@
 """`import gdbheapx`: what it answers is what the command line answers, of a process, a core and a snapshot; opening stops nothing.
 
-Files: api.py, analysis/blocks.py, report/frames.py, addons/views/query/ask.py
+Files: api.py, analysis/blocks.py, report/encodings.py, addons/views/query/ask.py
 """
 
 import json
@@ -15,7 +15,7 @@ import pytest
 
 import gdbheapx
 from gdbheapx.inferior.target import ElfTarget
-from gdbheapx.report.json import jsonable
+from gdbheapx.report.encodings import make_jsonable
 from tests.support import hostile
 from tests.support.jemallocs import library as jemalloc
 from tests.support.paths import ROOT
@@ -61,16 +61,16 @@ def test_answers_are_those_of_the_command_line(lasting: Lasting, what: str, way:
         def told(*words: str) -> Any:
             return heapx(target, *words, "--json").data
 
-        assert jsonable(heap.arenas().rows) == told("arenas")["arenas"]
+        assert make_jsonable(heap.arenas().rows) == told("arenas")["arenas"]
         census, wanted = heap.census(), told("census")
-        assert jsonable(census.rows) == wanted["rows"] and census.data.bytes == wanted["used"]["bytes"]
+        assert make_jsonable(census.rows) == wanted["rows"] and census.data.bytes == wanted["used"]["bytes"]
         leaks, lost = heap.leaks().data, told("leaks")["classes"]
         assert [leaks.held.bytes, leaks.maybe.bytes, leaks.leaked.bytes] == [lost[name]["bytes"] for name in ("held", "maybe", "leaked")]
-        assert jsonable(heap.owners(depth=2).data) == told("owners", "--depth", "2")
-        assert jsonable(heap.histogram().data) == told("chunks", "--histogram")["histogram"]
-        assert jsonable(heap.tcache().data) == told("tcache")["threads"]
+        assert make_jsonable(heap.owners(depth=2).data) == told("owners", "--depth", "2")
+        assert make_jsonable(heap.histogram().data) == told("chunks", "--histogram")["histogram"]
+        assert make_jsonable(heap.tcache().data) == told("tcache")["threads"]
         verdict = heap.report(deep=False).data.verdict
-        assert jsonable(verdict) == told("report", "--no-deep")["verdict"] or what == "snapshot"
+        assert make_jsonable(verdict) == told("report", "--no-deep")["verdict"] or what == "snapshot"
         block = max(heap.blocks("used").data, key=lambda block: block.usable_bytes)
         refs = heap.refs(block.address).data
         assert (refs.address, refs.size_bytes) == (block.address, block.usable_bytes)

@@ -1,6 +1,6 @@
 """A core without a program's variables: what is leaked is unknown, in every answer that says it.
 
-Files: inferior/core/roots.py, analysis/reachability/leaks.py, analysis/inside.py, snapshot/diff.py.
+Files: inferior/core/damage.py, analysis/reachability/leaks.py, analysis/inside.py, snapshot/diff.py.
 """
 
 import struct

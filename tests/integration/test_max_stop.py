@@ -125,7 +125,7 @@ def test_one_pass_is_an_answer(stage: Stage, live: str, monkeypatch: pytest.Monk
     session = Session(target, Budget(None, target.still))
     session.prepare()
     target.stop()
-    expected = heap_graph.marked(session, False)[1]
+    expected = heap_graph.mark_graph(session, False)[1]
     session = Session(target, Budget(None, target.still))
     session.prepare()
     target.stop()
@@ -135,11 +135,11 @@ def test_one_pass_is_an_answer(stage: Stage, live: str, monkeypatch: pytest.Monk
         return []
 
     if when == "in the second pass":
-        monkeypatch.setattr(heap_graph, "held_ranges", is_over)
+        monkeypatch.setattr(heap_graph, "find_held_ranges", is_over)
     else:
-        gathered = heap_graph.gather
-        monkeypatch.setattr(heap_graph, "gather", lambda *given, **named: (gathered(*given, **named), is_over())[0])
-    found = heap_graph.marked(session, True)[1]
+        gathered = heap_graph.read_world
+        monkeypatch.setattr(heap_graph, "read_world", lambda *given, **named: (gathered(*given, **named), is_over())[0])
+    found = heap_graph.mark_graph(session, True)[1]
     assert found == expected and found[LEAKED].blocks >= 99_000
     assert [problem.code for problem in session.problems] == [STOP_LIMIT] and session.partial
     assert heap_graph.lacks_holders(session) and not target.stands_still and session.budget.reason is None
@@ -156,7 +156,7 @@ def test_half_a_pass_is_none(stage: Stage, live: str, monkeypatch: pytest.Monkey
     target.stop()
     target.still._walk_until_s = 0.0
     with pytest.raises(HeapxError, match="before the graph was complete"):
-        heap_graph.marked(session, True)
+        heap_graph.mark_graph(session, True)
     target.let_go()
     check_free(process)
 

@@ -8,7 +8,7 @@ from typing import List, Sequence
 
 import pytest
 
-from gdbheapx.inferior.openable import Openable, resolves
+from gdbheapx.inferior.source import Openable, resolves_to_itself
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Builder, Process, Stage
@@ -92,9 +92,9 @@ def test_a_name_that_gdb_may_resolve(live: str, other: Process, folder: Path) ->
     """A link of /proc is handed to gdb as it is where its text leads to the same file, and as a copy without a name where it does not."""
     mine, theirs = folder / "here" / "libheld.so", Path("/proc/%d/root%s" % (other.pid, folder / "here" / "libheld.so"))
     openable = Openable()
-    assert resolves(str(mine)) and openable.name(str(mine)) == str(mine)
+    assert resolves_to_itself(str(mine)) and openable.name(str(mine)) == str(mine)
     name = openable.name(str(theirs))
-    assert not resolves(str(theirs)) and name and os.path.realpath(name) != str(mine)
+    assert not resolves_to_itself(str(theirs)) and name and os.path.realpath(name) != str(mine)
     assert Path(name).read_bytes() == theirs.read_bytes() != mine.read_bytes()
     assert openable.name(str(theirs)) == name
 

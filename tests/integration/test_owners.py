@@ -1,6 +1,6 @@
 """Every kind of memory in one program: whose each byte is, live and in a core, held against the kernel's own sums.
 
-Files: analysis/reachability/symbols.py.
+Files: analysis/reachability/names.py.
 """
 
 import re

@@ -1,6 +1,6 @@
 """What a terminal of 80x24 shows of `report`: at most 12 lines that say what it comes to, and an end with the verdict and the next steps.
 
-Files: commands/report.py, report/brief_text.py.
+Files: commands/report.py, report/overview_text.py.
 """
 
 import fcntl

@@ -1,6 +1,6 @@
 """Rust programs with `debug = true`: jemalloc's types come from its own units, without gdb, which takes seconds for each of them.
 
-Files: inferior/gdb/types.py.
+Files: inferior/gdb/readers.py.
 """
 
 import json

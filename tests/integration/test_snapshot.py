@@ -1,6 +1,6 @@
 """`snapshot`, what `--snapshot FILE` answers, and `diff`: held against the process or core that it was taken of.
 
-Files: report/snapshot_text.py, snapshot/take.py.
+Files: report/pages.py, snapshot/take.py.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Dict, List, Tuple
 import pytest
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.snapshot import container
+from gdbheapx.snapshot import file
 from tests.support.bare import doorless
 from tests.support.jemallocs import library as jemalloc
 from tests.support.processes import Process, Stage
@@ -277,8 +277,8 @@ def test_an_older_one_that_is_not_there_is_told_first(stage: Stage, live: str) -
     assert outcome.code == 1 and outcome.envelope["error"]["code"] == "file-not-found"
     for name in ("/nowhere", "1x"):
         with pytest.raises(HeapxError):
-            take.check(name)
-    take.check("1")
+            take.check_source(name)
+    take.check_source("1")
 
 
 @pytest.mark.once  # of the file alone
@@ -286,7 +286,7 @@ def test_damaged_files_bring_no_traceback(stage: Stage, core: str, tmp_path: Pat
     """What passes the checksums was made by hand: every command still ends with an answer or one line."""
     path, rng = str(tmp_path / "one.snap"), random.Random(1)
     assert heapx(contents(stage, "glibc").target("core"), "snapshot", path).code == 0
-    parts, values = container.read(path), [b"null", b"{}", b"[]", b'"x"', b"-1", b"1e9", b"true", b"4294967295"]
+    parts, values = file.read_file(path), [b"null", b"{}", b"[]", b'"x"', b"-1", b"1e9", b"true", b"4294967295"]
     for number in range(48):
         changed, of_graph = dict(parts), number % 2
         for name in ("models",) if of_graph else ("outcomes", "models"):
@@ -298,15 +298,15 @@ def test_damaged_files_bring_no_traceback(stage: Stage, core: str, tmp_path: Pat
                 end = re.compile(rb"[,}]").search(data, at)
                 assert end is not None
                 data[at : end.start()] = rng.choice(values)
-            changed[name] = container.packed_part([bytes(data)])
+            changed[name] = file.pack_part([bytes(data)])
         if of_graph and number % 4 == 1:
             changed["models"] = parts["models"]
-            name = rng.choice([one for one in parts if one.startswith(container.STREAMS)])
+            name = rng.choice([one for one in parts if one.startswith(file.STREAMS)])
             data = bytearray(parts[name].bytes(path))
             at = rng.randrange(len(data))
             data[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(1, 9))
-            changed[name] = container.packed_part([bytes(data)])
-        container.write(path, changed)
+            changed[name] = file.pack_part([bytes(data)])
+        file.write_file(path, changed)
         words = rng.choice(OF_GRAPH if of_graph else COMMANDS).split()
         outcome = heapx(["--snapshot", path], *words)
         assert outcome.code in (0, 1, 3, 4) and "internal error" not in outcome.stderr and "Traceback" not in outcome.stderr, outcome.stderr
@@ -316,9 +316,9 @@ def test_rows_of_another_allocator(stage: Stage, core: str, tmp_path: Path) -> N
     """A file made by hand that has glibc's rows under jemalloc's name: what would show them says so, in one line or as a partial report."""
     path = str(tmp_path / "one.snap")
     assert heapx(stage.start("recorder", "9", "1000", "3").target(core), "snapshot", path).code == 0
-    parts = container.read(path)
+    parts = file.read_file(path)
     models = parts["models"].bytes(path).replace(b'"glibc"', b'"jemalloc"')
-    container.write(path, {**parts, "models": container.packed_part([models])})
+    file.write_file(path, {**parts, "models": file.pack_part([models])})
     for words, code in (("arenas", 1), ("tunables", 1), ("report", 4)):
         outcome = heapx(["--snapshot", path], words)
         said = outcome.stderr if code == 1 else outcome.stdout.decode()

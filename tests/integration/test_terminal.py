@@ -11,7 +11,7 @@ from typing import Dict, List, Optional
 
 import pytest
 
-from gdbheapx.report.fitting import wrapped
+from gdbheapx.report.text import wrap_sentence
 from tests.support.paths import GDB
 from tests.support.processes import Lasting, Stage
 from tests.support.tool import heapx, tool_command, tool_environment
@@ -72,7 +72,7 @@ def test_sentences_fit(lasting: Lasting, kind: str) -> None:
     """No line of any command is longer than 80 columns, but for what cannot be broken; with --wide and in a pipe each sentence is one line."""
     target = lasting.of(kind, Stage.start, *RECORDER).target(kind)
     texts = {words: on_terminal(80, [*target, *words.split()], PLAIN) for words in SENTENCES}
-    longer = [line for text in texts.values() for line in text.splitlines() if len(line) > 80 and len(wrapped(line, 80)) > 1]
+    longer = [line for text in texts.values() for line in text.splitlines() if len(line) > 80 and len(wrap_sentence(line, 80)) > 1]
     assert not longer, longer
     for text in (heapx(target, "report", env={"COLUMNS": "80"}).stdout.decode(), on_terminal(80, [*target, "report", "--wide"], PLAIN)):
         assert any(len(line) > 80 and "  " not in line.strip() for line in text.splitlines()), text

@@ -1,6 +1,6 @@
 """What threads have touched of their stacks, and how deep they are in them, against a program that recorded both.
 
-Files: analysis/memory/depths.py, analysis/memory/stacks.py.
+Files: analysis/memory/attribute.py, analysis/memory/stacks.py.
 """
 
 from typing import Any, Dict, Sequence

@@ -1,6 +1,6 @@
 """A third allocator is one module, one folder of the kernel and one line of the registry: every command that any can serve serves it.
 
-Files: snapshot/target.py.
+Files: snapshot/record.py.
 """
 
 import json
@@ -18,7 +18,7 @@ from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel import build
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.common.library import load
-from gdbheapx.snapshot.target import Snapshot
+from gdbheapx.snapshot.record import Snapshot
 from tests.support import compilers, toy_allocator
 from tests.support.paths import PROGRAMS, ROOT
 from tests.support.processes import Process, Stage

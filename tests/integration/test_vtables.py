@@ -11,7 +11,7 @@ from typing import Dict, Tuple
 
 import pytest
 
-from gdbheapx.inferior.base import Vtable
+from gdbheapx.inferior.base import ClassVtable
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
@@ -54,7 +54,7 @@ def started(stage: Stage, program: Path) -> Tuple[Process, Seen]:
     return process, {int(pointer, 16) - bias: (name, int(within)) for pointer, within, name in rows}
 
 
-def vtables_of(process: Process, kind: str, module: str) -> Dict[int, Vtable]:
+def vtables_of(process: Process, kind: str, module: str) -> Dict[int, ClassVtable]:
     """The vtables of a module, as the reader of this kind of target finds them."""
     target = open_elf_target(core=str(process.core())) if kind == "core" else open_elf_target(pid=process.pid)
     found = target.vtables(next(one for one in target.modules() if one.file_name == module))

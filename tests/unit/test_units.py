@@ -31,7 +31,7 @@ from gdbheapx.columns import (
 )
 from gdbheapx.command import Style
 from gdbheapx.model import Step
-from gdbheapx.report.text import described, said
+from gdbheapx.report.text import format_described, format_sentence
 from gdbheapx.units import Said, Size, cells, join_sentences, say
 
 MB = 1 << 20
@@ -78,11 +78,11 @@ def test_text_has_the_columns_that_say_something() -> None:
 def test_bytes_holds_in_tables_and_sentences() -> None:
     """--bytes shows the same figures as integers, wherever they stand."""
     table = Table(columns_of(Row), [Row("a", 3 * MB)], {"name": "total", **sums(Row, [Row("a", 3 * MB)])})
-    people, plain = (" ".join(described(Style(one, False), table)) for one in (False, True))
+    people, plain = (" ".join(format_described(Style(one, False), table)) for one in (False, True))
     assert "3.0 MiB" in people and str(3 * MB) in plain and "MiB" not in plain
     sentence = say("%s in %s", Size(3 * MB), say("(%d of %s)", 2, Size(512)))
-    assert said(Style(False, False), sentence) == "3.0 MiB in (2 of 512 bytes)"
-    assert said(Style(True, False), sentence) == "3145728 bytes in (2 of 512 bytes)"
+    assert format_sentence(Style(False, False), sentence) == "3.0 MiB in (2 of 512 bytes)"
+    assert format_sentence(Style(True, False), sentence) == "3145728 bytes in (2 of 512 bytes)"
     assert Step("purge", say("returns %s", Size(MB))).plain == "purge returns 1048576 bytes"
     assert join_sentences(", ", [cells("%s", Size(MB)), "x"]).plain == "1048576, x"
 

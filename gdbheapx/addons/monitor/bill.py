@@ -14,14 +14,14 @@ from gdbheapx.allocators.heap import Heap
 from gdbheapx.allocators.metering import Reading
 from gdbheapx.allocators.records import heap_sum
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.analysis.memory.kinds import Owner
-from gdbheapx.analysis.memory_verdict import lazily_free
+from gdbheapx.analysis.memory.kinds import MemoryOwner
+from gdbheapx.analysis.memory_verdict import lazily_free_bytes
 from gdbheapx.analysis.split import Split, split
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, PLAIN, TEXT, Column, hidden
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import about
-from gdbheapx.inferior.base import Group, GroupMemory, GroupProcess
+from gdbheapx.inferior.base import GroupMemory, GroupProcess, MemoryGroup
 from gdbheapx.problems import Severity
 from gdbheapx.session import Session
 from gdbheapx.units import Size, say
@@ -53,8 +53,8 @@ OF_KERNEL = (
     ("zswap", "zswap: compressed pages in RAM", NO),
 )
 """Parts of `kernel` in memory.stat."""
-NOT_LOOKED = Owner(kinds.ANONYMOUS, "private memory of processes that were not looked into")
-UNREADABLE = Owner(kinds.ANONYMOUS, "private memory of processes that this user may not read")
+NOT_LOOKED = MemoryOwner(kinds.ANONYMOUS, "private memory of processes that were not looked into")
+UNREADABLE = MemoryOwner(kinds.ANONYMOUS, "private memory of processes that this user may not read")
 THIS = "(this command, which grows while it looks)"
 UNOWNED, ELSEWHERE, SOCKETS, SWAP_CACHE, UNEXPLAINED = "unowned", "charged-elsewhere", "sockets", "swap-cache", "not-explained"
 """Kinds of lines beside those of a process's memory."""
@@ -154,7 +154,7 @@ class Bill(NamedTuple):
 class Part(NamedTuple):
     """What one owner has of one process, by parts of shared pages."""
 
-    owner: Owner
+    owner: MemoryOwner
     bytes: int
     back_by: str = NO
 
@@ -211,7 +211,7 @@ def _swappable(memory: GroupMemory) -> int:
 
 
 def _say(
-    session: Session, group: Group, before: GroupMemory, processes: Sequence[GroupProcess], looks: Sequence[Look], top: Optional[int]
+    session: Session, group: MemoryGroup, before: GroupMemory, processes: Sequence[GroupProcess], looks: Sequence[Look], top: Optional[int]
 ) -> None:
     unreadable = sum(process.uses is None for process in processes)
     if unreadable:
@@ -262,7 +262,7 @@ def _shallow(process: GroupProcess) -> Iterator[Part]:
     if process.uses is None:
         yield Part(UNREADABLE, process.anonymous_bytes)
     for use in process.uses or ():
-        owner, pss = kinds.by_line(use), use.pss_bytes or 0
+        owner, pss = kinds.find_owner_by_line(use), use.pss_bytes or 0
         if owner is not None and owner.kind in kinds.FILE:
             own = min(pss, use.anonymous_bytes or 0)
             yield from (Part(kinds.COPIED_PAGES, own), Part(owner, pss - own))
@@ -276,7 +276,7 @@ def _shallow(process: GroupProcess) -> Iterator[Part]:
             yield from (Part(NOT_LOOKED, pss - lazy), _lazily_free(NOT_LOOKED, lazy))
 
 
-def _lazily_free(owner: Owner, size_bytes: int) -> Part:
+def _lazily_free(owner: MemoryOwner, size_bytes: int) -> Part:
     return Part(owner._replace(name="%s: freed with MADV_FREE" % owner.name), size_bytes, KERNEL)
 
 
@@ -334,13 +334,13 @@ def _told(memory: Split, frees: Mapping[str, Free], of_break: Optional[str]) -> 
     parts, used_bytes, kept_bytes = [], 0, 0
     returnable_bytes, is_known = cast(Optional[int], 0), bool(frees)
     for part in memory.parts:
-        owner, size = Owner(part.kind, part.name, part.sure, part.allocator, part.program), part.pss_bytes or 0
+        owner, size = MemoryOwner(part.kind, part.name, part.sure, part.allocator, part.program), part.pss_bytes or 0
         resident, free = part.resident_bytes or 0, frees.get(part.allocator or "", Free(None, None))
         if part.kind == kinds.BRK and of_break is not None:
-            parts.append(Part(Owner(kinds.ALLOCATOR, "%s: in use or free, which is not known" % of_break), size))
+            parts.append(Part(MemoryOwner(kinds.ALLOCATOR, "%s: in use or free, which is not known" % of_break), size))
             is_known = False
             continue
-        gone = min(resident, lazily_free(part))
+        gone = min(resident, lazily_free_bytes(part))
         lazy = size * gone // (resident or 1)
         parts.append(_lazily_free(owner, lazy))
         size, resident = size - lazy, resident - gone

@@ -7,7 +7,7 @@ from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.columns import Table, columns_of, sums
 from gdbheapx.hints import about
-from gdbheapx.report.text import printable
+from gdbheapx.report.text import make_printable
 from gdbheapx.units import Said, Size, exact_share, join_sentences, plural, say
 
 MOST_ROWS = 10
@@ -35,7 +35,7 @@ def lines(bill: Bill, top: int) -> Page:
     yield _what(bill)
     yield from _swap_and_events(bill)
     yield ""
-    shown = [line._replace(name=printable(line.name), back_by=BACK.get(line.back_by, "")) for line in _few(bill.lines)]
+    shown = [line._replace(name=make_printable(line.name), back_by=BACK.get(line.back_by, "")) for line in _few(bill.lines)]
     yield Table(
         columns_of(BillLine),
         shown,
@@ -43,7 +43,7 @@ def lines(bill: Bill, top: int) -> Page:
     )
     if bill.below:
         yield ""
-        below = [row._replace(path=printable(row.path)) for row in bill.below[:MOST_ROWS]]
+        below = [row._replace(path=make_printable(row.path)) for row in bill.below[:MOST_ROWS]]
         yield Table(columns_of(BillGroup), below)
         if len(bill.below) > MOST_ROWS:
             yield "and %s: --json" % plural(len(bill.below) - MOST_ROWS, "group")
@@ -52,7 +52,7 @@ def lines(bill: Bill, top: int) -> Page:
     if not bill.processes:
         return
     yield ""
-    rows = [row._replace(name=printable(row.name), largest=printable(row.largest)) for row in bill.processes[:top]]
+    rows = [row._replace(name=make_printable(row.name), largest=make_printable(row.largest)) for row in bill.processes[:top]]
     yield Table(columns_of(BillProcess), rows, sums(BillProcess, rows) if 1 < len(rows) == len(bill.processes) else None)
     if len(bill.processes) > top:
         rest = sum(row.private_bytes for row in bill.processes[top:])

@@ -8,7 +8,7 @@ from gdbheapx.analysis.census.containers import MOST_COUNT, ContainerFinder, Con
 from gdbheapx.analysis.census.find import BUFFER
 from gdbheapx.analysis.census.vtables import Images
 from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Length, Recogniser, RuntimeLabels, Signature, World
-from gdbheapx.analysis.memory import runtimes, shapes
+from gdbheapx.analysis.memory import attribute, kinds
 from gdbheapx.kernel.blocks.signatures import (
     ADDRESS,
     ALL,
@@ -226,7 +226,7 @@ class V8(Recogniser):
 
     def is_here(self, world: World) -> bool:
         """The objects that have V8's heap have it."""
-        return world.word_bytes == 8 and world.little_endian and runtimes.V8 in shapes.present(world.target)
+        return world.word_bytes == 8 and world.little_endian and kinds.V8 in attribute.find_present_runtimes(world.target)
 
     def line_in_tables(self, signature: Signature) -> Optional[str]:
         """Return the line also of blocks with the words of a string, which buffers have (BackingStore, src/objects/backing-store.h)."""

@@ -6,10 +6,10 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, 
 from gdbheapx.analysis.census import find, pieces, registry
 from gdbheapx.analysis.census.containers import ContainerFinder
 from gdbheapx.analysis.census.world import Signature, World, order_rows, used_blocks
-from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget, owners, refs
+from gdbheapx.analysis.reachability import dominance, heap_graph, owners, refs
 from gdbheapx.analysis.reachability.heap_graph import Reach
-from gdbheapx.analysis.reachability.held import Container, Held
-from gdbheapx.analysis.reachability.names import NamedGraph, Names
+from gdbheapx.analysis.reachability.names import NamedGraph, NodeNames
+from gdbheapx.analysis.reachability.owners import HeldContainer, HeldContainers
 from gdbheapx.analysis.reachability.refs import Holder
 from gdbheapx.errors import HeapxError, Unevaluated
 from gdbheapx.hints import ask
@@ -26,7 +26,7 @@ def make_named_graph(session: Session) -> NamedGraph:
         return NamedGraph(told.reach, told.called, told.paths)
     shared: Optional[Reach] = session.shared(heap_graph.REACH)
     if shared is not None:
-        return NamedGraph(shared, Names(session.target, shared), None)
+        return NamedGraph(shared, NodeNames(session.target, shared), None)
     world = World.of(session)
     recognisers = registry.find_naming(world)
     asked = order_rows([ask for recogniser in recognisers for ask in recogniser.asks(world)])
@@ -34,16 +34,16 @@ def make_named_graph(session: Session) -> NamedGraph:
     speakers = find.listen_to_namers(recognisers, world)
     if not speakers:
         reach = heap_graph.make_graph(session, slots=True, names=True, further=further)
-        names = Names(session.target, reach)
+        names = NodeNames(session.target, reach)
         labels = array("I", [0]) * reach.numbers.blocks
         return NamedGraph(reach, names, find.make_paths(session, reach, names, labels, [], {}, {}))
     signer = world.signer(asked.rows, asked.sets)
-    read = heap_graph.gather(session, True, names=True, signer=signer, further=further)
+    read = heap_graph.read_world(session, True, names=True, signer=signer, further=further)
     matches = signer.found()
     asked.settle(matches)
     known = [find.name_match(asked, match) for match in matches]
-    reach = heap_graph.finish(session, read)
-    names = Names(session.target, reach)
+    reach = heap_graph.resolve_graph(session, read)
+    names = NodeNames(session.target, reach)
     words = {label: asked.owning_words(match) for label, match in enumerate(matches, 1)}
     return NamedGraph(reach, names, find.make_paths(session, reach, names, signer.labels(), known, speakers, words))
 
@@ -53,26 +53,26 @@ def make_of_counted(session: Session) -> Optional[NamedGraph]:
     if session.target.has_memory and session.shared(find.TOLD) is None:
         world = World.of(session)
         counts = any(recogniser.counts_references for recogniser in registry.find_naming(world))
-        if not (counts and session.target.can_read_on) or memory_budget.fits(session, memory_budget.OWNERS_BYTES) is not None:
+        if not (counts and session.target.can_read_on) or heap_graph.check_fit(session, heap_graph.OWNERS_BYTES) is not None:
             return None
     elif session.shared(find.TOLD) is None:
         return None
     return make_named_graph(session)
 
 
-def with_containers(session: Session) -> Tuple[NamedGraph, refs.Marks]:
+def with_containers(session: Session) -> Tuple[NamedGraph, refs.RefsMarks]:
     """Return the named graph with its containers, of which roots are variables."""
     from gdbheapx.analysis.reachability import dominance  # few ask for one block
 
     graph = make_named_graph(session)
-    tallied = dominance.tally(session, *graph)
+    tallied = dominance.tally_owners(session, *graph)
     reach = tallied.reach_of_parts
-    return graph._replace(reach=reach, names=Names(session.target, reach)), refs.Marks(reach, graph.paths, tallied)
+    return graph._replace(reach=reach, names=NodeNames(session.target, reach)), refs.RefsMarks(reach, graph.paths, tallied)
 
 
 def find_holders(session: Session, addresses: Sequence[int]) -> Dict[int, Holder]:
     """Return by address the holders of blocks; empty if there is no graph."""
-    if not addresses or memory_budget.fits(session, memory_budget.OWNERS_BYTES) is not None:
+    if not addresses or heap_graph.check_fit(session, heap_graph.OWNERS_BYTES) is not None:
         return {}
     try:
         graph = make_named_graph(session)
@@ -85,11 +85,11 @@ def find_address(session: Session, place: Union[int, str]) -> int:
     """Return the address itself, or that of what any answer calls so."""
     if isinstance(place, int):
         return place
-    from gdbheapx.analysis.reachability import dominance, ownership  # few ask by name
+    from gdbheapx.analysis.reachability import dominance  # few ask by name
 
-    memory_budget.check(session)
-    tallied = dominance.tally(session, *make_named_graph(session))
-    node = ownership.find_named(tallied, place)
+    heap_graph.check_owners_fit(session)
+    tallied = dominance.tally_owners(session, *make_named_graph(session))
+    node = dominance.find_named_node(tallied, place)
     address = tallied.address(node) if node is not None else None
     if address is None:
         if isinstance(place, Unevaluated):
@@ -129,36 +129,38 @@ def _by_address(rows: Sequence[Tuple[int, int]], told_labels: "Labels") -> Dict[
     return {address: name for address, name in told if name is not None}
 
 
-def with_names(session: Session, tallied: dominance.Tallied, answer: owners.Owners) -> owners.Owners:
+def with_names(session: Session, tallied: dominance.OwnerTally, answer: owners.Owners) -> owners.Owners:
     """Owners with what their blocks are, and which containers they have, where that can be told."""
-    answer = owners.with_containers(answer, _containers(session, tallied, answer))
+    answer = owners.add_owner_containers(answer, _containers(session, tallied, answer))
     if not can_tell(session):
         return answer
-    rows = dominance.blocks(tallied, answer)
+    rows = dominance.find_owner_blocks(tallied, answer)
     if not session.target.has_memory:
         kept = _kept(session, array("Q", (address for address, _ in rows)), by_row=False)
         told = {} if kept is None else _by_address(rows, kept)
     else:
         told = find_signatures(session, rows)
-    return owners.named(answer, {address: one.name for address, one in told.items()})
+    return owners.add_owner_types(answer, {address: one.name for address, one in told.items()})
 
 
-def _containers(session: Session, tallied: dominance.Tallied, answer: owners.Owners) -> Dict[int, Sequence[Container]]:
+def _containers(session: Session, tallied: dominance.OwnerTally, answer: owners.Owners) -> Dict[int, Sequence[HeldContainer]]:
     try:
-        kept: List[Held] = session.kept(CONTAINERS, Sequence[Held], list)
+        kept: List[HeldContainers] = session.kept(CONTAINERS, Sequence[HeldContainers], list)
     except HeapxError:  # of an older release
         return {}
-    known: Dict[int, Sequence[Container]] = {one.address: one.containers for one in kept}
+    known: Dict[int, Sequence[HeldContainer]] = {one.address: one.containers for one in kept}
     if session.target.has_memory and session.target.can_read_on:
         finder = ContainerFinder(World.of(session), tallied.reach)
-        for address, place in dominance.places(tallied, answer).items():
+        for address, place in dominance.find_owner_spans(tallied, answer).items():
             if address not in known:
                 known[address] = finder.within(*place)
-                kept += [Held(Address(address), known[address])] if known[address] else []
+                kept += [HeldContainers(Address(address), known[address])] if known[address] else []
     return known
 
 
-def find_pointed_containers(session: Session, reach: heap_graph.Reach, places: Sequence[Tuple[int, Optional[int]]]) -> Dict[int, Container]:
+def find_pointed_containers(
+    session: Session, reach: heap_graph.Reach, places: Sequence[Tuple[int, Optional[int]]]
+) -> Dict[int, HeldContainer]:
     """Return the container that each word belongs to, by the word's address. `places`: (address of the word, begin of its block)."""
     if not session.target.has_memory or not session.target.can_read_on:
         return {}

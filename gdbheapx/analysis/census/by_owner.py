@@ -6,9 +6,9 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE
-from gdbheapx.analysis.reachability import dominance, memory_budget
-from gdbheapx.analysis.reachability.contained import MOST_CONTAINERS, ContainerRow
-from gdbheapx.analysis.reachability.owners import Owned
+from gdbheapx.analysis.reachability import dominance, heap_graph
+from gdbheapx.analysis.reachability.dominance import MOST_CONTAINERS, ContainerRow
+from gdbheapx.analysis.reachability.owners import OwnedMemory
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Class, Graph
 from gdbheapx.session import Session
 
@@ -22,7 +22,7 @@ SMALL, SEVERAL = "[small owners]", "[held by several owners]"
 class OwnerRows(NamedTuple):
     """Rows of a census for each owner."""
 
-    owners: List[Owned]
+    owners: List[OwnedMemory]
     """Those that retain most first."""
     rows: Dict[int, List[CensusRow]]
     """By place in `owners`, -1 for all others: what each owns, the largest first."""
@@ -42,11 +42,11 @@ class OwnedBlocks(NamedTuple):
 
 def _read(
     session: Session, is_cut: bool, then: Then = lambda graph: None
-) -> "Tuple[find.LabelSet, dominance.Tallied, List[Tuple[int, str]]]":
+) -> "Tuple[find.LabelSet, dominance.OwnerTally, List[Tuple[int, str]]]":
     """The blocks, their graph, and the owners that retain most. HeapxError where there is no room for the graph."""
-    memory_budget.check(session)
+    heap_graph.check_owners_fit(session)
     told = find.label_blocks(session, then, is_cut=is_cut, contents=True)
-    tallied = dominance.tally(session, told.reach, told.called, told.paths)
+    tallied = dominance.tally_owners(session, told.reach, told.called, told.paths)
     return told, tallied, tallied.tops(dominance.MOST_OWNERS)
 
 
@@ -127,7 +127,7 @@ def _may_be_stale(session: Session) -> bool:
     return any(heap.shape.keeps_freed_content for heap in session.heaps.all())
 
 
-def by_class(session: Session, limit: int) -> List[Owned]:
+def by_class(session: Session, limit: int) -> List[OwnedMemory]:
     """Owners, below each what it owns by class."""
     found = find_owner_rows(session)
     return [
@@ -136,9 +136,9 @@ def by_class(session: Session, limit: int) -> List[Owned]:
     ]
 
 
-def _owned(row: CensusRow) -> Owned:
+def _owned(row: CensusRow) -> OwnedMemory:
     size = "blocks of %d bytes" % row.size_bytes if row.size_bytes is not None else "not named"
-    return Owned(
+    return OwnedMemory(
         owner=row.signature or size,
         kind=CLASS,
         address=None,

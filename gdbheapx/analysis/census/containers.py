@@ -13,7 +13,7 @@ from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tup
 from gdbheapx.analysis.census import cplusplus, registry, rust
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.reachability.heap_graph import Reach
-from gdbheapx.analysis.reachability.held import Container
+from gdbheapx.analysis.reachability.owners import HeldContainer
 from gdbheapx.model import Address
 
 MOST_BYTES = 4096
@@ -70,22 +70,22 @@ class ContainerFinder:
         self.inside = functools.lru_cache(MOST_KNOWN)(self._find)
         """(begin, usable bytes) of the block that has an address; None where none has it."""
 
-    def within(self, start: int, end: int) -> List[Container]:
+    def within(self, start: int, end: int) -> List[HeldContainer]:
         """Return the containers in a range of memory, those with most elements first."""
         return sorted(self._each(start, end), key=lambda one: (one.elements is None, -(one.elements or one.elements_bytes or 0)))
 
-    def around(self, address: int, start: int) -> Optional[Container]:
+    def around(self, address: int, start: int) -> Optional[HeldContainer]:
         """The one that has the word at the address, and begins at `start` or behind it."""
         near = self._each(max(start, address - 8 * (MOST_WORDS - 1)), address + 8 * MOST_WORDS)
         return next((one for one in near if one.address <= address < one.address + one.size_bytes), None)
 
-    def at(self, address: int) -> Optional[Container]:
+    def at(self, address: int) -> Optional[HeldContainer]:
         """The one that begins there."""
         words = self._world.target.words_in(self._world.read(address, 8 * MOST_WORDS))
         found = self._at(address, words) if self._world.word_bytes == 8 else None
         return None if found is None else _container(address, found)
 
-    def _each(self, start: int, end: int) -> Iterator[Container]:
+    def _each(self, start: int, end: int) -> Iterator[HeldContainer]:
         size = self._world.word_bytes
         start += -start % size
         words_here = self._world.target.words_in(self._world.read(start, min(end - start, MOST_BYTES))) if end > start else []
@@ -256,8 +256,8 @@ class ContainerFinder:
         return tuple(words_here) if words_here and is_one else None
 
 
-def _container(address: int, found: ContainerWords) -> Container:
-    return Container(found.kind, Address(address), 8 * found.words, found.elements, found.elements_bytes, found.spare_bytes)
+def _container(address: int, found: ContainerWords) -> HeldContainer:
+    return HeldContainer(found.kind, Address(address), 8 * found.words, found.elements, found.elements_bytes, found.spare_bytes)
 
 
 def spare_bytes_beyond(room_bytes: int, needed_bytes: int) -> Optional[int]:

@@ -4,7 +4,7 @@ from typing import Annotated, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.world import Signature, World
-from gdbheapx.analysis.reachability import heap_graph, memory_budget
+from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import again
@@ -76,7 +76,7 @@ def find_copies(session: Session, like: Optional[str], world: Optional[World]) -
     if world is None:
         what, next_step = "a snapshot has no contents to compare", "ask the process or its core: %s" % again()
         raise HeapxError(what, next_step, code=NOT_IN_SNAPSHOT)
-    lacking = memory_budget.fits(session, find.CENSUS_BYTES + kernel.COPIES_BYTES)
+    lacking = heap_graph.check_fit(session, find.CENSUS_BYTES + kernel.COPIES_BYTES)
     if lacking is not None:
         what = say("comparing contents takes about %s of memory, and this process may use %s", *map(Size, lacking))
         raise HeapxError(what, "run it where there is more memory", code=OUT_OF_MEMORY)

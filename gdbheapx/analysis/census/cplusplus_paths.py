@@ -14,10 +14,9 @@ from gdbheapx.analysis.census.containers import ContainerFinder
 from gdbheapx.analysis.census.cplusplus_keys import HASHED_AT, ORDERED_AT, STRING_BYTES, TREE_AT, CppElements, CppKeys
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.naming.namer import FIELD, INDEX, KEY, Hop, Namer, PathMove, PathStep, Start
-from gdbheapx.analysis.reachability.heap_graph import Reach
-from gdbheapx.analysis.reachability.held import Container
-from gdbheapx.analysis.reachability.symbols import module_at
-from gdbheapx.inferior.base import Layout
+from gdbheapx.analysis.reachability.heap_graph import Reach, find_module_at
+from gdbheapx.analysis.reachability.owners import HeldContainer
+from gdbheapx.inferior.base import TypeLayout
 from gdbheapx.model import Address
 from gdbheapx.session import Session
 
@@ -46,7 +45,7 @@ class MemberPosition(NamedTuple):
     """Containers begin here or behind."""
     form: str = MEMBER
     """Of an offset."""
-    container: Optional[Container] = None
+    container: Optional[HeldContainer] = None
     """In whose own memory the way is."""
     is_table: bool = False
     """In the table of an unordered map or a deque, which leads to the others."""
@@ -54,14 +53,14 @@ class MemberPosition(NamedTuple):
     """Of a node or an object, which has less than its block: what leads on may be left over from who had the memory before."""
     beside: Sequence[int] = ()
     """Other nodes of the same container."""
-    layout: Optional[Layout] = None
+    layout: Optional[TypeLayout] = None
     """Of what begins at `base`, by debug information."""
     step_count: int = 1
     """Of the path so far."""
     is_named: bool = False
     """The path led through a container."""
 
-    def member(self, away: int) -> Tuple[str, Optional[Layout]]:
+    def member(self, away: int) -> Tuple[str, Optional[TypeLayout]]:
         """Return name and type of the member at an offset from `base`; an empty name for what begins there itself."""
         inner = self.layout.member(away) if self.layout is not None and self.form != ELEMENT else None
         name, layout = inner if inner is not None else ("", None)
@@ -142,11 +141,11 @@ class ContainerNamer(Namer):
         is_node = container is not None and _kind(container) in NODES and not position.is_table
         return [*steps, *([self._entry(container, block)[0]] if container is not None and is_node else [])]
 
-    def _layout_of(self, variable: int) -> Optional[Layout]:
-        module = module_at(self._world.target, variable)
+    def _layout_of(self, variable: int) -> Optional[TypeLayout]:
+        module = find_module_at(self._world.target, variable)
         return self._world.target.layout(module, variable) if module is not None else None
 
-    def _head(self, place: int, low: int) -> Optional[Container]:
+    def _head(self, place: int, low: int) -> Optional[HeldContainer]:
         found = self._around(place, low)
         if found is None or BYTES.get(_kind(found)) != found.size_bytes:
             return None
@@ -209,7 +208,7 @@ class ContainerNamer(Namer):
         usable = self._containers.size(begin) if begin else None
         return usable is not None and begin + usable == below
 
-    def _inner(self, position: MemberPosition, container: Container, block: int, place: int) -> Moved:
+    def _inner(self, position: MemberPosition, container: HeldContainer, block: int, place: int) -> Moved:
         kind = _kind(container)
         if position.is_table:
             return (position._replace(is_table=False), []) if self._is_used(container, place) else None
@@ -235,14 +234,14 @@ class ContainerNamer(Namer):
             return moved
         return moved[0]._replace(layout=position.layout.element()), moved[1]
 
-    def _is_used(self, container: Container, place: int) -> bool:
+    def _is_used(self, container: HeldContainer, place: int) -> bool:
         words = self._world.words(container.address, 10)
         return words is not None and words[5] <= place <= words[9]
 
-    def _beside(self, container: Container) -> Sequence[int]:
+    def _beside(self, container: HeldContainer) -> Sequence[int]:
         return () if _kind(container) == LIST else self._keys.sample(container.address, _kind(container) == ORDERED)
 
-    def _entry(self, container: Container, node: int) -> Tuple[PathStep, Optional[int]]:
+    def _entry(self, container: HeldContainer, node: int) -> Tuple[PathStep, Optional[int]]:
         """The step to a node's element, and where the value begins behind the key; None where that is not known."""
         if _kind(container) == LIST:
             place = self._elements.place_in_list(container.address, node)
@@ -251,13 +250,13 @@ class ContainerNamer(Namer):
         key = read(container.address, node)
         return PathStep(KEY, UNKNOWN if key is None else "[%s]" % key.text, Address(node)), None if key is None else key.end
 
-    def _of_vector(self, container: Container, block: int, place: int) -> Moved:
+    def _of_vector(self, container: HeldContainer, block: int, place: int) -> Moved:
         words = self._world.words(container.address, 2)
         if words is None or not words[0] <= place < words[1]:
             return None
         return self._element(words[0], place - words[0], place, self._elements.stride(*words))
 
-    def _of_deque(self, container: Container, block: int, place: int) -> Moved:
+    def _of_deque(self, container: HeldContainer, block: int, place: int) -> Moved:
         words = self._world.words(container.address, 10)
         if words is None:
             return None
@@ -276,9 +275,9 @@ class ContainerNamer(Namer):
         return MemberPosition(begin, begin), [PathStep(INDEX, "[%d]" % (away // stride), Address(begin))]
 
 
-def _kind(container: Container) -> str:
+def _kind(container: HeldContainer) -> str:
     return container.kind.partition(" of ")[0]
 
 
-def _begin(container: Container) -> int:
+def _begin(container: HeldContainer) -> int:
     return container.address - (TREE_AT if _kind(container) == ORDERED else 0)

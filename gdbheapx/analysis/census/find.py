@@ -22,8 +22,8 @@ from gdbheapx.analysis.census.world import (
     order_rows,
 )
 from gdbheapx.analysis.naming.paths import BlockPaths, LabelKind, PathSources, Speaker, listen_to_namer
-from gdbheapx.analysis.reachability import heap_graph, memory_budget, regions
-from gdbheapx.analysis.reachability.names import Names
+from gdbheapx.analysis.reachability import heap_graph
+from gdbheapx.analysis.reachability.names import NodeNames
 from gdbheapx.analysis.reachability.names import Paths as GraphPaths
 from gdbheapx.analysis.reachability.owners import SHAPES
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column, add, hidden
@@ -100,7 +100,7 @@ class ElementWay(NamedTuple):
 class PlaceNames:
     """The names of labels, by number from 1 on: rows gave the first ones theirs."""
 
-    def __init__(self, rows: int, names: List[Optional[Signature]], roots: Names, reach: heap_graph.Reach, beyond: Beyond) -> None:
+    def __init__(self, rows: int, names: List[Optional[Signature]], roots: NodeNames, reach: heap_graph.Reach, beyond: Beyond) -> None:
         self.names = names
         self._rows, self._roots, self._reach, self._beyond = rows, roots, reach, beyond
         self._matches: Mapping[int, Signed] = {}
@@ -199,14 +199,14 @@ class PlaceNames:
     def _called(self, number: int, slot: int) -> Tuple[str, str]:
         """A word of a root, and its module."""
         root = self._reach.regions.roots[number]
-        if root.kind == regions.DATA and root.module is not None:
+        if root.kind == heap_graph.DATA and root.module is not None:
             return self._roots.at(root.module, root.start + slot * self._reach.word_bytes, is_short=True), root.module.shown_name
         return self._roots.of_root(root, NO_SLOT), root.module.shown_name if root.module is not None else ""
 
     def _rooted(self, number: int, slot: int) -> Signature:
         """A variable, or whose memory it is where variables have no names."""
         root = self._reach.regions.roots[number]
-        if root.kind == regions.DATA and root.module is not None:
+        if root.kind == heap_graph.DATA and root.module is not None:
             variable = self._roots.variable(root.module, root.start + slot * self._reach.word_bytes)
             return Signature(variable.name if variable is not None else "data", root.module.shown_name, PLACE)
         return Signature(self._roots.of_root(root, NO_SLOT), "", PLACE)
@@ -311,7 +311,7 @@ class Census(NamedTuple):
 def make_paths(
     session: Session,
     reach: heap_graph.Reach,
-    called: Names,
+    called: NodeNames,
     labels: "array[int]",
     names: Sequence[Optional[Signature]],
     speakers_: Mapping[str, Speaker],
@@ -352,7 +352,7 @@ class LabelSet(NamedTuple):
     """By label, of those that blocks have."""
     names: Sequence[Optional[Signature]]
     """By label, from 1 on."""
-    called: Names
+    called: NodeNames
     """Of the graph's nodes."""
     by_row: int
     """So many of the first labels come from what stands in a block; those beyond from who points to it, or its size alone."""
@@ -367,7 +367,7 @@ class CensusLook(NamedTuple):
     outside: Dict[Optional[Signature], int]
     """Bytes of malloc's own blocks, by what they are."""
     reach: Optional[heap_graph.Reach] = None
-    names: Optional[Names] = None
+    names: Optional[NodeNames] = None
     """These two None where there was no room for a graph."""
     paths: Optional[GraphPaths] = None
     told: Optional[LabelSet] = None
@@ -483,7 +483,7 @@ def take_census(
     made = _prepared(session, world, owning or session.store is not None)
     asked, signer, inner = made.asked, made.signer, made.inner
     tally, managed = CensusTally(), [_managed(memory) for memory in inner]
-    lacking = memory_budget.fits(session, CENSUS_BYTES)
+    lacking = heap_graph.check_fit(session, CENSUS_BYTES)
     told: Optional[LabelSet] = None
     own: List[slabs.Sampled] = []
     if lacking is None:
@@ -491,10 +491,10 @@ def take_census(
             signer.keep_contents(beyond)
         told, outside, own = _by_graph(session, made, tally, watch, world)
     else:
-        memory_budget.check_least(session, memory_budget.SIGNED_BYTES)
+        heap_graph.check_least(session, heap_graph.SIGNED_BYTES)
         gone = sorted(address for memory in inner for address in memory.instead)
         for heap in session.heaps.all():
-            signer.stream(heap_graph.apart(heap.blocks(), gone))
+            signer.stream(heap_graph.exclude_blocks(heap.blocks(), gone))
         for cut in (memory for memory in inner if memory.instead):
             signer.stream(cut.blocks)
         first = [match.bytes for match in signer.found()]
@@ -609,7 +609,7 @@ def _told(session: Session, made: PreparedCensus, then: Then) -> LabelSet:
 
 def _read(session: Session, made: PreparedCensus, then: Then) -> LabelSet:
     asked, signer, inner, beyond, speakers_, owning = made
-    read = heap_graph.gather(session, True, names=True, signer=signer, further=pieces.combine_memory(inner), owning=owning)
+    read = heap_graph.read_world(session, True, names=True, signer=signer, further=pieces.combine_memory(inner), owning=owning)
     known, frequent = signer.label_count(), signer.frequent(asked.least_blocks())
     signed = signer.found(frequent)
     asked.settle(signed)
@@ -617,8 +617,8 @@ def _read(session: Session, made: PreparedCensus, then: Then) -> LabelSet:
     for label, match in zip(frequent, signed):
         names[label - 1] = name_match(asked, match)
     then(read.graph)
-    reach = heap_graph.finish(session, read)
-    roots = Names(session.target, reach)
+    reach = heap_graph.resolve_graph(session, read)
+    roots = NodeNames(session.target, reach)
     words = {label: asked.owning_words(match) for label, match in zip(frequent, signed)} if owning and speakers_ else {}
     called = make_paths(session, reach, roots, signer.labels(), names, speakers_, words) if owning else None
     session.budget.progress.stage = "naming blocks"
@@ -636,7 +636,7 @@ def _read(session: Session, made: PreparedCensus, then: Then) -> LabelSet:
     least_same = (sum(match.bytes for match in signer.found()) + signer.rest().bytes) * LEAST_SAME_PERCENT // 100
     beyond.objects.keep_vtables(signer.vtables())
     asking = Referring(MOST_STEPS, reach.roots_from, has_classes, tree, beyond.containers, beyond.objects.layouts, least_same)
-    linked = heap_graph.find_containers(reach) if memory_budget.fits(session, memory_budget.OWNERS_BYTES) is None else None
+    linked = heap_graph.find_containers(reach) if heap_graph.check_fit(session, heap_graph.OWNERS_BYTES) is None else None
     signer.refer(reach.graph, worth, asking, linked)
     del linked
     labels = [label for label in frequent if names[label - 1] is not None]

@@ -11,7 +11,7 @@ from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 from gdbheapx.analysis import pins
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.find import Census
-from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget
+from gdbheapx.analysis.reachability import dominance, heap_graph
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.graph import NO_NODE, Graph
 from gdbheapx.kernel.blocks.pins import PinLabels
@@ -301,22 +301,22 @@ def find_stacks(session: Session, by_page: bool = False) -> List[OwnerStack]:
 
 def find_paths(session: Session, by_page: bool = False) -> OwnerPaths:
     """Return the paths from owners to blocks, before they are put together."""
-    memory_budget.check(session)
+    heap_graph.check_owners_fit(session)
     session.without_keys = True  # frames are names; keys are data
     heaps: List[pins.Looked] = []
     known: List[Optional[PageStates]] = []
 
     def then(graph: Graph) -> None:
         known.append(read_page_states(session))
-        if memory_budget.fits(session, pins.PINS_BYTES) is None:
+        if heap_graph.check_fit(session, pins.PINS_BYTES) is None:
             pins.ask_heaps(session, heaps, session.target.kind != "core")
 
     told = find.label_blocks(session, then if by_page else lambda graph: None, is_cut=True, contents=True)
     pages = known[0] if known else None
-    return paths_of(session, told, dominance.tally(session, told.reach, told.called, told.paths), pages, heaps)
+    return paths_of(session, told, dominance.tally_owners(session, told.reach, told.called, told.paths), pages, heaps)
 
 
-def stacks_of(session: Session, told: find.LabelSet, tallied: dominance.Tallied) -> List[OwnerStack]:
+def stacks_of(session: Session, told: find.LabelSet, tallied: dominance.OwnerTally) -> List[OwnerStack]:
     """Return stacks of labels and owners that were found already."""
     return paths_of(session, told, tallied).stacks()
 
@@ -324,7 +324,7 @@ def stacks_of(session: Session, told: find.LabelSet, tallied: dominance.Tallied)
 def paths_of(
     session: Session,
     told: find.LabelSet,
-    tallied: dominance.Tallied,
+    tallied: dominance.OwnerTally,
     pages: Optional[PageStates] = None,
     heaps: Sequence[pins.Looked] = (),
 ) -> OwnerPaths:

@@ -35,20 +35,20 @@ def find_runtime_memory(session: Session) -> List[Inner]:
     return memories
 
 
-def find_further(session: Session, garbage: bool = True) -> heap_graph.Further:
+def find_further(session: Session, garbage: bool = True) -> heap_graph.RuntimePools:
     """Return memory of runtimes for a graph, or nothing if the graph exists. `garbage`: with memory of collectors, whose unreached blocks
     are no leak."""
     if session.shared(heap_graph.REACH) is not None:
-        return heap_graph.NO_FURTHER
+        return heap_graph.NO_POOLS
     return combine_memory([memory for memory in find_runtime_memory(session) if garbage or not memory.is_collected])
 
 
-def combine_memory(memories: Sequence[Inner]) -> heap_graph.Further:
+def combine_memory(memories: Sequence[Inner]) -> heap_graph.RuntimePools:
     """Return memory of runtimes for a graph: malloc's blocks that a runtime cut are left out, their pieces come instead."""
     unit = min((memory.unit_bytes for memory in memories), default=UNIT_BYTES)
     gone = sorted(address for memory in memories for address in memory.instead)
     taken = [part for memory in memories if memory.is_told_apart for part in memory.taken]
-    return heap_graph.Further([memory.blocks for memory in memories], taken, unit, gone)
+    return heap_graph.RuntimePools([memory.blocks for memory in memories], taken, unit, gone)
 
 
 def find_piece_at(session: Session, address: int) -> Optional[RuntimePiece]:

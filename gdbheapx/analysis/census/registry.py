@@ -7,7 +7,7 @@ from gdbheapx import addon_loader, problems
 from gdbheapx.analysis.census import cplusplus, rust, tables
 from gdbheapx.analysis.census.books import Books
 from gdbheapx.analysis.census.world import Recogniser, World
-from gdbheapx.analysis.memory import shapes
+from gdbheapx.analysis.memory import attribute
 from gdbheapx.session import Session
 
 OF_CORE = (cplusplus, rust, tables)
@@ -86,7 +86,7 @@ def find_books(session: Session, used_bytes: int) -> Optional[Books]:
 
 def report_missing(session: Session) -> None:
     """Say which runtimes of this process are not looked into, because the add-on for them is not installed."""
-    present = () if addon_loader.has_capability("recognisers") else shapes.present(session.target)
+    present = () if addon_loader.has_capability("recognisers") else attribute.find_present_runtimes(session.target)
     if present:
         names = " and ".join(dict.fromkeys(runtime.name for runtime in present))
         what = "objects of %s have no names here: they are read by the add-on runtimes, which is not installed" % names

@@ -179,7 +179,10 @@ class TraitObjects(Recogniser):
         if ranges:
             first = [Condition(0, 8, AT_LEAST, LEAST_ADDRESS), Condition(8, 8, IN_RANGES, 0)]
             second = [Condition(16, 8, AT_LEAST, LEAST_ADDRESS), Condition(24, 8, IN_RANGES, 0)]
-            for order, conditions, heads in ((85, first + second, RustHeads(world, images, 2)), (HEADS_ORDER, first, RustHeads(world, images, 1))):
+            for order, conditions, heads in (
+                (85, first + second, RustHeads(world, images, 2)),
+                (HEADS_ORDER, first, RustHeads(world, images, 1)),
+            ):
                 yield Ask(SignatureRow(conditions, key=(8, 8, ALL)), heads.name, [NumberSet(ranges=ranges)], order, heads.settle)
 
 

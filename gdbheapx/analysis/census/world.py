@@ -133,7 +133,7 @@ class World:
     def signer(self, rows: Sequence[SignatureRow], sets: Sequence[NumberSet] = ()) -> Signer:
         """See Kernel.signer."""
         shape = (self.word_bytes, self.little_endian)
-        return self.session.kernel.signer(heap_graph.block_source(self.target), shape, rows, sets, self.session.budget)
+        return self.session.kernel.signer(heap_graph.open_block_source(self.target), shape, rows, sets, self.session.budget)
 
     def cells(self, runs: Sequence[Tuple[int, int, int]], labels: "Optional[array[int]]" = None) -> Blocks:
         """Cells in use. `runs`: (address of the first, bytes of each, how many); `labels`: of each, 0 where it is not in use."""
@@ -141,7 +141,7 @@ class World:
 
     def unlisted(self, runs: Sequence[Tuple[int, int, int]], heads: Sequence[int], most: int) -> "Optional[array[int]]":
         """Labels of cells, 0 for those in lists of free ones: see blocks.binding.unlisted."""
-        return self.session.kernel.unlisted(heap_graph.block_source(self.target), runs, heads, most, self.session.budget)
+        return self.session.kernel.unlisted(heap_graph.open_block_source(self.target), runs, heads, most, self.session.budget)
 
 
 def used_blocks(addresses: "array[int]", usable_bytes: "array[int]") -> Blocks:

@@ -1,25 +1,153 @@
-"""Gives every mapping its owners: first what allocators claim, then bss, stacks, runtimes, and what its own line says.
+"""Attribute every mapping to an owner, and count what it takes; how deep threads have used their stacks, and who started ended ones."""
 
-Of a core, pages of zeros are left out where its file does not tell what was never in memory. The kernel leaves holes for private pages that
-the process has not touched. gdb's gcore (before release 15) reads them and writes zeros, those of reserved addresses without any right too,
-and calls these readable; a copy of a core may have its holes filled. There a page of zeros counts as never touched.
-"""
-
+import struct
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from itertools import accumulate
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.memory import kinds, shapes, stacks
-from gdbheapx.analysis.memory.kinds import Owner
-from gdbheapx.analysis.memory.places import Places
+from gdbheapx.analysis.memory import kinds, stacks
+from gdbheapx.analysis.memory.kinds import (
+    JIT,
+    NAMED,
+    NAMES,
+    RUNTIME,
+    RUNTIMES,
+    SHARED,
+    KnownRuntime,
+    MappingPlaces,
+    MappingShape,
+    MemoryOwner,
+    parse_given_name,
+)
+from gdbheapx.analysis.memory.stacks import UNJOINED
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import MappingUse, MemoryUse, Target
+from gdbheapx.inferior.base import MappingUse, MemoryUse, Module, Target, Thread
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import ADDRESS_MASK
-from gdbheapx.model import CERTAIN, Claim
+from gdbheapx.model import CERTAIN, GUESS, LIKELY, Claim
 from gdbheapx.ranges import Range, Ranges, subtract, union
+
+ReadBytes = Callable[[int, int], bytes]
+
+SAMPLES = 6
+POOL_SIZES = (16 << 10, 4 << 10)
+"""Objects/obmalloc.c: POOL_SIZE from 3.10 on, and before."""
+HEADER = struct.Struct("<IIQQQIIII")
+"""struct pool_header on 64-bit machines."""
+MAX_CLASS = 32
+
+
+def is_pool(data: bytes, pool_bytes: int) -> bool:
+    """A pool_header whose numbers agree: how many blocks, how large, how far it was cut up (Objects/obmalloc.c: init_pool)."""
+    if len(data) < HEADER.size:
+        return False
+    count, _, _, _, _, _, size_class, next_offset, max_offset = HEADER.unpack_from(data)
+    if size_class >= MAX_CLASS:
+        return False
+    size = 16 * (size_class + 1)
+    cut = next_offset - HEADER.size
+    return bool(max_offset == pool_bytes - size and cut >= size and cut % size == 0 and next_offset <= pool_bytes and count <= cut // size)
+
+
+def choose_samples(gaps: Sequence[Range], step: int) -> List[int]:
+    """Up to SAMPLES addresses, multiples of `step`, spread over the ranges."""
+    addresses: List[int] = []
+    total = sum(end - start for start, end in gaps)
+    for start, end in gaps:
+        first = -(-start // step) * step
+        steps = (end - first) // step
+        count = min(max(1, SAMPLES * (end - start) // (total or 1)), steps)
+        addresses += [first + step * (steps * number // count) for number in range(count)]
+    return addresses[:SAMPLES]
+
+
+def has_cpython_pools(gaps: Sequence[Range], read: ReadBytes) -> bool:
+    """Most of the places where pools would begin have the header of one. What is empty or not in memory says nothing."""
+    for pool_bytes in POOL_SIZES:
+        seen = [data for data in (read(address, HEADER.size) for address in choose_samples(gaps, pool_bytes)) if data.strip(b"\0")]
+        good = sum(is_pool(data, pool_bytes) for data in seen)
+        if good and 2 * good >= len(seen):
+            return True
+    return False
+
+
+PROBES: Dict[str, Callable[[Sequence[Range], ReadBytes], bool]] = {"cpython-pools": has_cpython_pools}
+
+
+def find_present_runtimes(target: Target) -> List[KnownRuntime]:
+    """The runtimes that the loaded objects show."""
+    modules = target.modules()
+    names = [module.file_name for module in modules]
+    executables = [module for module in modules if module.is_executable]
+    return [runtime for runtime in RUNTIMES if _is_here(target, runtime, names, executables)]
+
+
+def _is_here(target: Target, runtime: KnownRuntime, names: Sequence[str], executables: Sequence[Module]) -> bool:
+    if runtime.section is not None:
+        return any(target.has_section(module, runtime.section) for module in executables)
+    return any(name.startswith(runtime.objects) for name in names)
+
+
+def fits_shape(shape: MappingShape, places: MappingPlaces, place: int, gaps: Callable[[], Sequence[Range]], read: ReadBytes) -> bool:
+    """The mapping has every property of the shape. `gaps`: what of it no allocator claims; `read`: costs the process nothing."""
+    mapping = places.uses[place].mapping
+    size = mapping.size_bytes
+    if mapping.start % shape.align_bytes or mapping.end % shape.end_align_bytes or size % shape.multiple_bytes or size < shape.min_bytes:
+        return False
+    if (shape.max_bytes is not None and size > shape.max_bytes) or (shape.below is not None and mapping.end > shape.below):
+        return False
+    flags = places.uses[place].flags
+    if flags is not None and not shape.flags <= flags:
+        return False
+    if shape.reserve_above and not places.reserve_above(place):
+        return False
+    if shape.reach is not None and not shape.reach[0] <= size + places.reserve_above(place) <= shape.reach[1]:
+        return False
+    if shape.run_align_bytes > 1 or shape.min_run_bytes:
+        start, end = places.run(place)
+        if start % shape.run_align_bytes or end % shape.run_align_bytes or end - start < shape.min_run_bytes:
+            return False
+    return shape.probe is None or PROBES[shape.probe](gaps(), read)
+
+
+def find_owner_by_shape(
+    here: Sequence[KnownRuntime], places: MappingPlaces, place: int, gaps: Callable[[], Sequence[Range]], read: ReadBytes
+) -> Optional[MemoryOwner]:
+    """Whose private anonymous memory it is."""
+    for runtime in here:
+        for shape in runtime.shapes:
+            if fits_shape(shape, places, place, gaps, read):
+                sure = CERTAIN if shape.probe is not None else shape.sure
+                return MemoryOwner(RUNTIME, "%s: %s" % (runtime.name, shape.what), sure, program=runtime.name)
+    rest = next((runtime for runtime in here if runtime.rest is not None), None)
+    return MemoryOwner(RUNTIME, "%s: %s" % (rest.name, rest.rest), GUESS, program=rest.name) if rest is not None else None
+
+
+def find_code_owner(here: Sequence[KnownRuntime]) -> MemoryOwner:
+    """Executable anonymous memory."""
+    runtime = next((runtime for runtime in here if runtime.code is not None), None)
+    if runtime is None:
+        return MemoryOwner(JIT, "generated code (executable anonymous memory)")
+    return MemoryOwner(JIT, "%s: %s (executable anonymous memory)" % (runtime.name, runtime.code), LIKELY, program=runtime.name)
+
+
+def find_shared_use(here: Sequence[KnownRuntime], label: str, owner: MemoryOwner) -> MemoryOwner:
+    """Shared memory, with what a runtime that is here uses such for."""
+    for runtime in here:
+        for start, what in runtime.shared:
+            if label.startswith(start):
+                return MemoryOwner(SHARED, "%s, %s: %s" % (owner.name, runtime.name, what), LIKELY, program=runtime.name)
+    return owner
+
+
+def find_named_owner(label: str) -> MemoryOwner:
+    """Memory that the program gave a name to."""
+    name = parse_given_name(label)
+    program = next((program for start, program in NAMES if name.startswith(start)), None)
+    return MemoryOwner(RUNTIME if program else NAMED, name, CERTAIN, program=program)
 
 
 class WrittenPages:
@@ -57,12 +185,12 @@ class WrittenUse(NamedTuple):
     """From this address on there was no time to look for them: all counts."""
 
 
-def tell(target: Target, kernel: Kernel, use: MemoryUse, budget: Budget) -> WrittenUse:
+def drop_untouched(target: Target, kernel: Kernel, use: MemoryUse, budget: Budget) -> WrittenUse:
     """Leaves pages of zeros out of what each mapping takes in a core, where they say nothing."""
     if use.measure != "dumped":
         return WrittenUse(use, None, None, None)
     silent, telling = (
-        _data(target, [mapping for mapping in use.mappings if mapping.resident_bytes and _is_silent(use, mapping) is is_silent])
+        _find_data(target, [mapping for mapping in use.mappings if mapping.resident_bytes and _is_silent_use(use, mapping) is is_silent])
         for is_silent in (True, False)
     )
     written = kernel.written(target.bulk_source(), silent, target.page_bytes, budget)
@@ -70,23 +198,23 @@ def tell(target: Target, kernel: Kernel, use: MemoryUse, budget: Budget) -> Writ
     if written.until is not None:
         runs += [(max(start, written.until), end) for start, end in silent if end > written.until]
     pages = WrittenPages([bound for pair in sorted(runs) for bound in pair])
-    mappings = [_told(mapping, pages) for mapping in use.mappings]
+    mappings = [_drop_silent(mapping, pages) for mapping in use.mappings]
     left_out = sum(mapping.resident_bytes for mapping in use.mappings) - sum(mapping.resident_bytes for mapping in mappings)
     return WrittenUse(use._replace(mappings=mappings), pages, left_out, written.until)
 
 
-def _data(target: Target, uses: Sequence[MappingUse]) -> Sequence[Range]:
+def _find_data(target: Target, uses: Sequence[MappingUse]) -> Sequence[Range]:
     """What of these mappings is in the file and no hole."""
     return target.data_ranges([(use.mapping.start, use.mapping.end) for use in uses]) or ()
 
 
-def _is_silent(use: MemoryUse, mapping_use: MappingUse) -> bool:
+def _is_silent_use(use: MemoryUse, mapping_use: MappingUse) -> bool:
     """Its zeros say nothing. The kernel dumps pages of shared memory and of files that nobody has touched as well (mm/gup.c:
     no_page_table)."""
     return not use.tells_untouched or bool(mapping_use.mapping.name)
 
 
-def _told(use: MappingUse, pages: WrittenPages) -> MappingUse:
+def _drop_silent(use: MappingUse, pages: WrittenPages) -> MappingUse:
     """The mapping without its pages of zeros. Private addresses that nobody may write and that hold nothing are reserved ones: gcore calls
     all readable."""
     mapping = use.mapping
@@ -95,40 +223,40 @@ def _told(use: MappingUse, pages: WrittenPages) -> MappingUse:
     return use._replace(resident_bytes=taken, mapping=mapping._replace(readable=mapping.readable and not is_reserve))
 
 
-class Piece(NamedTuple):
+class MappingPiece(NamedTuple):
     """What one owner has of one mapping."""
 
     place: int
     """Index of the mapping."""
-    owner: Owner
+    owner: MemoryOwner
     taken_bytes: int
     swapped_bytes: Optional[int]
 
 
-class Held(NamedTuple):
+class HeldMemory(NamedTuple):
     """What of some ranges takes memory."""
 
     taken_bytes: int
     swapped_bytes: Optional[int]
 
 
-class Pages:
+class PageCounter:
     """What of some ranges is in RAM, or in the core."""
 
     def __init__(self, target: Target, kernel: Kernel, written: Optional[WrittenPages]) -> None:
         self._target, self._kernel, self._written = target, kernel, written
         self._ram = Ram(target, kernel)
 
-    def held(self, ranges: Sequence[Range]) -> Optional[Held]:
+    def held(self, ranges: Sequence[Range]) -> Optional[HeldMemory]:
         """Bytes that count in RSS, or that the core has; None where that cannot be told."""
         if self._target.kind != "live":
-            return None if self._written is None else Held(self._written.bytes_in(ranges), None)
+            return None if self._written is None else HeldMemory(self._written.bytes_in(ranges), None)
         counted = self._kernel.residency(self._ram.pages, ranges, False) if self._ram.pages is not None else None
         if counted is None:
             return None
         resident = self._ram.settle(counted, ranges).resident_bytes
         # what may be the zero page counts, where nothing tells: callers keep within the mapping's Rss
-        return Held(counted.resident_bytes + counted.unsure_bytes if resident is None else resident, counted.swapped_bytes)
+        return HeldMemory(counted.resident_bytes + counted.unsure_bytes if resident is None else resident, counted.swapped_bytes)
 
 
 class Attribution:
@@ -145,12 +273,12 @@ class Attribution:
         budget: Optional[Budget] = None,
     ) -> None:
         self._target, self._use = target, use
-        self._pages, self.written = Pages(target, kernel, written), written
-        self.places = Places(use.mappings)
-        self.here = shapes.present(target)
+        self._pages, self.written = PageCounter(target, kernel, written), written
+        self.places = MappingPlaces(use.mappings)
+        self.here = find_present_runtimes(target)
         self._claimed = [
             (
-                Owner(kinds.ALLOCATOR, (names or {}).get(name, name), CERTAIN, allocator=name),
+                MemoryOwner(kinds.ALLOCATOR, (names or {}).get(name, name), CERTAIN, allocator=name),
                 Ranges((claim.start, claim.end) for claim in claimed),
             )
             for name, claimed in claims.items()
@@ -159,7 +287,7 @@ class Attribution:
         self._objects = {module.name for module in target.modules()} | {use.mapping.name for use in use.mappings if use.mapping.executable}
         self._images = Ranges((start & -page, -(-end // page) * page) for start, end, _ in target.image_ranges())
         goes_unguarded = all(runtime.name != "Go" for runtime in self.here)  # whose threads run on pieces of its heap
-        self.stacks = stacks.find(self.places, target, self._read, goes_unguarded, budget)
+        self.stacks = stacks.find_thread_stacks(self.places, target, self._read, goes_unguarded, budget)
         self._stacks = self.stacks.ranges(self.places)
         owned = [ranges for _, ranges in [*self._claimed, *self._stacks]]
         self._any = Ranges(span for ranges in [*owned, self._images] for span in ranges)
@@ -169,16 +297,16 @@ class Attribution:
         """By Piece.place."""
         return self._use.mappings
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[MappingPiece]:
         """Every owner's part of every mapping that takes memory, by address."""
         for place, use in enumerate(self._use.mappings):
             if use.resident_bytes or use.swapped_bytes or kinds.is_hugetlb(use):
                 yield from self._of(place, use)
 
-    def held(self, pieces: Mapping[int, Sequence[Piece]], ranges: Ranges) -> Dict[Owner, int]:
+    def held(self, pieces: Mapping[int, Sequence[MappingPiece]], ranges: Ranges) -> Dict[MemoryOwner, int]:
         """What of some ranges takes memory, by whose it is: each has no more than it has of the mapping. `pieces`: by mapping, what
         pieces() gave."""
-        sizes: Dict[Owner, int] = {}
+        sizes: Dict[MemoryOwner, int] = {}
         for place, some in pieces.items():
             use = self._use.mappings[place]
             left = ranges.within(use.mapping.start, use.mapping.end)
@@ -210,28 +338,28 @@ class Attribution:
         held = self._held(use, use.resident_bytes, use.swapped_bytes, Ranges([span]))
         return None if held is None or held.swapped_bytes is None else held.taken_bytes + held.swapped_bytes
 
-    def _of(self, place: int, use: MappingUse) -> Iterator[Piece]:
+    def _of(self, place: int, use: MappingUse) -> Iterator[MappingPiece]:
         taken, swapped = use.resident_bytes, use.swapped_bytes
         for owner, ranges in self._owned_ranges(use):
             held = self._held(use, taken, swapped, ranges)
             if held is not None:
-                yield Piece(place, owner, held.taken_bytes, held.swapped_bytes)
+                yield MappingPiece(place, owner, held.taken_bytes, held.swapped_bytes)
                 taken -= held.taken_bytes
                 swapped = None if swapped is None or held.swapped_bytes is None else swapped - held.swapped_bytes
         if kinds.is_hugetlb(use):
             if use.hugetlb_bytes != 0:  # nor unknown
-                yield Piece(place, self._huge_pages(use), taken, swapped)
+                yield MappingPiece(place, self._huge_pages(use), taken, swapped)
         elif taken or swapped:
             yield from self._rest(place, use, taken, swapped)
 
-    def _huge_pages(self, use: MappingUse) -> Owner:
+    def _huge_pages(self, use: MappingUse) -> MemoryOwner:
         """Of an allocator, if it claims most of the mapping: some can take their memory there."""
         for owner, ranges in self._claimed:
             if 2 * sum(end - start for start, end in ranges.within(use.mapping.start, use.mapping.end)) >= use.mapping.size_bytes:
-                return Owner(kinds.HUGETLB, "%s in huge pages of hugetlbfs: not in RSS" % owner.name, allocator=owner.allocator)
+                return MemoryOwner(kinds.HUGETLB, "%s in huge pages of hugetlbfs: not in RSS" % owner.name, allocator=owner.allocator)
         return kinds.HUGE_PAGES
 
-    def _owned_ranges(self, use: MappingUse) -> List[Tuple[Owner, Ranges]]:
+    def _owned_ranges(self, use: MappingUse) -> List[Tuple[MemoryOwner, Ranges]]:
         """Who owns parts of mappings."""
         if not self._any.meets(use.mapping.start, use.mapping.end):
             return []
@@ -241,41 +369,41 @@ class Attribution:
             return [*self._claimed, *self._stacks, (kinds.ZEROED, self._images)]
         return [*self._claimed, *self._stacks]
 
-    def _rest(self, place: int, use: MappingUse, taken: int, swapped: Optional[int]) -> Iterator[Piece]:
+    def _rest(self, place: int, use: MappingUse, taken: int, swapped: Optional[int]) -> Iterator[MappingPiece]:
         """What is left of a mapping when allocators, stacks and bss have theirs."""
         owner = self._by_line(use)
         if owner is None:
-            yield Piece(place, self._anonymous(place, use), taken, swapped)
+            yield MappingPiece(place, self._anonymous(place, use), taken, swapped)
         elif owner.kind not in kinds.FILE:
-            yield Piece(place, owner, taken, swapped)
+            yield MappingPiece(place, owner, taken, swapped)
         else:
             yield from self._file(place, use, owner, taken, swapped)
 
-    def _by_line(self, use: MappingUse) -> Optional[Owner]:
-        owner = kinds.by_line(use)
-        return shapes.shared(self.here, use.mapping.name, owner) if owner is not None and owner.kind == kinds.SHARED else owner
+    def _by_line(self, use: MappingUse) -> Optional[MemoryOwner]:
+        owner = kinds.find_owner_by_line(use)
+        return find_shared_use(self.here, use.mapping.name, owner) if owner is not None and owner.kind == kinds.SHARED else owner
 
-    def _file(self, place: int, use: MappingUse, owner: Owner, taken: int, swapped: Optional[int]) -> Iterator[Piece]:
+    def _file(self, place: int, use: MappingUse, owner: MemoryOwner, taken: int, swapped: Optional[int]) -> Iterator[MappingPiece]:
         """A file: private copies are the process's own, the rest is the page cache's. A core does not tell which is which."""
         if self._use.measure == "dumped":
-            yield Piece(place, kinds.DUMPED_WRITABLE if use.mapping.writable else kinds.DUMPED_FILES, taken, None)
+            yield MappingPiece(place, kinds.DUMPED_WRITABLE if use.mapping.writable else kinds.DUMPED_FILES, taken, None)
             return
         copied = min(taken, use.anonymous_bytes or 0)
         if copied or swapped:
             is_object = use.mapping.executable or use.mapping.name in self._objects
-            yield Piece(place, kinds.COPIED_PAGES if is_object else kinds.COPIED_DATA, copied, swapped)
+            yield MappingPiece(place, kinds.COPIED_PAGES if is_object else kinds.COPIED_DATA, copied, swapped)
         if taken > copied:
-            yield Piece(place, owner, taken - copied, 0 if swapped is not None else None)
+            yield MappingPiece(place, owner, taken - copied, 0 if swapped is not None else None)
 
-    def _anonymous(self, place: int, use: MappingUse) -> Owner:
+    def _anonymous(self, place: int, use: MappingUse) -> MemoryOwner:
         mapping = use.mapping
         if mapping.name.startswith(kinds.NAMED_PRIVATE):
-            return shapes.named(mapping.name)
+            return find_named_owner(mapping.name)
         if mapping.executable:
-            return shapes.code(self.here)
+            return find_code_owner(self.here)
         if mapping.name == "[heap]":
             return kinds.PROGRAM_BREAK
-        return shapes.by_shape(self.here, self.places, place, lambda: self._gaps(use), self._read) or kinds.OTHER
+        return find_owner_by_shape(self.here, self.places, place, lambda: self._gaps(use), self._read) or kinds.OTHER
 
     def _gaps(self, use: MappingUse) -> Sequence[Range]:
         """What of the mapping no allocator, no stack and no bss has."""
@@ -283,19 +411,19 @@ class Attribution:
         edges = [use.mapping.start, *(edge for part in taken for edge in part), use.mapping.end]
         return [(start, end) for start, end in zip(edges[::2], edges[1::2]) if start < end]
 
-    def _held(self, use: MappingUse, taken: int, swapped: Optional[int], ranges: Ranges) -> Optional[Held]:
+    def _held(self, use: MappingUse, taken: int, swapped: Optional[int], ranges: Ranges) -> Optional[HeldMemory]:
         """What of the mapping lies in the ranges; None if they do not meet. `taken`, `swapped`: what nobody has yet."""
         inside = ranges.within(use.mapping.start, use.mapping.end)
         length = sum(end - start for start, end in inside)
         if not length:
             return None
         if length == use.mapping.size_bytes:
-            return Held(taken, swapped)
+            return HeldMemory(taken, swapped)
         if use.resident_bytes == use.mapping.size_bytes:
-            return Held(min(taken, length), 0 if swapped is not None else None)
-        there = self._pages.held(inside) or Held(length, None)
+            return HeldMemory(min(taken, length), 0 if swapped is not None else None)
+        there = self._pages.held(inside) or HeldMemory(length, None)
         both = swapped is not None and there.swapped_bytes is not None
-        return Held(min(taken, there.taken_bytes), min(swapped or 0, there.swapped_bytes or 0) if both else None)
+        return HeldMemory(min(taken, there.taken_bytes), min(swapped or 0, there.swapped_bytes or 0) if both else None)
 
     def _read(self, address: int, size_bytes: int) -> bytes:
         """Bytes of a few pages, if every one of them is in memory: reading brings none in and touches none that was never there. The
@@ -309,3 +437,131 @@ class Attribution:
             if held is None or held.taken_bytes < end - start:
                 return b""
         return self._target.read_prefix(address, size_bytes)
+
+
+LARGEST = 5
+"""Threads that are named."""
+NEAR_BYTES = 64 << 10
+"""So much of what lies above the stack pointer may be untouched (alloca, thread-local storage) and count as touched: nobody asks."""
+Touched = Callable[[int, Range], Optional[int]]
+"""Bytes that were touched of a part of one mapping."""
+
+
+class ThreadStack(NamedTuple):
+    """One thread's own stack. None: not known."""
+
+    lwp: int
+    name: Optional[str]
+    """comm; None on a core."""
+    size_bytes: int
+    """Of its addresses, without the guard."""
+    touched_bytes: Optional[int]
+    """In RAM or in swap; of a core the pages that are not all zeros."""
+    huge_bytes: Optional[int]
+    """Of these in transparent huge pages, which one touch fills; None on a core, and where several stacks are one mapping that has some."""
+    depth_bytes: Optional[int]
+    """From the stack pointer to the end, with what lies there of thread-local storage; None where the thread runs on another stack (a
+    coroutine's, a signal handler's), or its registers are not known."""
+    past_bytes: Optional[int]
+    """Touched and no longer in use: by deeper calls that have returned."""
+
+
+class ThreadStacks(NamedTuple):
+    """Those of living threads. Sums are over the measured threads; None where there are none."""
+
+    threads: int
+    measured_threads: int
+    """Of these it is known both what was touched and how deep they are."""
+    size_bytes: Optional[int]
+    touched_bytes: Optional[int]
+    depth_bytes: Optional[int]
+    past_bytes: Optional[int]
+    largest: Sequence[ThreadStack]
+    """Those that touched most, measured or not."""
+
+
+def measure_thread_stacks(target: Target, attribution: Attribution, kernel: Kernel, budget: Budget) -> ThreadStacks:
+    """Reads nothing of a process beyond its page table, and of a core its stacks."""
+    places, stacks, threads = attribution.places, attribution.stacks, target.threads()
+    spans = {lwp: (place, stacks.bounds(places, place, address)) for lwp, (place, address) in stacks.own.items()}
+    touched = attribution.touched if target.kind == "live" else _measure_in_core(target, attribution, kernel, budget, spans)
+    rows = [_make_stack_row(attribution, thread, *spans[thread.lwp], touched) for thread in threads if thread.lwp in spans]
+    measured = [row for row in rows if row.past_bytes is not None]
+
+    def total(field: str) -> Optional[int]:
+        return sum(getattr(row, field) for row in measured) if measured else None
+
+    largest = sorted(rows, key=lambda row: (-(row.touched_bytes or 0), row.lwp))[:LARGEST]
+    size, touched_, depth, past = (total(field) for field in ("size_bytes", "touched_bytes", "depth_bytes", "past_bytes"))
+    return ThreadStacks(len(threads), len(measured), size, touched_, depth, past, largest)
+
+
+def _measure_in_core(
+    target: Target, attribution: Attribution, kernel: Kernel, budget: Budget, spans: Mapping[int, Tuple[int, Range]]
+) -> Touched:
+    """Pages of zeros may be the rest of a huge page, or gcore's. Unknown is what a core lacks."""
+    there = target.data_ranges(union(span for _, span in spans.values())) or ()
+    written = kernel.written(target.bulk_source(), there, target.page_bytes, budget)
+    pages = WrittenPages(written.bounds)
+
+    def touched(place: int, span: Range) -> Optional[int]:
+        mapping = attribution.mappings[place].mapping
+        is_whole = mapping.dumped_bytes == mapping.size_bytes and (written.until is None or span[1] <= written.until)
+        return pages.bytes_in([span]) if is_whole else None
+
+    return touched
+
+
+def _make_stack_row(attribution: Attribution, thread: Thread, place: int, span: Range, touched: Touched) -> ThreadStack:
+    use, (start, end), pointer = attribution.mappings[place], span, thread.stack_pointer
+    all_bytes = touched(place, span)
+    huge = use.huge_bytes if use.mapping.size_bytes == end - start or not use.huge_bytes else None
+    depth = end - pointer if pointer is not None and start <= pointer < end else None
+    past = all_bytes
+    if depth is not None and all_bytes is not None:
+        is_near = min(depth, all_bytes) <= NEAR_BYTES
+        past = all_bytes - depth if is_near else touched(place, (start, (end - depth) & -attribution.page_bytes))
+    is_known = depth is not None and past is not None and (huge is not None or use.mapping.dumped_bytes is not None)
+    return ThreadStack(
+        thread.lwp, thread.name, end - start, all_bytes, huge, depth, max(0, (past or 0) - (huge or 0)) if is_known else None
+    )
+
+
+MOST_STARTS = 3
+"""Functions that are named."""
+
+
+class ThreadStart(NamedTuple):
+    """A function that was given to pthread_create."""
+
+    function: str
+    """With its object; `app+0x1189` where no symbol tells its name."""
+    threads: int
+
+
+class EndedThreads(NamedTuple):
+    """By the C library's lists of stacks."""
+
+    unjoined: int
+    """Threads that have ended and that nobody has joined, nor detached."""
+    unjoined_bytes: int
+    """Of their stacks in RAM, of a core its bytes."""
+    unjoined_virtual_bytes: int
+    """Addresses of these stacks, with their guards."""
+    cached: int
+    """Stacks of other ended threads, which are kept for reuse (40 MiB of addresses at most, by default)."""
+    cached_virtual_bytes: int
+    starts: Sequence[ThreadStart]
+    """What most of the unjoined ones ran."""
+
+
+def find_ended_threads(target: Target, attribution: Attribution, bytes_of: Dict[str, int]) -> Optional[EndedThreads]:
+    """None where the lists were not found. `bytes_of`: by name of an owner what it has."""
+    lists = attribution.stacks.lists
+    if lists is None:
+        return None
+    unjoined, cached = lists
+    virtual = [sum(thread.stack[1] - thread.stack[0] for thread in threads) for threads in lists]
+    ran = Counter(thread.start for thread in unjoined if thread.start is not None).most_common(MOST_STARTS)
+    starts = [ThreadStart(target.function_name(address) or hex(address), count) for address, count in ran]
+    return EndedThreads(len(unjoined), bytes_of.get(UNJOINED.name, 0), virtual[0], len(cached), virtual[1], starts)

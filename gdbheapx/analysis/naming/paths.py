@@ -18,11 +18,11 @@ from gdbheapx.analysis.naming.namer import (
     Start,
     format_path,
 )
+from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability import names as graph_names
-from gdbheapx.analysis.reachability import regions
 from gdbheapx.analysis.reachability.garbage import Garbage, GarbageClass, reason
 from gdbheapx.analysis.reachability.heap_graph import Reach
-from gdbheapx.analysis.reachability.names import Names
+from gdbheapx.analysis.reachability.names import NodeNames
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.cycles import Counting, Cycles
 from gdbheapx.kernel.blocks.graph import NO_NODE, NO_SLOT, Owning, Ways
@@ -107,12 +107,12 @@ class Speaker(NamedTuple):
 class BlockPaths(graph_names.Paths):
     """Paths of one graph, after its resolve() and before its roots are split; memory is read when a path is asked for."""
 
-    def __init__(self, reach: Reach, names: Names, told: PathSources) -> None:
+    def __init__(self, reach: Reach, names: NodeNames, told: PathSources) -> None:
         self._reach, self._names, self._told = reach, names, told
         self.labels, self.kinds, self.speakers, self.can_read = told.labels, told.kinds, told.speakers, told.can_read
         self._starts: Dict[int, Tuple[Namer, Start]] = {}
         self._ways: Optional[Ways] = None
-        self._roots: Sequence[regions.Root] = reach.regions.roots
+        self._roots: Sequence[heap_graph.GraphRoot] = reach.regions.roots
         self._known: Dict[int, Optional[graph_names.Path]] = {}
         self._contents: Dict[int, Optional[str]] = {}
         self.has_garbage = any(speaker.namer.is_collected for speaker in told.speakers.values())
@@ -182,7 +182,7 @@ class BlockPaths(graph_names.Paths):
     def told(self) -> Mapping[int, Tuple[Optional[graph_names.Path], Optional[str]]]:
         return {node: (self.of(node), self._contents.get(node)) for node in {*self._known, *self._starts}}
 
-    def split(self, roots: Sequence[regions.Root]) -> None:
+    def split(self, roots: Sequence[heap_graph.GraphRoot]) -> None:
         """Roots of the graph are now these."""
         self._roots, self._ways = roots, None
         self._known.clear()
@@ -190,7 +190,7 @@ class BlockPaths(graph_names.Paths):
 
     def strong_roots(self) -> Tuple[int, int]:
         """First and end of those that are no stacks and registers."""
-        strong = sum(root.kind in (regions.DATA, regions.THREAD_LOCAL) for root in self._roots)
+        strong = sum(root.kind in (heap_graph.DATA, heap_graph.THREAD_LOCAL) for root in self._roots)
         return self._reach.roots_from, self._reach.roots_from + strong
 
     def _forget(self) -> None:
@@ -302,7 +302,7 @@ class BlockPaths(graph_names.Paths):
     def _begin_at_variable(self, containers: Namer, way: Sequence[int]) -> Optional[Start]:
         """Return the variable that a way begins at; where there are no symbols, the begin of its container."""
         root = self._roots[way[0] - self._reach.roots_from]
-        offset = self._offset(way[0], way[1]) if self._told.can_read and root.kind == regions.DATA else None
+        offset = self._offset(way[0], way[1]) if self._told.can_read and root.kind == heap_graph.DATA else None
         if root.module is None or offset is None:
             return None
         place = root.start + offset
@@ -325,7 +325,7 @@ class BlockPaths(graph_names.Paths):
     def _way(self, node: int) -> Optional[List[int]]:
         """Nodes from a start or a root down to the block; None where there is none."""
         if self._ways is None:
-            data = sum(root.kind == regions.DATA for root in self._roots)
+            data = sum(root.kind == heap_graph.DATA for root in self._roots)
             self._ways = self._reach.graph.ways(self._reach.roots_from, data=data)
         way, parents, starts, roots_from = [node], self._ways.parents_to(node), self._starts, self._reach.roots_from
         while node < roots_from:
@@ -342,7 +342,7 @@ class BlockPaths(graph_names.Paths):
         """A global variable that leads to the block, by its name."""
         known = self._roots[root - self._reach.roots_from]
         edge = self._reach.graph.edge_to(root, below)
-        if known.kind != regions.DATA or known.module is None or edge is None or edge.slot == NO_SLOT:
+        if known.kind != heap_graph.DATA or known.module is None or edge is None or edge.slot == NO_SLOT:
             return None
         address = known.start + edge.slot * self._reach.word_bytes
         if self._names.variable(known.module, address) is None:

@@ -1,12 +1,13 @@
-"""Dominators of the graph, from globals and threads down to where the memory piles up."""
+"""Find owners: dominators of the graph, whose roots are split into variables, and the containers among what they keep."""
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+import heapq
+import re
+from array import array
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.reachability import regions
-from gdbheapx.analysis.reachability.contained import LARGE, Contained
+from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.heap_graph import Reach
-from gdbheapx.analysis.reachability.kin import Kin
-from gdbheapx.analysis.reachability.names import Names, Path, Paths, PathStep
+from gdbheapx.analysis.reachability.names import NodeNames, Path, Paths, PathStep
 from gdbheapx.analysis.reachability.owners import (
     BLOCK,
     CONTAINER,
@@ -14,21 +15,348 @@ from gdbheapx.analysis.reachability.owners import (
     GLOBAL,
     LOCAL,
     MAPPING,
+    SHAPES,
     SHARED,
     THREAD,
     Accumulation,
+    ContainerUser,
     Division,
     HoldingBlock,
-    Linked,
-    Owned,
+    LinkedContainer,
+    OwnedMemory,
     Owners,
     Suspect,
-    addresses_of,
-    each,
+    find_block_addresses,
+    walk_owned,
 )
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, NO_SLOT, RULE_HABIT, Container, Edge, Sum, Tree
+from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, LIST, LRU, NO_NODE, NO_SLOT, RULE_HABIT, Container, Edge, Sum, Tree
 from gdbheapx.model import Address
 from gdbheapx.session import Session
+from gdbheapx.units import plural
+
+if TYPE_CHECKING:
+    pass
+
+
+LEAST_ARRAY = 16
+"""So many pointers in a row to blocks of one size are one variable: a table."""
+MOST_APART = 256
+"""More pointers side by side than these, without such tables, are one variable, whatever they lead to."""
+MOST_LOOKED_AT = 64
+"""Pointers of a block that a variable may begin with."""
+
+
+class Kin:
+    """What pointers of the roots lead to, while these are not split."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach, self._graph = reach, reach.graph
+        self._groups: Optional[array[int]] = None
+
+    def starts(self, edges: Sequence[Edge]) -> List[int]:
+        """Slots of the first pointer of each variable, of pointers that stand side by side."""
+        in_array = self._in_array(edges)
+        if len(edges) < 2 or in_array.count(False) > MOST_APART or not self._graph.shape.all_slots:
+            return [edge.slot for edge in edges[:1]]
+        slots: List[int] = []
+        own: Set[int] = set()
+        all_: Set[int] = set()
+        for place, edge in enumerate(edges):
+            if in_array[place]:
+                continue
+            here, near = {edge.node}, {edge.node, *(other.node for other in self._graph.edges(edge.node, MOST_LOOKED_AT))}
+            if not (self._meet(own, near) or self._meet(all_, here)):
+                slots.append(edge.slot)
+                own, all_ = set(), set()
+            own |= here
+            all_ |= near
+        return slots
+
+    def _in_array(self, edges: Sequence[Edge]) -> List[bool]:
+        """By place: whether it goes on with a table."""
+        blocks = self._reach.numbers.blocks
+        sizes = [self._graph.blocks([edge.node])[0][1] if edge.node < blocks else 0 for edge in edges]
+        found, first = [False] * len(sizes), 0
+        for place in range(1, len(sizes) + 1):
+            if place < len(sizes) and sizes[place] == sizes[first]:
+                continue
+            if place - first >= LEAST_ARRAY:
+                found[first + 1 : place] = [True] * (place - first - 1)
+            first = place
+        return found
+
+    def _meet(self, some: Set[int], others: Set[int]) -> bool:
+        """The same node is in both, or blocks that are linked with each other are. What no block is never is one: links are looked for only
+        if blocks stand side by side."""
+        blocks = self._reach.numbers.blocks
+        if not some or some & others or min(some) >= blocks or min(others) >= blocks:
+            return bool(some & others)
+        if self._groups is None:
+            self._groups = self._graph.linked().of()
+        of = self._groups
+        one, other = ({of[node] for node in nodes if node < len(of)} - {0} for nodes in (some, others))
+        return bool(one & other)
+
+
+MOST_ORDERED, AT_ONCE = 16_384, 1 << 16
+"""Elements of a list that are called by their number."""
+MOST_UP, MOST_UP_OF_SEVERAL = 6, 2
+"""Steps of a name, up to what has one by itself; of each of several names of one container."""
+MOST_CONTAINER_HOLDERS = 8
+MOST_CONTAINERS = 20_000
+"""Rows of a table."""
+MOST_SIZES, MOST_SORTED = 3, 1 << 20
+"""Of elements of several sizes: rows of one size each, and elements that are looked at for these."""
+LARGE = 2
+"""An element that keeps so many times what the average one does is told by itself."""
+
+
+class ContainerColumns(NamedTuple):
+    """The members of Owned and of Accumulation that a container has."""
+
+    container: Optional[LinkedContainer] = None
+    confidence: Optional[str] = None
+    users: Sequence[ContainerUser] = ()
+    holders: Sequence[str] = ()
+
+
+class ContainerRow(NamedTuple):
+    """One container, as a row of a table."""
+
+    id: int
+    owner: str
+    """What it is called: by the word that holds it."""
+    shape: str
+    field: Optional[str]
+    """Where that word stands in its variable or block: `+0x60`."""
+    elements: int
+    element_bytes: Optional[int]
+    """None: they have several sizes."""
+    own_bytes: int
+    bytes: int
+    """What it keeps: its elements and what these keep."""
+    blocks: int
+    confidence: str
+    used_elements: Optional[int]
+    """None: not counted."""
+
+
+class ContainerElement(NamedTuple):
+    """Of what container a block is an element."""
+
+    number: int
+    entries: Sequence[Tuple[int, int]]
+    name: str
+    """`list g_queue`."""
+
+    def is_held_by(self, node: int) -> bool:
+        """Whichever of its words: a hash table has one for each chain."""
+        return any(node == holder for holder, _ in self.entries)
+
+
+class ContainerTree:
+    """The containers of one tree."""
+
+    def __init__(self, tallied: "OwnerTally") -> None:
+        self._tallied, self._graph, self._tree = tallied, tallied.graph, tallied.tree
+        self._places: Dict[int, Dict[int, int]] = {}
+        self._entries: Dict[int, Tuple[Sequence[Tuple[int, int]], str]] = {}
+        owners, retained = self._tree.owners, self._tree.retained_bytes
+        self._first = len(owners) - len(self._tree.containers)
+        held = ((owners[node], node) for node in range(self._first, len(owners)) if owners[node] != NO_NODE)
+        self._held = {owner: node for owner, node in held if retained[owner] == retained[node]}
+
+    def of(self, node: int) -> Optional[Container]:
+        """What the node is, or all that a variable keeps."""
+        container = self._tree.container(node)
+        if container is not None or not self._tallied.is_data(node) or node not in self._held:
+            return container
+        return self._tree.container(self._held[node])
+
+    def told(self, node: int) -> ContainerColumns:
+        """What its row has beside."""
+        one = self.of(node)
+        if one is None:
+            return ContainerColumns()
+        one = self._graph.with_users(self._tree, one)
+        used = one.used_elements, one.used_bytes, one.other_users
+        linked = LinkedContainer(one.shape, one.elements, one.element_bytes or None, one.own_bytes, *used)
+        users = [ContainerUser(self.way(user), self._tallied.kind(user), pointers) for user, pointers in one.users]
+        holders = self._holders(one, MOST_UP)
+        return ContainerColumns(linked, one.sure, users, holders if holders[1:] else ())
+
+    def has_names(self, node: int) -> Optional[bool]:
+        """All that hold it are called by what has a name; None where it is no container."""
+        one = self.of(node)
+        return None if one is None else all(any(map(self._has_name, self._up_from(holder, one))) for holder, _ in one.entries)
+
+    def _has_name(self, node: int) -> bool:
+        return self._tallied.has_name(node) and not self._tallied.is_container(node)
+
+    def is_below(self, one: Container, node: int) -> bool:
+        """A word of the node, or of what it owns, holds the container, which is called by the way from there."""
+        return any(node in self._up_from(holder, one) for holder, _ in one.entries)
+
+    def _up_from(self, node: int, one: Container) -> List[int]:
+        """A holder and what owns it, as far up as names go."""
+        found, owners = [node], self._tree.owners
+        most = MOST_UP_OF_SEVERAL if len({holder for holder, _ in one.entries}) > 1 else MOST_UP
+        while len(found) <= most and owners[found[-1]] != NO_NODE:
+            found.append(owners[found[-1]])
+        return found
+
+    def name(self, one: Container, up: int = MOST_UP, is_short: bool = False) -> str:
+        """`g_queue in app`, `shop._pub -> +0x60`, `g_lru in app and g_index in app`; `is_short`: without the modules."""
+        holders = self._holders(one, up, is_short)
+        return "%s and %s" % (", ".join(holders[:-1]), holders[-1]) if holders[1:] else "".join(holders) or "a list without a holder"
+
+    def rows(self, most: int) -> List[ContainerRow]:
+        """Those that keep most."""
+        bytes_, blocks = self._tree.retained_bytes, self._tree.retained_blocks
+        nodes = heapq.nlargest(most, range(self._first, len(bytes_)), key=bytes_.__getitem__)
+        found = [self._graph.with_users(self._tree, self._tree.containers[node - self._first]) for node in nodes]
+        return [
+            ContainerRow(
+                *(self._number(one), self.name(one), one.shape, self._field(one), one.elements, one.element_bytes or None, one.own_bytes),
+                *(bytes_[one.node], blocks[one.node], one.sure, one.used_elements),
+            )
+            for one in found
+        ]
+
+    def step(self, one: Container) -> str:
+        """`[list]`, `[list at +0x60]`: below what holds it, alike for all such, whatever the number of elements."""
+        field = self._field(one) or "+0x0"
+        return "[%s%s]" % (SHAPES.get(one.shape, one.shape), " at " + field if field != "+0x0" else "")
+
+    def _field(self, one: Container) -> Optional[str]:
+        node, slot = one.entries[0] if one.entries else (NO_NODE, NO_SLOT)
+        return "+0x%x" % self._tallied.offset(node, slot) if slot < EXACT_SLOT else None
+
+    def _holders(self, one: Container, up: int, is_short: bool = False) -> List[str]:
+        """The words that hold it, of each holder the first."""
+        slots: Dict[int, int] = {}
+        for node, slot in one.entries:
+            slots[node] = min(slot, slots.get(node, slot))
+        up = min(up, MOST_UP_OF_SEVERAL) if len(slots) > 1 else up
+        named = {self._word(node, slot, up, is_short): None for node, slot in sorted(slots.items())}
+        return list(named)[:MOST_CONTAINER_HOLDERS]
+
+    def _word(self, node: int, slot: int, up: int, is_short: bool) -> str:
+        tallied = self._tallied
+        if tallied.root(node) is not None:
+            return tallied.word_name(node, slot if slot < EXACT_SLOT else NO_SLOT, is_short=is_short)
+        way = self.way(node, up, is_short)
+        return "%s -> +0x%x" % (way, slot * tallied.reach.word_bytes) if slot < EXACT_SLOT else way
+
+    def way(self, node: int, up: int = MOST_UP, is_short: bool = False) -> str:
+        """From what has a name by itself down to here: `server+0x40 -> +0x10[0x55d0c0ffee10] -> +0x8`."""
+        tallied, owner, itself = self._tallied, self._tree.owners[node], self._tree.container(node)
+        if itself is not None:
+            return self.name(itself, up, is_short)
+        if tallied.has_name(node) or not up:
+            return tallied.plain_name(node)
+        element, one = self.element(node, up - 1), self._tree.container(owner) if owner != NO_NODE else None
+        if element is None and one is not None and not self._holders(one, up - 1)[1:]:
+            element = "%s[0x%x]" % (self.name(one, up - 1, True), self._graph.blocks([node])[0][0])
+        if element is not None or owner == NO_NODE or one is not None:
+            return element or tallied.plain_name(node)
+        edge = self._graph.edge_to(owner, node)
+        return tallied.plain_name(node) if edge is None else self._word(owner, edge.slot, up - 1, True)
+
+    def element(self, node: int, up: int = MOST_UP) -> Optional[str]:
+        """`g_queue[3]`; None where the block is no element of a list that one holds, or comes late in it."""
+        number = self._tree.container_of(node)
+        one = self._tree.containers[number] if number is not None else None
+        if number is None or one is None or one.shape != LIST or not up:
+            return None
+        if number not in self._places:
+            self._places[number] = {at: place for place, at in enumerate(self._graph.members(self._tree, number, 0, MOST_ORDERED))}
+        place = self._places[number].get(node)
+        return None if place is None or self._holders(one, up)[1:] else "%s[%d]" % (self.name(one, up, True), place)
+
+    def member(self, node: int) -> Optional[ContainerElement]:
+        """What the block is an element of, if a word is known that holds that."""
+        number = self._tree.container_of(node)
+        if number is None:
+            return None
+        if number not in self._entries:
+            one = self._tree.containers[number]
+            self._entries[number] = one.entries, "%s %s" % (SHAPES.get(one.shape, one.shape), self.name(one, is_short=True))
+        entries, name = self._entries[number]
+        return ContainerElement(number, entries, name) if entries else None
+
+    def place(self, node: int) -> Optional[int]:
+        """Of an element in the order of a list."""
+        number = self._tree.container_of(node)
+        one = self._tree.containers[number] if number is not None else None
+        if number is None or one is None or one.shape not in (LIST, LRU):
+            return None
+        for first in range(0, one.elements, AT_ONCE):
+            nodes = self._graph.members(self._tree, number, first, AT_ONCE)
+            if node in nodes:
+                return first + nodes.index(node)
+        return None
+
+    def at(self, node: int, place: int) -> Optional[int]:
+        """The element of the container that the node is or keeps."""
+        one = self.of(node)
+        found = self._graph.members(self._tree, self._number(one), place, 1) if one is not None and one.shape == LIST else []
+        return found[0] if found else None
+
+    def first(self, one: Container) -> Optional[Address]:
+        """Where its first element lies."""
+        found = self._graph.members(self._tree, self._number(one), 0, 1)
+        return Address(self._graph.blocks(found)[0][0]) if found else None
+
+    def _number(self, one: Container) -> int:
+        return one.node - self._first
+
+    def below(self, one: Container, limit: int) -> Tuple[List[OwnedMemory], List[int]]:
+        """Elements that are alike, together, and those that keep far more than the average."""
+        retained, number = self._tree.retained_bytes, self._number(one)
+        least = LARGE * retained[one.node] // max(1, one.elements)
+        large = [node for node in self._graph.children(self._tree, one.node, limit)[0] if retained[node] > least]
+        alone = {node for node in large if self._tree.container_of(node) == number}
+        left = [one.elements - len(alone)]
+        for column in (retained, self._tree.retained_blocks):
+            left.append(column[one.node] - sum(column[node] for node in large))
+        rows: List[OwnedMemory] = []
+        sizes = self._sizes(one, alone) if not one.element_bytes else {one.element_bytes: [*left, self._sample(number, alone)]}
+        for size in sorted(sizes, key=lambda size: -sizes[size][1])[:MOST_SIZES]:
+            count, kept, blocks, sample = sizes[size]
+            rows.append(self._alike(count, " of %d bytes" % size, (kept, blocks), sample, bool(alone)))
+            left = [left[0] - count, left[1] - kept, left[2] - blocks]
+        if left[0] > 0 or left[1] > 0:
+            rows.append(self._alike(left[0], "", (left[1], left[2]), None, True))
+        return [row for row in rows if row.retained_bytes], large
+
+    def _sizes(self, one: Container, alone: "set[int]") -> Dict[int, List[int]]:
+        """By their size how many elements have it, what they keep, and the first one."""
+        found: Dict[int, List[int]] = {}
+        for first in range(0, min(one.elements, MOST_SORTED), AT_ONCE):
+            nodes = self._graph.members(self._tree, self._number(one), first, AT_ONCE)
+            for node, size in zip(nodes, self._graph.columns(array("I", nodes))[1]):
+                if node not in alone:
+                    sums = found.setdefault(size, [0, 0, 0, node])
+                    sums[0] += 1
+                    sums[1] += self._tree.retained_bytes[node]
+                    sums[2] += self._tree.retained_blocks[node]
+        return found
+
+    def _sample(self, number: int, alone: "set[int]") -> int:
+        return next((node for node in self._graph.members(self._tree, number, 0, len(alone) + 1) if node not in alone), NO_NODE)
+
+    def _alike(self, count: int, size: str, kept: Tuple[int, int], sample: Optional[int], are_others: bool) -> OwnedMemory:
+        name = "%s%s" % (plural(count, "other element" if are_others else "element"), size) if count else "what several elements hold"
+        address = Address(self._graph.blocks([sample])[0][0]) if sample is not None and sample != NO_NODE else None
+        return OwnedMemory(name, ELEMENTS, address, kept[0], self._tallied.share(kept[0]), kept[1], None, None)
+
+
+def strip_module(name: str) -> str:
+    """`g_queue` of `g_queue in app`: what lies below a variable is called without it."""
+    head, found, module = name.rpartition(" in ")
+    return head if found and '"' not in module and "]" not in module else name
+
 
 SUSPECT_SHARE = 0.2
 """Of the heap: who keeps so much is a suspect (Eclipse MAT, Leak Suspects: threshold_percent 20)."""
@@ -52,22 +380,22 @@ MOST_KEEPING = 60
 """Owners that are looked at for how much several hold."""
 MOST_HOLDERS, MOST_POINTERS = 16, 1000
 """Of a suspect that several hold: told by name, and pointers to it that are looked at."""
-KINDS = {regions.DATA: GLOBAL, regions.THREAD_LOCAL: LOCAL, regions.STACK: THREAD, regions.REGISTERS: THREAD}
+KINDS = {heap_graph.DATA: GLOBAL, heap_graph.THREAD_LOCAL: LOCAL, heap_graph.STACK: THREAD, heap_graph.REGISTERS: THREAD}
 NOWHERE = Path("", ())
 
 
-class Part(NamedTuple):
+class RootPart(NamedTuple):
     """A root, or one variable of it."""
 
-    root: regions.Root
+    root: heap_graph.GraphRoot
     slot: int
     """Its first pointer."""
 
 
-class Tallied:
+class OwnerTally:
     """Dominators of one graph, whose roots are split into variables."""
 
-    def __init__(self, reach: Reach, names: Names, paths: Optional[Paths] = None) -> None:
+    def __init__(self, reach: Reach, names: NodeNames, paths: Optional[Paths] = None) -> None:
         self.reach, self.names, self.graph, self.paths = reach, names, reach.graph, paths
         self._sums = self.graph.mark(reach.roots_from)
         self.parts = self._split()
@@ -76,12 +404,12 @@ class Tallied:
         """Runtimes give names, and say which words own: else only what containers tell has paths."""
         if paths is not None:
             paths.split([part.root for part in self.parts])
-        strong = sum(part.root.kind in (regions.DATA, regions.THREAD_LOCAL) for part in self.parts)
+        strong = sum(part.root.kind in (heap_graph.DATA, heap_graph.THREAD_LOCAL) for part in self.parts)
         self.strong = reach.roots_from, reach.roots_from + strong
         self.weak = reach.roots_from + strong, reach.roots_from + len(self.parts)
-        self._locals_from = reach.roots_from + sum(part.root.kind == regions.DATA for part in self.parts)
+        self._locals_from = reach.roots_from + sum(part.root.kind == heap_graph.DATA for part in self.parts)
         self._tree: Optional[Tree] = None
-        self._contained: Optional[Contained] = None
+        self._contained: Optional[ContainerTree] = None
         self.used = Sum(sum(part.blocks for part in self._sums), sum(part.bytes for part in self._sums))
         self.leaked = self._sums[LEAKED]
 
@@ -100,13 +428,13 @@ class Tallied:
         return self.reach._replace(regions=self.reach.regions._replace(roots=[part.root for part in self.parts]))
 
     @property
-    def contained(self) -> Contained:
+    def contained(self) -> ContainerTree:
         """The tree's containers."""
         if self._contained is None:
-            self._contained = Contained(self)
+            self._contained = ContainerTree(self)
         return self._contained
 
-    def root(self, node: int) -> Optional[Part]:
+    def root(self, node: int) -> Optional[RootPart]:
         """The root, or one variable of it; None of what lies in memory, and of a container."""
         place = node - self.reach.roots_from
         return self.parts[place] if 0 <= place < len(self.parts) else None
@@ -114,34 +442,34 @@ class Tallied:
     def is_data(self, node: int) -> bool:
         """It is a global variable."""
         part = self.root(node)
-        return part is not None and part.root.kind == regions.DATA
+        return part is not None and part.root.kind == heap_graph.DATA
 
     def is_container(self, node: int) -> bool:
         """Its blocks are nodes of their own."""
         return node >= self.reach.roots_from + len(self.parts)
 
-    def _split(self) -> List[Part]:
+    def _split(self) -> List[RootPart]:
         """Makes one root of each variable that points somewhere."""
         if self.reach.kept is not None:
-            return [Part(root, slot) for root, slot in zip(self.reach.regions.roots, self.reach.kept.slots)]
-        parts: List[Part] = []
+            return [RootPart(root, slot) for root, slot in zip(self.reach.regions.roots, self.reach.kept.slots)]
+        parts: List[RootPart] = []
         places: List[Tuple[int, int]] = []
         kin = Kin(self.reach)
         for number, root in enumerate(self.reach.regions.roots):
-            parts.append(Part(root, NO_SLOT))
-            if root.kind != regions.DATA or root.module is None:
+            parts.append(RootPart(root, NO_SLOT))
+            if root.kind != heap_graph.DATA or root.module is None:
                 continue
             first = True
             for slot in self._starts(root, kin):
                 if first:  # the root itself begins with its first variable
-                    parts[-1], first = Part(root, slot), False
+                    parts[-1], first = RootPart(root, slot), False
                 else:
                     places.append((self.reach.roots_from + number, slot))
-                    parts.append(Part(root, slot))
+                    parts.append(RootPart(root, slot))
         self.graph.split(places)
         return parts
 
-    def _starts(self, root: regions.Root, kin: Kin) -> List[int]:
+    def _starts(self, root: heap_graph.GraphRoot, kin: Kin) -> List[int]:
         """Slots of the first pointer of each variable."""
         word, end, slots = self.reach.word_bytes, 0, []
         unnamed: List[Edge] = []
@@ -211,7 +539,7 @@ class Tallied:
     def word_name(self, node: int, slot: int, is_whole: bool = False, is_short: bool = False) -> str:
         """What a word of a root is called. `is_whole`: the variable, whichever of its words it is; `is_short`: without its module."""
         root = self.parts[node - self.reach.roots_from].root
-        if root.kind != regions.DATA or root.module is None or slot == NO_SLOT:
+        if root.kind != heap_graph.DATA or root.module is None or slot == NO_SLOT:
             return self.names.of_root(root, NO_SLOT if is_whole else slot)
         address = root.start + slot * self.reach.word_bytes
         variable = self.names.variable(root.module, address) if is_whole else None
@@ -238,11 +566,11 @@ class Tallied:
         mapping = self.reach.mapping(node)
         return Address(self.graph.blocks([node])[0][0] if mapping is None else mapping.start)
 
-    def owned(self, node: int, kind: Optional[str] = None, reached: bool = False) -> Owned:
+    def owned(self, node: int, kind: Optional[str] = None, reached: bool = False) -> OwnedMemory:
         """One row."""
         bound = self.graph.reached(node, self.tree if self.has_starts or self.is_container(node) else None) if reached else None
         retained, path = self.tree.retained_bytes[node], self.path(node)
-        return Owned(
+        return OwnedMemory(
             owner=self.name(node),
             kind=kind or self.kind(node),
             address=self.address(node),
@@ -286,14 +614,12 @@ class Tallied:
         """Of all that is in use."""
         return round(100.0 * retained / self.used.bytes, 1) if self.used.bytes else 0.0
 
-    def children(self, node: int, depth: int, limit: int) -> List[Owned]:
+    def children(self, node: int, depth: int, limit: int) -> List[OwnedMemory]:
         """What it owns, `depth` levels down."""
         rows, nodes = self.parts_of(node, limit)
-        return rows + [
-            self.owned(child)._replace(children=self.children(child, depth - 1, limit) if depth > 1 else ()) for child in nodes
-        ]
+        return rows + [self.owned(child)._replace(children=self.children(child, depth - 1, limit) if depth > 1 else ()) for child in nodes]
 
-    def parts_of(self, node: int, limit: int) -> Tuple[List[Owned], List[int]]:
+    def parts_of(self, node: int, limit: int) -> Tuple[List[OwnedMemory], List[int]]:
         """What it owns directly: elements of a container that are alike as one row, then what is told by itself, most first."""
         container = self.contained.of(node)
         return ([], self.below(node, limit)) if container is None else self.contained.below(container, limit)
@@ -391,7 +717,7 @@ class Tallied:
         one = self.tree.container(self._piled_up(node, True)[0])
         linked = None
         if one is not None and self.tree.retained_bytes[one.node] >= DROP_RATIO * retained:
-            name, linked = self.contained.name(one), Linked(one.shape, one.elements, one.element_bytes or None, one.own_bytes)
+            name, linked = self.contained.name(one), LinkedContainer(one.shape, one.elements, one.element_bytes or None, one.own_bytes)
         elif container is not None and not self.has_name(node) and name == self.plain_name(node):
             name = "element 0x%x (%d bytes)" % self.graph.blocks([node])[0]
         return Division(name, self.address(node), retained, self.share(retained), container=linked)
@@ -408,25 +734,27 @@ class Tallied:
         return {at: found[at] for at in sorted(found, key=lambda holder: -self.tree.retained_bytes[holder])[:MOST_HOLDERS]}
 
 
-def blocks(tallied: Tallied, owners: Owners) -> List[Tuple[int, int]]:
+def find_owner_blocks(tallied: OwnerTally, owners: Owners) -> List[Tuple[int, int]]:
     """Blocks in the answer, as (address, usable bytes): those that own, and those below which the memory of suspects piles up."""
     points = {suspect.accumulation.address for suspect in owners.suspects if suspect.accumulation.size_bytes}
     points.update(holder.address for suspect in owners.suspects for holder in suspect.holding)
     points.update(part.address for suspect in owners.suspects for part in suspect.accumulation.parts)
-    addresses = sorted({point for point in (*points, *addresses_of(owners.owners), *addresses_of(owners.together)) if point is not None})
+    addresses = sorted(
+        {point for point in (*points, *find_block_addresses(owners.owners), *find_block_addresses(owners.together)) if point is not None}
+    )
     places = [tallied.graph.find(address) for address in addresses]
     nodes = [place[0] for place in places if place is not None and not place[1] and place[0] < tallied.reach.numbers.blocks]
     return list(tallied.graph.blocks(nodes))
 
 
-def places(tallied: Tallied, owners: Owners) -> Dict[int, Tuple[int, int]]:
+def find_owner_spans(tallied: OwnerTally, owners: Owners) -> Dict[int, Tuple[int, int]]:
     """By the addresses in the answer where each variable begins and ends, and each block that is none of a runtime's objects."""
     wanted = {suspect.accumulation.address for suspect in owners.suspects}
-    wanted.update(row.address for row in each([*owners.owners, *owners.together]) if row.kind not in (CONTAINER, ELEMENTS))
+    wanted.update(row.address for row in walk_owned([*owners.owners, *owners.together]) if row.kind not in (CONTAINER, ELEMENTS))
     found: Dict[int, Tuple[int, int]] = {}
     for number, part in enumerate(tallied.parts):
         address = tallied.address(tallied.reach.roots_from + number)
-        if address in wanted and address and part.root.kind == regions.DATA and part.root.module is not None:
+        if address in wanted and address and part.root.kind == heap_graph.DATA and part.root.module is not None:
             variable = tallied.names.variable(part.root.module, address)
             following = [one for one in tallied.parts[number + 1 : number + 2] if one.root is part.root]
             end = part.root.start + following[0].slot * tallied.reach.word_bytes if following else part.root.end
@@ -444,10 +772,173 @@ TALLIED = "tallied"
 """What commands share while a snapshot is taken: it splits the roots of the graph, which can be done once."""
 
 
-def tally(session: Session, reach: Reach, names: Names, paths: Optional[Paths] = None) -> Tallied:
+def tally_owners(session: Session, reach: Reach, names: NodeNames, paths: Optional[Paths] = None) -> OwnerTally:
     """The dominators of this look."""
-    shared: Optional[Tallied] = session.shared(TALLIED)
+    shared: Optional[OwnerTally] = session.shared(TALLIED)
     if shared is not None:
         return shared
     session.budget.progress.stage = "finding owners"
-    return session.share(TALLIED, Tallied(reach, names, paths))
+    return session.share(TALLIED, OwnerTally(reach, names, paths))
+
+
+MOST_SUSPECTS = 5
+"""There can be no more of a fifth each."""
+MOST_VOTES, MOST_VOTED = 1000, 3
+"""Blocks that several owners hold, by which those variables are chosen of which it is counted how much they lead to."""
+MOST_JOINT, MOST_TOGETHER, LEAST_TOGETHER = 24, 5, 0.05
+"""Blocks with most pointers of which it is counted how much they lead to; how many of them are told, and from which part of the heap on."""
+MOST_NAMED_OWNERS = 1 << 14
+"""Of what owners own that is asked for its name, while one is looked for."""
+MOST_HEAD = 50
+"""Letters of a name that what lies below begins with: a long one lacks its middle."""
+ELEMENT = re.compile(r".+\[(0x[0-9a-f]{3,16})\]")
+"""What a block is called that is an element of a table or tree."""
+BLOCK_NAME, BELOW = re.compile(r"block (0x[0-9a-f]+)\b(?!.*( -> |\[))"), re.compile(r"(.+)(?:\[(\d+)\]| -> \+0x[0-9a-f]+)")
+"""Of a block without a name; of what lies below something: an element of a list, a container that a block holds."""
+MOST_REACHED = 20
+"""Owners for which the upper bound is counted: each takes a pass over the graph."""
+
+
+def find_owners(tallied: OwnerTally, depth: int, limit: int) -> Owners:
+    """All owners, and the suspects among them."""
+    reach = tallied.reach
+    rows: List[OwnedMemory] = []
+    suspects: List[Tuple[int, Suspect]] = []
+    tops = tallied.tops(max(limit, MOST_KEEPING))
+    for number, (node, kind) in enumerate(tops[: max(limit, MOST_SUSPECTS)]):
+        if kind == SHARED and tallied.tree.retained_bytes[node] < LEAST_SHARED * tallied.used.bytes:
+            continue
+        is_large = tallied.tree.retained_bytes[node] >= LEAST_SHARED * tallied.used.bytes
+        row = tallied.owned(node, kind, reached=number < MOST_REACHED and (is_large or not tallied.has_starts))
+        if len(rows) < limit:
+            rows.append(row._replace(children=tallied.children(node, depth - 1, limit) if depth > 1 else ()))
+        if row.retained_bytes >= SUSPECT_SHARE * tallied.used.bytes and row.retained_bytes:
+            suspects.append((node, tallied.suspect(node, kind)))
+    roots = range(reach.roots_from, reach.roots_from + len(tallied.parts))
+    kept = sum(tallied.tree.retained_bytes[node] for node in roots) + tallied.started_bytes(tops)
+    shared = tallied.used.bytes - tallied.leaked.bytes - kept
+    is_wanted = 0 < SUSPECT_SHARE * tallied.used.bytes <= shared
+    others = tallied.graph.others(tallied.tree, [node for node, _ in suspects], tallied.weak) if suspects else []
+    told = [suspect._replace(others=against) for (_, suspect), against in zip(suspects, others)]
+    names = {name for suspect in told for name in (suspect.owner, *suspect.holders)}
+    together = [row for row in (_find_joint_holders(tallied) if is_wanted else []) if row.owner not in names][:MOST_TOGETHER]
+    return Owners(told, rows, tallied.used, tallied.leaked, shared, together=together)
+
+
+def _find_joint_holders(tallied: OwnerTally) -> List[OwnedMemory]:
+    return (_find_joint_owners if tallied.has_starts else _find_heap_owners)(tallied) or _find_voted_owners(tallied)
+
+
+def _find_heap_owners(tallied: OwnerTally) -> List[OwnedMemory]:
+    """Heaps of runtimes whose objects have no names here, and what their words lead to at once: the program's objects are what holds it,
+    and other ways, such as lists of all buffers, pass through the runtime."""
+    reach, owners, roots_from = tallied.reach, tallied.tree.owners, tallied.reach.roots_from
+    tops: Dict[str, Set[int]] = {}
+    for place, heap in enumerate(reach.regions.nodes):
+        above: Dict[int, None] = {}  # of millions of words: few lead to others
+        for edge in tallied.graph.edges(reach.numbers.blocks + place) if heap.whose is not None else ():
+            at = edge.node
+            while edge.rule <= RULE_HABIT and owners[at] != NO_NODE:
+                at = owners[at]
+            if edge.rule <= RULE_HABIT and at < roots_from:
+                above[at] = None
+        for at in above:
+            tops.setdefault(heap.whose or "" if reach.mapping(at) is None else tallied.name(at), set()).add(at)
+    found = []
+    for whose, nodes in tops.items():
+        sizes = [sum(column[node] for node in nodes) for column in (tallied.tree.retained_bytes, tallied.tree.retained_blocks)]
+        if sizes[0] >= SUSPECT_SHARE * tallied.used.bytes:
+            found.append(OwnedMemory(whose, MAPPING, None, 0, 0.0, 0, sizes[0], sizes[1]))
+    return sorted(found, key=lambda row: -(row.reached_bytes or 0))
+
+
+def _find_joint_owners(tallied: OwnerTally) -> List[OwnedMemory]:
+    """Blocks with many pointers, by the paths of the objects that they belong to, and what they lead to without each other. What their
+    owners keep is not held by others."""
+    found: Dict[str, OwnedMemory] = {}
+    owners = {node for node, _ in tallied.tops(MOST_KEEPING)}
+    for joint in tallied.graph.joint(tallied.tree, tallied.strong, MOST_JOINT):
+        at = joint.node
+        while at not in owners and tallied.tree.owners[at] != NO_NODE:
+            at = tallied.tree.owners[at]
+        if joint.bytes - tallied.tree.retained_bytes[at] * (at in owners) < LEAST_TOGETHER * tallied.used.bytes:
+            continue
+        row = tallied.owned(joint.node)._replace(reached_bytes=joint.bytes, reached_blocks=joint.blocks)
+        found.setdefault(row.owner, row._replace(signature=row.signature or tallied.contents_of(row.path_steps)))
+    return list(found.values())
+
+
+def _find_voted_owners(tallied: OwnerTally) -> List[OwnedMemory]:
+    """Variables: those from which the shortest ways lead to most of what several hold. Where runtimes give names, what has one by itself is
+    such a variable, but a module."""
+    roots_from, votes = tallied.reach.roots_from, {}  # type: int, Dict[int, int]
+    parents = (tallied.graph.named_parents if tallied.has_starts else tallied.graph.parents)(roots_from)
+    for node in tallied.graph.children(tallied.tree, NO_NODE, MOST_VOTES, roots_from)[0]:
+        at, passed = node, []
+        while at < roots_from and parents[at] != NO_NODE:
+            passed.append(at)
+            at = parents[at]
+        for one in passed:  # the next node of a long list does not go all the way again
+            parents[one] = at
+        votes[at] = votes.get(at, 0) + tallied.tree.retained_bytes[node]
+    variables = (node for node in votes if node >= roots_from or tallied.is_variable(node))
+    chosen = sorted(variables, key=lambda node: -votes[node])[:MOST_VOTED]
+    found = (tallied.owned(node, reached=True) for node in chosen)
+    return [row for row in found if (row.reached_bytes or 0) >= SUSPECT_SHARE * tallied.used.bytes]
+
+
+def find_one_owner(tallied: OwnerTally, what: str, address: Optional[int], depth: int, limit: int) -> Optional[OwnedMemory]:
+    """One owner with what it owns: the block or variable that has the address, or what any answer calls so; None where there is none."""
+    node = _find_node_at(tallied, address) if address is not None else find_named_node(tallied, what)
+    if node is None:  # a runtime's heap is told by name alone
+        rows = find_owners(tallied, 1, limit).together if address is None else ()
+        return next((row for row in rows if row.owner == what), None)
+    return tallied.owned(node, reached=True)._replace(children=tallied.children(node, max(1, depth), limit))
+
+
+def _find_node_at(tallied: OwnerTally, address: int) -> Optional[int]:
+    place = tallied.graph.find(address)
+    roots = range(tallied.reach.roots_from, tallied.reach.roots_from + len(tallied.parts))
+    return place[0] if place is not None else next((node for node in roots if tallied.address(node) == address), None)
+
+
+def find_named_node(tallied: OwnerTally, what: str) -> Optional[int]:
+    """Return the node that answers call `what`, with its ` in MODULE` or without; None where nothing near the top is called so."""
+    element, below = ELEMENT.fullmatch(what), BELOW.fullmatch(what)
+    found = _search_name(tallied, what) if element is None else _find_node_at(tallied, int(element.group(1), 16))
+    above = find_named_node(tallied, below.group(1)) if found is None and below is not None and tallied.tree.containers else None
+    if above is None or below is None:
+        return found
+    if below.group(2) is not None:
+        return tallied.contained.at(above, int(below.group(2)))
+    held = tallied.graph.children(tallied.tree, above, MOST_OWNERS)[0]
+    named = tallied.name, tallied.contained.way
+    return next((node for node in held if named[not tallied.is_container(node)](node) == what), None)
+
+
+def _search_name(tallied: OwnerTally, what: str) -> Optional[int]:
+    """From the largest owners down: what is printed is large, or lies below what its name begins with."""
+    block = BLOCK_NAME.match(what)
+    modules = [part.root.module for part in tallied.parts if part.root.module is not None and part.root.module.link is not None]
+    if modules and what.endswith(" in " + modules[0].file_name):  # the program's file, not the link by which it was started
+        what = what[: -len(modules[0].file_name)] + modules[0].shown_name
+    if block is not None:
+        return _find_node_at(tallied, int(block.group(1), 16))
+    retained, short = tallied.tree.retained_bytes, what.split(" in ")[0].replace(".<key ", "[")  # which lies below `["key"]`
+    roots = range(tallied.reach.roots_from, tallied.reach.roots_from + len(tallied.parts))
+    tops = [node for node, _ in tallied.tops(MOST_OWNERS)]
+    waiting: List[Tuple[int, int, int]] = [(0, -retained[node], node) for node in (*roots, *tops)]
+    heapq.heapify(waiting)
+    for _ in range(len(waiting) + MOST_NAMED_OWNERS):
+        if not waiting:
+            break
+        away, _, node = heapq.heappop(waiting)
+        name = tallied.name(node)
+        if what in (name, name.split(" in ")[0]):
+            return node
+        if BLOCK_NAME.match(name) is None:  # a block without a name is a part of what it lies below
+            away = int(not short.startswith(name.split(" in ")[0].strip("*]")[:MOST_HEAD]))
+        below = tallied.graph.children(tallied.tree, node, MOST_OWNERS)[0] if retained[node] else ()
+        for child in below:
+            heapq.heappush(waiting, (away, -retained[child], child))
+    return None

@@ -1,29 +1,475 @@
-"""Makes the graph of a target: one read, after which the process may run on.
+"""Make the graph of blocks: its roots and nodes, whether it fits into memory, one read of everything, and what was not read."""
 
-A core leaves out memory of blocks: the kernel dumps no mapping that was never written to, nor one that the program excluded.
-"""
-
+import functools
+import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from itertools import compress
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.allocators.heap import Heap
-from gdbheapx.analysis.reachability import regions
-from gdbheapx.analysis.reachability import symbols as reachability_symbols
-from gdbheapx.analysis.reachability.regions import Node, Regions, Root
-from gdbheapx.analysis.reachability.symbols import Symbols
+from gdbheapx.analysis.memory import attribute, kinds, stacks
+from gdbheapx.analysis.memory.kinds import MappingPlaces
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import NOWHERE, BulkSource, CallSource, FileSource, ProcessSource, Segment, StackCopy, StaticBlock, Target
+from gdbheapx.hints import ask
+from gdbheapx.inferior.base import (
+    NOWHERE,
+    BulkSource,
+    CallSource,
+    FileSource,
+    Function,
+    Mapping,
+    MappingUse,
+    Module,
+    ProcessSource,
+    Segment,
+    StackCall,
+    StackCopy,
+    StaticBlock,
+    Target,
+    Thread,
+)
 from gdbheapx.kernel.blocks import graph as evidence
 from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Containers, Graph, GraphNumbers, GraphShape, Habit, Sum
 from gdbheapx.kernel.blocks.records import Blocks
 from gdbheapx.kernel.blocks.signatures import Signer
-from gdbheapx.problems import NOT_IN_SNAPSHOT, Severity
+from gdbheapx.model import GUESS
+from gdbheapx.own_memory import allowed_bytes
+from gdbheapx.problems import NOT_IN_SNAPSHOT, OUT_OF_MEMORY, Severity
 from gdbheapx.ranges import Range, Ranges, subtract, union
 from gdbheapx.session import Session
 from gdbheapx.units import Size, plural, say
+
+LEAST_STATIC_BYTES = 256
+"""Thread-local storage below the thread pointer where nothing tells how much it is: the C library's own is 128 to 144 bytes."""
+
+DATA, THREAD_LOCAL, STACK, REGISTERS = "data", "thread-local", "stack", "registers"
+STRONG_FIRST = (DATA, THREAD_LOCAL, STACK, REGISTERS)
+
+
+class GraphRoot(NamedTuple):
+    """Memory whose pointers hold blocks by themselves."""
+
+    kind: str
+    """DATA, THREAD_LOCAL, STACK or REGISTERS; registers without a thread are the control block of an ended one."""
+    start: int
+    """0 for registers."""
+    end: int
+    module: Optional[Module] = None
+    thread: Optional[Thread] = None
+    words: Sequence[int] = ()
+    """Of registers."""
+    exact: Sequence[int] = ()
+    """Of them the stack pointer where it lies in a heap: the block that it lies in is the stack, and in use."""
+
+
+class GraphNode(NamedTuple):
+    """A mapping that holds what points to blocks once something points to it."""
+
+    start: int
+    end: int
+    use: MappingUse
+    whose: Optional[str] = None
+    """As `report` calls it, such as `JVM: Java heap`; None where its shape tells nothing for sure."""
+
+
+class Regions(NamedTuple):
+    """All of them."""
+
+    roots: Sequence[GraphRoot]
+    """Data and thread-local storage first, stacks and registers then."""
+    nodes: Sequence[GraphNode]
+    """By address."""
+    unknown_threads: Sequence[Thread]
+    """Threads whose registers cannot be read: their stacks are roots as a whole."""
+
+
+def find_regions(target: Target, claims: Iterable[Range]) -> Regions:
+    """Roots and nodes of a target. `claims`: what allocators hold."""
+    return RegionFinder(target, Ranges(claims)).find()
+
+
+class RegionFinder:
+    """One look."""
+
+    def __init__(self, target: Target, claims: Ranges) -> None:
+        self._target, self._claims = target, claims
+        memory = target.memory_use()
+        self._uses = memory.mappings if memory is not None else [MappingUse(mapping, 0) for mapping in target.mappings()]
+        self._places = MappingPlaces(self._uses)
+        self._stacks = stacks.find_thread_stacks(self._places, target, self._read, True)
+        self._here = attribute.find_present_runtimes(target)
+        self._roots: List[GraphRoot] = []
+        self._nodes: List[GraphNode] = []
+        self._unknown: List[Thread] = []
+        self._code = Ranges((start, end) for start, end, _ in target.image_ranges())
+        arch = target.arch
+        self._below = 0 if arch.storage.tcb_bytes is None else arch.pthread_bytes
+        """How far below the thread pointer struct pthread begins."""
+        self._static_bytes = max([self._below, *(-block.distance for block in target.static_blocks())]) or LEAST_STATIC_BYTES
+        """How far below the thread pointer thread-local storage begins."""
+
+    def _read(self, address: int, size_bytes: int) -> bytes:
+        """Bytes of a few pages, if reading them brings none in."""
+        present = self._target.present_ranges(address, address + size_bytes)
+        if self._target.kind == "live" and sum(high - low for low, high in present) < size_bytes:
+            return b""
+        return self._target.read_prefix(address, size_bytes)
+
+    def find(self) -> Regions:
+        """All of it."""
+        self._threads()
+        self._ended()
+        own = Ranges((root.start, root.end) for root in self._roots if root.kind != REGISTERS)
+        images = self._images()
+        dead = {place for place, owner in self._stacks.sorts.items() if owner in (stacks.LIVING, stacks.COROUTINES, *stacks.OF_ENDED)}
+        for place, use in enumerate(self._uses):
+            whole = [(use.mapping.start, use.mapping.end)]
+            # of a living stack what is in use is a root already
+            left = subtract(whole, self._stacks.parts(self._places, place)) if place in dead else whole
+            for start, end in left if self._may_point(use) else ():
+                for low, high in own.outside(start, end):
+                    self._add(use, low, high, images)
+        order = {kind: number for number, kind in enumerate(STRONG_FIRST)}
+        self._roots.sort(key=lambda root: (order[root.kind], root.start))
+        return Regions(self._roots, self._nodes, self._unknown)
+
+    def _may_point(self, use: MappingUse) -> bool:
+        mapping = use.mapping
+        if not mapping.readable or mapping.name.startswith(kinds.OF_KERNEL) or kinds.is_device(use):
+            return False
+        if not mapping.writable and mapping.dumped_bytes is not None and self._is_blank(mapping):
+            return False
+        return mapping.writable or not (mapping.is_file or mapping.shared)
+
+    def _is_blank(self, mapping: Mapping) -> bool:
+        """Of a core: what nobody may write to and is not in the file, or the guard of a stack, of which gdb writes that it can be read."""
+        if mapping.dumped_bytes and mapping.size_bytes <= stacks.MAX_USUAL_GUARD_BYTES:
+            return not self._target.read_prefix(mapping.start, mapping.size_bytes).strip(b"\0")
+        return mapping.dumped_bytes == 0
+
+    def _images(self) -> Sequence[Tuple[int, int, Module]]:
+        """Writable segments of all objects."""
+        page = self._target.page_bytes
+        segments = []
+        for module in self._target.modules():
+            for start, _, end in self._target.writable_segments(module):
+                segments.append((start & -page, -(-end // page) * page, module))
+        return sorted(segments, key=lambda segment: segment[:2])
+
+    def _add(self, use: MappingUse, start: int, end: int, images: Sequence[Tuple[int, int, Module]]) -> None:
+        """One part of a mapping: an object's data is a root, what is left of it a node."""
+        for low, high in self._claims.outside(start, end):
+            data = [(max(low, first), min(high, last), module) for first, last, module in images if first < high and last > low]
+            for first, last, module in data:
+                before = self._roots[-1] if self._roots else None
+                if before is not None and (before.kind, before.module, before.end) == (DATA, module, first):  # one variable may lie in both
+                    self._roots[-1] = before._replace(end=last)
+                else:
+                    self._roots.append(GraphRoot(DATA, first, last, module))
+            for first, last in Ranges((first, last) for first, last, _ in data).outside(low, high):
+                self._nodes.append(GraphNode(first, last, use, self._whose(use, first, last)))
+
+    def _whose(self, use: MappingUse, start: int, end: int) -> Optional[str]:
+        """Of a runtime that is here; guesses are none."""
+        place = self._places.at(start) if self._here and not use.mapping.name and not use.mapping.executable else None
+        owner = (
+            attribute.find_owner_by_shape(self._here, self._places, place, lambda: [(start, end)], self._read)
+            if place is not None
+            else None
+        )
+        return owner.name if owner is not None and owner.sure != GUESS else None
+
+    def _threads(self) -> None:
+        """Stacks, registers and thread-local storage of every thread."""
+        for thread in self._target.threads():
+            words = [*self._target.register_words(thread), *self._dtv(thread.thread_pointer)]
+            pointer = thread.stack_pointer or 0
+            exact = [pointer] if self._is_claimed(pointer) else []
+            self._roots.append(GraphRoot(REGISTERS, 0, 0, thread=thread, words=words, exact=exact))
+            if thread.stack_pointer is None:
+                self._unknown.append(thread)
+            self._stack(thread)
+            self._thread_local(thread)
+
+    def _ended(self) -> None:
+        """What ended threads keep whose stacks are still there. The C library frees a dtv, and the blocks of thread-local storage that
+        it leads to, only when a new thread takes the stack or it is unmapped (nptl/allocatestack.c: get_cached_stack, __nptl_free_stacks),
+        and a result stays until somebody joins the thread. Nothing else on such a stack is read again."""
+        word = self._target.word_bytes
+        for pointer in self._stacks.ended:
+            data = self._read(pointer, stacks.find_stack_top(pointer, self._target.arch) - pointer)
+            words = struct.unpack("<%dQ" % (len(data) // word), data[: len(data) // word * word])
+            self._roots.append(GraphRoot(REGISTERS, 0, 0, words=[*words, *self._dtv(pointer)]))
+
+    def _dtv(self, thread_pointer: Optional[int]) -> List[int]:
+        """What the thread's dtv is inside of: the pointer to it leads behind its first entry (elf/dl-tls.c: INSTALL_DTV)."""
+        storage, word = self._target.arch.storage, self._target.word_bytes
+        if not thread_pointer or not (storage.is_pthread or storage.tcb_bytes):
+            return []
+        data = self._read(thread_pointer + storage.dtv_words * word, word)
+        dtv = int.from_bytes(data, "little") if len(data) == word else 0
+        return [dtv - 2 * word] if dtv > 2 * word else []
+
+    def _is_stack(self, place: Optional[int], thread: Thread) -> bool:
+        """The thread runs on its stack there."""
+        if place is None:
+            return False
+        room = (thread.thread_pointer or 0) - (thread.stack_pointer or 0)
+        is_own = place == self._places.at(thread.thread_pointer) and 0 < room <= stacks.MAX_UNGUARDED_BYTES
+        return place in self._stacks.sorts or (is_own and self._places.is_plain(place) and not self._is_claimed(thread.stack_pointer or 0))
+
+    def _is_claimed(self, address: int) -> bool:
+        return self._claims.meets(address, address + 1)
+
+    def _stack(self, thread: Thread) -> None:
+        """From the red zone up; all of its own stack where it runs on another."""
+        runs, block = self._places.at(thread.stack_pointer), self._places.at(thread.thread_pointer)
+        if runs is not None and self._is_stack(runs, thread):
+            pointer = thread.stack_pointer or 0
+            start, end = self._stacks.bounds(self._places, runs, pointer)
+            self._root_of_stack(thread, max(start, (pointer - self._target.arch.red_zone_bytes) & -self._target.word_bytes), end)
+        if block is not None and block != runs and block in self._stacks.sorts:
+            self._root_of_stack(thread, *self._stacks.bounds(self._places, block, thread.thread_pointer or 0))
+        main = next((place for place, use in enumerate(self._uses) if use.mapping.name == stacks.MAIN), None)
+        if thread.lwp == self._target.pid and main is not None and main != runs:
+            self._root_of_stack(thread, self._uses[main].mapping.start, self._uses[main].mapping.end)
+
+    def _root_of_stack(self, thread: Thread, start: int, end: int) -> None:
+        """Its upper end is thread-local storage where the control block lies there; of that the argument of its start routine is a local
+        variable of the outermost frame."""
+        pointer = thread.thread_pointer or 0
+        split = max(start, self._static_start(pointer)) if start <= pointer < end else end
+        at = self._start_argument(pointer, split, end) if split < end else end
+        word = self._target.word_bytes if at < end else 0
+        for kind, low, high in ((STACK, start, split), (THREAD_LOCAL, split, at), (STACK, at, at + word), (THREAD_LOCAL, at + word, end)):
+            if low < high:
+                self._roots.append(GraphRoot(kind, low, high, thread=thread))
+
+    def _start_argument(self, pointer: int, start: int, end: int) -> int:
+        """Where struct pthread has the argument: behind the start routine (nptl/descr.h); `end` if it has none that leads to a heap."""
+        low, word = max(start, pointer - self._below), self._target.word_bytes
+        data = self._read(low, min(end, low + self._target.arch.pthread_bytes) - low)
+        words = struct.unpack("<%d%s" % (len(data) // word, "Q" if word == 8 else "I"), data[: len(data) // word * word])
+        for place, (routine, argument) in enumerate(zip(words, words[1:])):
+            if self._code.meets(routine, routine + 1) and self._is_claimed(argument):
+                return low + (place + 1) * word
+        return end
+
+    def _static_start(self, pointer: int) -> int:
+        return (pointer - self._static_bytes) & -64
+
+    def _thread_local(self, thread: Thread) -> None:
+        """Where the control block lies elsewhere, as that of the main thread does: what is near it."""
+        pointer = thread.thread_pointer
+        place = self._places.at(pointer)
+        if not pointer or place is None or place in self._stacks.sorts or any(root.start <= pointer < root.end for root in self._roots):
+            return
+        mapping = self._uses[place].mapping
+        low, high = max(mapping.start, self._static_start(pointer)), min(mapping.end, pointer + self._target.arch.pthread_bytes)
+        for start, end in self._claims.outside(low, high):
+            self._roots.append(GraphRoot(THREAD_LOCAL, start, end, thread=thread))
+
+
+LEAKS_BYTES, OWNERS_BYTES = 25, 90
+"""Of each block, at the peak; measured with up to 2 pointers in a block."""
+SWEEP_BYTES, SIGNED_BYTES, PINNED_BYTES = 3, 4, 12
+"""Of each block where there is no room for the graph: for the sweeps, beside their index; a census; which blocks keep free memory."""
+
+
+MOST_BYTES, MOST_OF_ALL, LEAST_BYTES = 256 << 10, 64 << 20, 4096
+"""Kept of one stack, from its stack pointer up, and of all together."""
+FAR_BYTES = 1 << 30
+"""Further from the stack pointer than that is another stack."""
+
+
+def copy_stacks(target: Target, roots: Sequence[GraphRoot]) -> Dict[int, StackCopy]:
+    """By lwp, of each thread that runs on a stack that is a root."""
+    copies: Dict[int, StackCopy] = {}
+    stacks = [root for root in roots if root.kind == STACK and root.thread is not None]
+    most = max(LEAST_BYTES, min(MOST_BYTES, MOST_OF_ALL // max(1, len(stacks))))
+    for root in stacks if target.arch.unwinding is not None else ():
+        thread = root.thread
+        pointer = thread.stack_pointer if thread is not None else None
+        if thread is None or pointer is None or thread.pc is None or not root.start <= pointer < root.end:
+            continue
+        there = target.touched_ranges(pointer, min(root.end, pointer + most))
+        if there and there[0][0] == pointer:
+            data = target.read_prefix(pointer, there[0][1] - pointer)
+            copies[thread.lwp] = StackCopy(pointer, thread.pc, target.register_words(thread), data)
+    return copies
+
+
+def find_module_at(target: Target, address: int) -> Optional[Module]:
+    """The object whose image holds the address."""
+    return next((module for start, end, module in target.image_ranges() if start <= address < end), None)
+
+
+class StackNames:
+    """Names for places in stacks."""
+
+    def __init__(self, target: Target, kept: Dict[int, StackCopy]) -> None:
+        self._target, self._kept = target, kept
+        self._calls: Dict[int, Sequence[StackCall]] = {}
+        self._functions: Dict[int, List[Function]] = {}
+        self._named = functools.lru_cache(None)(self._function)
+        """Many words lie in each call, and a program has a hundred thousand functions."""
+
+    def at(self, lwp: int, address: int) -> Optional[str]:
+        """`frame 3, work+0x12 in app`, frame 0 being the innermost; None where that is not known."""
+        if lwp not in self._calls:
+            self._calls[lwp] = self._target.calls(self._kept[lwp]) if lwp in self._kept else []
+        number, call = next(((number, call) for number, call in enumerate(self._calls[lwp]) if address < call.end), (0, None))
+        if call is None:
+            return None
+        name = self._named(call)
+        return "frame %d%s" % (number, ", %s" % name if name else "")
+
+    def _function(self, call: StackCall) -> Optional[str]:
+        here = call.pc - call.is_return
+        module = find_module_at(self._target, here)
+        if module is None:
+            return None
+        if module.base not in self._functions:
+            self._functions[module.base] = sorted(
+                self._target.functions(module, exported=True), key=lambda function: (function.start, function.local, len(function.name))
+            )
+        rows = self._functions[module.base]
+        place = bisect_right([row.start for row in rows], here) - 1
+        while place > 0 and rows[place - 1].start == rows[place].start:
+            place -= 1
+        if place >= 0 and here < rows[place].end:
+            return "%s+0x%x in %s" % (rows[place].name, call.pc - rows[place].start, module.shown_name)
+        return "%s+0x%x" % (module.shown_name, call.pc - module.base)
+
+
+class NamedVariable(NamedTuple):
+    """A variable of an object."""
+
+    start: int
+    end: int
+    name: str
+
+
+class SymbolSource(Protocol):
+    """Whoever can tell."""
+
+    def variable(self, module: Module, address: int) -> Optional[NamedVariable]:
+        """The variable that has this address."""
+
+    def in_stack(self, thread: Thread, address: int) -> Optional[str]:
+        """`frame 3, work+0x12 in app`, or how far it is from the stack pointer."""
+
+    def thread_local(self, thread: Thread, address: int) -> Optional[str]:
+        """`t_cache+0x8 in app`; None where no object has a variable there."""
+
+
+class TargetSymbols:
+    """Of a process or core; symbol tables are read when they are asked for."""
+
+    def __init__(self, target: Target, stacks: Dict[int, StackCopy], blocks: Sequence[StaticBlock]) -> None:
+        self._target, self._blocks = target, blocks
+        self._frames = StackNames(target, stacks)
+        self._variables: Dict[int, Tuple[List[int], List[NamedVariable]]] = {}
+        self._local: Dict[int, List[Tuple[str, int, int]]] = {}
+        """Of thread-local storage, by the object's base: a symbol table is read once."""
+
+    def variable(self, module: Module, address: int) -> Optional[NamedVariable]:
+        """See Symbols."""
+        if module.base not in self._variables:
+            variables: Dict[int, NamedVariable] = {}
+            for name, value, size, is_local in self._target.variables(module):
+                start = module.base + value
+                if size and not is_local and (start not in variables or len(name) < len(variables[start].name)):
+                    variables[start] = NamedVariable(start, start + size, name)
+            rows = sorted(variables.values())
+            self._variables[module.base] = [row.start for row in rows], rows
+        starts, rows = self._variables[module.base]
+        place = bisect_right(starts, address) - 1
+        return rows[place] if place >= 0 and address < rows[place].end else None
+
+    def in_stack(self, thread: Thread, address: int) -> Optional[str]:
+        """See Symbols."""
+        where = self._frames.at(thread.lwp, address)
+        if where is None and thread.stack_pointer is not None and abs(address - thread.stack_pointer) < FAR_BYTES:
+            away = address - thread.stack_pointer
+            where = "sp%s0x%x" % ("-" if away < 0 else "+", abs(away))
+        return where
+
+    def thread_local(self, thread: Thread, address: int) -> Optional[str]:
+        """See Symbols."""
+        away = address - (thread.thread_pointer or 0)
+        block = next((static for static in self._blocks if static.distance <= away < static.distance + static.size_bytes), None)
+        if block is None:
+            return None
+        place = away - block.distance
+        if block.module.base not in self._local:
+            rows = self._target.variables(block.module)
+            self._local[block.module.base] = [(name, start, size) for name, start, size, is_local in rows if is_local]
+        for name, start, size in self._local[block.module.base]:
+            if start <= place < start + size:
+                return "%s%s in %s" % (name, "+0x%x" % (place - start) if place > start else "", block.module.shown_name)
+        return "%s, 0x%x bytes into its block" % (block.module.shown_name, place)
+
+
+INDEX_SHARE = 4
+"""The index of the sweeps takes a byte for so many places of the heaps at which a block may begin (kernel/blocks/index.h: struct line)."""
+LITTLE_BYTES = 64 << 20
+"""What takes less is tried wherever it is."""
+MOST_BLOCKS = 500_000_000
+"""Above this a graph's edges have no room for the numbers of its blocks (kernel/blocks/graph.h: ID_BITS)."""
+SMALL_HEAP_BYTES = 2 << 30
+"""Of a heap that is larger, or of a living process, the graph is made only where it is asked for."""
+
+
+def count_blocks(session: Session) -> int:
+    """Blocks in use, as the walks over the heaps have counted them, or as a snapshot has them."""
+    if not session.target.has_memory:
+        reach: Optional[Reach] = session.shared(REACH)
+        return reach.numbers.blocks if reach is not None else 0
+    return sum(row.used_chunks for heap in session.heaps.all() for row in heap.histogram())
+
+
+def is_small_heap(session: Session, asked: bool = False) -> bool:
+    """A core, or a copy of a small process, with a heap of which the graph takes a second or two: it is looked at without being asked.
+    `asked`: of any process."""
+    if session.target.kind != "core" and not (asked or session.is_copied_whole):
+        return False
+    return _heap_bytes(session) <= SMALL_HEAP_BYTES
+
+
+def check_fit(session: Session, each_bytes: int) -> Optional[Tuple[int, int]]:
+    """None if the graph fits; else what it would take, and what there is."""
+    count, allowed = count_blocks(session), allowed_bytes() - session.copied_bytes
+    return (count * each_bytes, allowed) if count * each_bytes > allowed or count > MOST_BLOCKS else None
+
+
+def check_least(session: Session, each_bytes: int, indexed: bool = False) -> None:
+    """HeapxError where not even what does without the graph fits, before it begins: the kernel would end it without a word."""
+    allowed = allowed_bytes() - session.copied_bytes
+    needed = count_blocks(session) * each_bytes + (_heap_bytes(session) // (INDEX_SHARE * _unit_bytes(session)) if indexed else 0)
+    if needed > max(allowed, LITTLE_BYTES):
+        what = say("this takes about %s of memory, even without a graph, and this process may use %s", Size(needed), Size(allowed))
+        raise HeapxError(what, "run it where there is more memory; `%s` takes little" % ask("chunks --histogram"), code=OUT_OF_MEMORY)
+
+
+def _heap_bytes(session: Session) -> int:
+    return sum(claim.end - claim.start for heap in session.heaps.all() for claim in heap.claims())
+
+
+def _unit_bytes(session: Session) -> int:
+    """Of the finest heap: all are in one index."""
+    return min((heap.shape.unit_bytes for heap in session.heaps.all()), default=16)
+
+
+def check_owners_fit(session: Session) -> None:
+    """HeapxError where the owners of so many blocks cannot be told here."""
+    lacking = check_fit(session, OWNERS_BYTES)
+    if lacking is not None:
+        what = say("this takes about %s of memory, and this process may use %s", *map(Size, lacking))
+        raise HeapxError(what, "run it where there is more memory; `%s` takes little" % ask("leaks"), code=OUT_OF_MEMORY)
+
 
 MOST_GUARDED_BYTES = 64 << 20
 REACH = "reach"
@@ -38,7 +484,7 @@ NOTHING_UNKNOWN = problems.MEMORY_UNREAD
 HOLDERS_UNREAD = (problems.REGISTERS_UNREAD, problems.STOP_LIMIT, problems.FILES_NOT_DUMPED, problems.SEVERAL_MOMENTS)
 
 
-def block_source(target: Target) -> BulkSource:
+def open_block_source(target: Target) -> BulkSource:
     """What blocks are read from: such memory has zeros. Allocators' own structures are not read so: what is missing there is missing."""
     bulk, ranges = target.bulk_source(), target.unwritten_ranges()
     if not isinstance(bulk, FileSource) or not ranges:
@@ -47,7 +493,7 @@ def block_source(target: Target) -> BulkSource:
     return FileSource(bulk.path, tuple(sorted([*bulk.segments, *blank])))
 
 
-def tell_unwritten(session: Session, graph: Graph) -> None:
+def report_unwritten(session: Session, graph: Graph) -> None:
     """Notes how much of the blocks in use it is."""
     count, missing, first = graph.numbers().blocks, 0, 0
     for start, end in session.target.unwritten_ranges():
@@ -72,14 +518,14 @@ def _first_block(graph: Graph, count: int, address: int) -> int:
     return low
 
 
-def image_ranges(target: Target) -> List[Range]:
+def find_image_ranges(target: Target) -> List[Range]:
     """The parts of all images that are no code."""
     images = Ranges((start, end) for start, end, _ in target.image_ranges())
     rows = [mapping for mapping in target.mappings() if mapping.readable and not mapping.executable]
     return sorted((max(low, row.start), min(high, row.end)) for row in rows for low, high in images.within(row.start, row.end))
 
 
-def image_source(target: Target, parts: Sequence[Range]) -> Optional[BulkSource]:
+def open_image_source(target: Target, parts: Sequence[Range]) -> Optional[BulkSource]:
     """Of a living process only what is in memory: reading the rest would bring its pages in. Of a core also what only files have."""
     bulk = target.bulk_source()
     if isinstance(bulk, ProcessSource):
@@ -88,10 +534,10 @@ def image_source(target: Target, parts: Sequence[Range]) -> Optional[BulkSource]
     return CallSource(target.read_prefix) if target.kind == "core" else None
 
 
-class Kept(NamedTuple):
+class KeptReads(NamedTuple):
     """What a snapshot has in place of memory."""
 
-    symbols: Symbols
+    symbols: SymbolSource
     slots: Sequence[int]
     """Of each of Regions.roots the slot of its first pointer, or NO_SLOT: those of variables are apart already."""
     weak: Optional[Sequence[Tuple[int, int]]]
@@ -110,7 +556,7 @@ class Reach(NamedTuple):
     stacks: Dict[int, StackCopy]
     blocks: Sequence[StaticBlock]
     """Of thread-local storage; these two only where names are wanted."""
-    kept: Optional[Kept] = None
+    kept: Optional[KeptReads] = None
     """Of a snapshot."""
 
     @property
@@ -121,15 +567,15 @@ class Reach(NamedTuple):
     @property
     def weak(self) -> Tuple[int, int]:
         """Roots that are stacks and registers."""
-        strong = sum(root.kind in (regions.DATA, regions.THREAD_LOCAL) for root in self.regions.roots)
+        strong = sum(root.kind in (DATA, THREAD_LOCAL) for root in self.regions.roots)
         return self.roots_from + strong, self.roots_from + len(self.regions.roots)
 
-    def mapping(self, node: int) -> Optional[Node]:
+    def mapping(self, node: int) -> Optional[GraphNode]:
         """The mapping that the node is."""
         place = node - self.numbers.blocks
         return self.regions.nodes[place] if 0 <= place < len(self.regions.nodes) else None
 
-    def root(self, node: int) -> Optional[Root]:
+    def root(self, node: int) -> Optional[GraphRoot]:
         """The root that the node is."""
         place = node - self.roots_from
         return self.regions.roots[place] if 0 <= place < len(self.regions.roots) else None
@@ -137,11 +583,11 @@ class Reach(NamedTuple):
 
 def find_containers(reach: Reach) -> Containers:
     """Find blocks that are linked with each other, while the roots of the graph are not split."""
-    data = sum(root.kind == regions.DATA for root in reach.regions.roots)
+    data = sum(root.kind == DATA for root in reach.regions.roots)
     return reach.graph.containers(reach.roots_from + data, reach.weak[0])
 
 
-class Further(NamedTuple):
+class RuntimePools(NamedTuple):
     """Blocks that a runtime has made of memory of its own, and that memory."""
 
     blocks: Sequence[Iterator[Blocks]] = ()
@@ -152,35 +598,37 @@ class Further(NamedTuple):
     """Addresses of the heaps' blocks that some of them were cut from, sorted: those are left out."""
 
 
-NO_FURTHER = Further()
+NO_POOLS = RuntimePools()
 
 
-def make_graph(session: Session, slots: bool, names: bool = False, further: Further = NO_FURTHER) -> Reach:
+def make_graph(session: Session, slots: bool, names: bool = False, further: RuntimePools = NO_POOLS) -> Reach:
     """Reads everything, lets the process go, and resolves. `slots`: keep where in its block each pointer stands; `names`: and what tells
     frames and thread-local variables. `further`: what counts as blocks, too."""
     shared: Optional[Reach] = session.shared(REACH)
-    return shared if shared is not None else finish(session, gather(session, slots, names, further=further))
+    return shared if shared is not None else resolve_graph(session, read_world(session, slots, names, further=further))
 
 
-def marked(
-    session: Session, again: Optional[bool], further: Further = NO_FURTHER, made: Optional[Reach] = None, slots: bool = False
+def mark_graph(
+    session: Session, again: Optional[bool], further: RuntimePools = NO_POOLS, made: Optional[Reach] = None, slots: bool = False
 ) -> Tuple[Reach, Sequence[Sum]]:
     """The graph with its marks. `again`: look once more, for weak pointers; None: on a core. `further`: what counts as blocks, too; `made`:
     the graph, of memory that is as it was then. `slots`: containers are to be found in it."""
     shared: Optional[Reach] = session.shared(REACH) or made
     if shared is not None and shared.kept is not None:
-        return shared, marked_again(shared, shared.kept, again)
+        return shared, mark_kept_graph(shared, shared.kept, again)
     is_wanted = session.target.kind == "core" if again is None else again
-    reach = shared if shared is not None else finish(session, gather(session, slots, further=further, owning=False), hold=is_wanted)
+    reach = (
+        shared if shared is not None else resolve_graph(session, read_world(session, slots, further=further, owning=False), hold=is_wanted)
+    )
     sums: Sequence[Sum] = reach.graph.mark(reach.roots_from)
-    if had_to_go_on(session):
+    if had_to_resume(session):
         sums = reach.graph.mark(reach.roots_from)
     elif is_wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and session.target.can_read_on and not session.budget.expired():
         session.budget.progress.stage = "second pass: weak pointers (skip with --no-weak)"
         unknown = session.target.arch.ignorable_bits if session.target.kind != "live" else 0
-        sums = reach.graph.look_again(held_ranges(session.target, reach), pointer_guard(session.target), ignorable_bits=unknown)
-        had_to_go_on(session)
-        tell_tags(session, reach.graph)
+        sums = reach.graph.look_again(find_held_ranges(session.target, reach), read_pointer_guard(session.target), ignorable_bits=unknown)
+        had_to_resume(session)
+        report_tags(session, reach.graph)
     if session.store is not None:
         seen = [rule for rule in WEAKEST if sums[rule].blocks]
         weak = reach.graph.with_evidence(seen, 0, reach.numbers.blocks) if seen else []
@@ -189,7 +637,7 @@ def marked(
     return reach, sums
 
 
-def had_to_go_on(session: Session) -> bool:
+def had_to_resume(session: Session) -> bool:
     """The process had to run on before the second pass was over: what the first one has read is an answer, and is worked out."""
     budget = session.budget
     if not budget.expired() or not budget.is_stop_over:
@@ -201,7 +649,7 @@ def had_to_go_on(session: Session) -> bool:
     return True
 
 
-def marked_again(reach: Reach, kept: Kept, again: Optional[bool]) -> Sequence[Sum]:
+def mark_kept_graph(reach: Reach, kept: KeptReads, again: Optional[bool]) -> Sequence[Sum]:
     """The marks of a graph from a snapshot, with what the second look had found unless that is not wanted."""
     if again and kept.weak is None:
         raise HeapxError(
@@ -213,16 +661,18 @@ def marked_again(reach: Reach, kept: Kept, again: Optional[bool]) -> Sequence[Su
     return sums if kept.weak is None or again is False else reach.graph.set_evidence(kept.weak)
 
 
-def held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
+def find_held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
     """Memory outside the heaps that counts: roots, and mappings that something points to."""
-    roots = [part for root in reach.regions.roots if root.kind != regions.REGISTERS for part in parts(target, root.start, root.end, False)]
+    roots = [
+        part for root in reach.regions.roots if root.kind != REGISTERS for part in find_readable_parts(target, root.start, root.end, False)
+    ]
     for place, node in enumerate(reach.regions.nodes):
         if reach.graph.evidence(reach.numbers.blocks + place) not in (FROM_MAPPING, LEAKED) and not is_blank(node):
-            roots += of_node(target, node)
+            roots += find_node_parts(target, node)
     return roots
 
 
-def pointer_guard(target: Target) -> Optional[Tuple[int, int]]:
+def read_pointer_guard(target: Target) -> Optional[Tuple[int, int]]:
     """With what this process's C library mangles pointers, and how far it rotates them: the same in all threads (nptl's tls.h:
     tcbhead_t.pointer_guard), or a variable."""
     storage, places = target.arch.storage, []
@@ -238,7 +688,7 @@ def pointer_guard(target: Target) -> Optional[Tuple[int, int]]:
     return None
 
 
-class Read(NamedTuple):
+class WorldRead(NamedTuple):
     """What was read of a target, before it is resolved."""
 
     graph: Graph
@@ -248,7 +698,7 @@ class Read(NamedTuple):
     blocks: Sequence[StaticBlock]
 
 
-class World(NamedTuple):
+class GraphWorld(NamedTuple):
     """What is to be read of a target."""
 
     heaps: Sequence[Heap]
@@ -261,12 +711,12 @@ class World(NamedTuple):
         return [place for heap in self.heaps for place in heap.own_places()]
 
 
-def world(session: Session, slots: bool, further: Further = NO_FURTHER) -> World:
+def collect_world(session: Session, slots: bool, further: RuntimePools = NO_POOLS) -> GraphWorld:
     """Heaps, and what lies outside of them. `further`: blocks of others."""
     target, heaps = session.target, session.heaps.all()
-    claims = mapped(target, Ranges([*((claim.start, claim.end) for heap in heaps for claim in heap.claims()), *further.taken]))
+    claims = find_mapped_ranges(target, Ranges([*((claim.start, claim.end) for heap in heaps for claim in heap.claims()), *further.taken]))
     own = [part for heap in heaps for part in heap.own_data()]
-    outside = regions.find(target, union([*claims, *own]))
+    outside = find_regions(target, union([*claims, *own]))
     shape = GraphShape(
         heaps=subtract(claims, union(own)),
         mappings=[(node.start, node.end) for node in outside.nodes],
@@ -274,18 +724,18 @@ def world(session: Session, slots: bool, further: Further = NO_FURTHER) -> World
         little_endian=target.little_endian,
         unit_bytes=min([further.unit_bytes, *(heap.shape.unit_bytes for heap in heaps)]) if heaps else 8,
         all_slots=slots,
-        images=image_ranges(target),
+        images=find_image_ranges(target),
         ignored_bits=target.ignored_bits,
     )
-    return World(heaps, outside, shape)
+    return GraphWorld(heaps, outside, shape)
 
 
-def apart(stream: Iterator[Blocks], gone: Sequence[int]) -> Iterator[Blocks]:
+def exclude_blocks(stream: Iterator[Blocks], gone: Sequence[int]) -> Iterator[Blocks]:
     """The stream without the blocks at these addresses."""
-    return without(stream, gone) if gone else stream
+    return exclude_some_blocks(stream, gone) if gone else stream
 
 
-def without(stream: Iterator[Blocks], gone: Sequence[int]) -> Iterator[Blocks]:
+def exclude_some_blocks(stream: Iterator[Blocks], gone: Sequence[int]) -> Iterator[Blocks]:
     """The same, where there are some."""
     for blocks in stream:
         known = blocks.addresses
@@ -298,93 +748,93 @@ def without(stream: Iterator[Blocks], gone: Sequence[int]) -> Iterator[Blocks]:
         yield Blocks(*columns)
 
 
-def mapped(target: Target, claims: Ranges) -> List[Tuple[int, int]]:
+def find_mapped_ranges(target: Target, claims: Ranges) -> List[Tuple[int, int]]:
     """What of them is memory of the process: damage may lead an allocator anywhere, and the index of blocks spans all of it."""
     return union(part for mapping in target.mappings() for part in claims.within(mapping.start, mapping.end))
 
 
-def gather(
+def read_world(
     session: Session,
     slots: bool,
     names: bool = False,
     signer: Optional[Signer] = None,
-    further: Further = NO_FURTHER,
+    further: RuntimePools = NO_POOLS,
     owning: bool = True,
-) -> Read:
+) -> WorldRead:
     """Reads everything. `signer`: what signs all blocks in this one read; `further`: what counts as blocks, too; `owning`: words that own
     nothing are told apart, if slots are kept."""
     target = session.target
     session.budget.progress.stage = "reading all blocks"
-    made = world(session, slots, further)
+    made = collect_world(session, slots, further)
     outside = made.regions
-    vtables = image_source(target, made.shape.images)
-    graph = session.kernel.graph(block_source(target), made.shape, session.budget, vtables)
+    vtables = open_image_source(target, made.shape.images)
+    graph = session.kernel.graph(open_block_source(target), made.shape, session.budget, vtables)
     if signer is not None:
         graph.sign(signer)
     if owning:
         graph.note_unowning()
-    graph.gather([*(apart(heap.blocks(), further.instead) for heap in made.heaps), *further.blocks], made.own_places)
+    graph.gather([*(exclude_blocks(heap.blocks(), further.instead) for heap in made.heaps), *further.blocks], made.own_places)
     session.budget.progress.stage = "reading all other memory"
     read_bytes, node_bytes = 0, sum(node.end - node.start for node in outside.nodes)
     session.budget.progress.measure(lambda: read_bytes, node_bytes + sum(root.end - root.start for root in outside.roots))
     for node in outside.nodes:
         if not is_blank(node):
-            for low, high in of_node(target, node):
+            for low, high in find_node_parts(target, node):
                 graph.scan(node.start, low, high)
         graph.end_node()
         read_bytes += node.end - node.start
     for root in outside.roots:
-        if root.kind == regions.REGISTERS:
+        if root.kind == REGISTERS:
             graph.scan_words(root.words, root.exact)
         else:
-            for low, high in parts(target, root.start, root.end, False):
+            for low, high in find_readable_parts(target, root.start, root.end, False):
                 graph.scan(root.start, low, high)
         graph.end_node()
         read_bytes += root.end - root.start
     graph.settle()
-    kept, blocks = (reachability_symbols.keep_frames(target, outside.roots), target.static_blocks()) if names else ({}, [])
-    return Read(graph, outside, made.shape.heaps, kept, blocks)
+    kept, blocks = (copy_stacks(target, outside.roots), target.static_blocks()) if names else ({}, [])
+    return WorldRead(graph, outside, made.shape.heaps, kept, blocks)
 
 
-def finish(session: Session, read: Read, hold: bool = False) -> Reach:
+def resolve_graph(session: Session, read: WorldRead, hold: bool = False) -> Reach:
     """Everything is read: the rest needs no more of the process, unless it is to be held."""
     if not hold:
         session.target.let_go()
     session.budget.progress.stage = "following all pointers"
     was_read = session.budget.reason is None
     habits = read.graph.resolve()
-    if hold and was_read and had_to_go_on(session):
+    if hold and was_read and had_to_resume(session):
         habits = read.graph.resolve()
     check_time(session)
     numbers = read.graph.numbers()
-    tell(session, numbers, read.regions)
-    tell_unwritten(session, read.graph)
+    report_unread_counts(session, numbers, read.regions)
+    report_unwritten(session, read.graph)
     return Reach(read.graph, read.regions, numbers, habits, read.heaps, session.target.word_bytes, read.stacks, read.blocks)
 
 
-def is_plain(node: Node) -> bool:
+def is_plain(node: GraphNode) -> bool:
     """Pages of it that were never touched are known to be zeros without reading them. A smaller one may be a stack with guard pages inside
     (MADV_GUARD_INSTALL, Linux 6.13): there the page table is asked first."""
     return node.use.mapping.is_untouched_zero and node.end - node.start > MOST_GUARDED_BYTES
 
 
-def is_blank(node: Node) -> bool:
+def is_blank(node: GraphNode) -> bool:
     """Zeros without a look at any page: of its whole mapping none is in memory or in swap, which every kernel tells."""
     use = node.use
     return use.mapping.is_untouched_zero and not use.mapping.is_hugetlb and use.resident_bytes == 0 and use.swapped_bytes == 0
 
 
-def parts(target: Target, start: int, end: int, plain: bool) -> Sequence[Tuple[int, int]]:
+def find_readable_parts(target: Target, start: int, end: int, plain: bool) -> Sequence[Tuple[int, int]]:
     """What of a range may be read; `plain`: pages that were never touched are known to be zeros, and are passed by who reads."""
     return [(start, end)] if plain and target.kind != "core" else target.touched_ranges(start, end)
 
 
-def of_node(target: Target, node: Node) -> Sequence[Tuple[int, int]]:
+def find_node_parts(target: Target, node: GraphNode) -> Sequence[Tuple[int, int]]:
     """What of a node is read."""
-    return shared_data(target, node) or parts(target, node.start, node.end, is_plain(node))
+    return find_shared_data(target, node) or find_readable_parts(target, node.start, node.end, is_plain(node))
 
 
-def shared_data(target: Target, node: Node) -> Optional[Sequence[Tuple[int, int]]]:
+def find_shared_data(target: Target, node: GraphNode) -> Optional[Sequence[Tuple[int, int]]]:
     """Of shared memory of which something is in swap all that its file has, where the user wants that read; None elsewhere."""
     room = target.swap_room()
     if not node.use.mapping.shared or not node.use.swapped_bytes or room is None or not room.is_accepted:
@@ -399,17 +849,17 @@ def check_time(session: Session) -> None:
         raise session.budget.cut("the graph was complete")
 
 
-def tell(session: Session, numbers: GraphNumbers, outside: Regions) -> None:
+def report_unread_counts(session: Session, numbers: GraphNumbers, outside: Regions) -> None:
     """Notes what could not be read."""
-    tell_unread(session, numbers.unread_bytes, numbers.unread_at)
-    tell_shared_in_swap(session, outside.nodes)
-    tell_undumped(session)
+    report_unread(session, numbers.unread_bytes, numbers.unread_at)
+    report_shared_in_swap(session, outside.nodes)
+    report_undumped(session)
     if outside.unknown_threads:
         threads = "registers of %s could not be read: these stacks count as a whole" % plural(len(outside.unknown_threads), "thread")
         session.problem(problems.REGISTERS_UNREAD, None, threads, "blocks that only registers reference count as leaked", partial=True)
 
 
-def tell_tags(session: Session, graph: Graph) -> None:
+def report_tags(session: Session, graph: Graph) -> None:
     """Notes words that are pointers if the process has had the processor ignore some of their bits: only a living process tells that."""
     if graph.tagged_words:
         what = "%s to blocks without another reference, if the process uses tagged pointers: a %s does not say whether it does"
@@ -419,7 +869,7 @@ def tell_tags(session: Session, graph: Graph) -> None:
         session.problem(problems.TAGS_UNKNOWN, None, what % (verb, kind), hint, partial=False)
 
 
-def tell_undumped(session: Session) -> None:
+def report_undumped(session: Session) -> None:
     """Notes mapped files that the core left out: the usual core does so, and is whole in all else."""
     files = session.target.undumped_files()
     if files:
@@ -435,24 +885,24 @@ def tell_undumped(session: Session) -> None:
 
 def lacks_holders(session: Session) -> bool:
     """Something that may hold blocks was not read, or is damaged: what is called leaked then is so at most."""
-    codes = (code for code in _codes(session) if code != NOTHING_UNKNOWN)
+    codes = (code for code in _list_codes(session) if code != NOTHING_UNKNOWN)
     return any(code.nature in (Severity.UNREAD, Severity.DAMAGE) or code in HOLDERS_UNREAD for code in codes)
 
 
 def is_leak_unknown(session: Session, leaked: Optional[Sum] = None) -> bool:
     """Memory that holds most of what is in use was not read: what nothing else leads to may well be held. Or nothing was found leaked, and
     much has no reader: there may be any number of blocks in there."""
-    codes = _codes(session)
+    codes = _list_codes(session)
     return any(code in LEAKS_UNKNOWN for code in codes) or (leaked is not None and not leaked.blocks and NOTHING_UNKNOWN in codes)
 
 
-def _codes(session: Session) -> List[problems.Code]:
+def _list_codes(session: Session) -> List[problems.Code]:
     return [problem.code for problem in session.problems] + [complaint.code for complaint in session.target.problems()]
 
 
-def tell_shared_in_swap(session: Session, nodes: Sequence[Node]) -> None:
+def report_shared_in_swap(session: Session, nodes: Sequence[GraphNode]) -> None:
     """Notes shared memory that is in swap: the page table has nothing of it, as of pages that were never touched, so it was not read."""
-    shared = [node for node in nodes if node.use.mapping.shared and shared_data(session.target, node) is None]
+    shared = [node for node in nodes if node.use.mapping.shared and find_shared_data(session.target, node) is None]
     there = [(node.start, min(node.use.swapped_bytes or 0, node.end - node.start)) for node in shared]
     lacking = [(start, size_bytes) for start, size_bytes in there if size_bytes]
     if lacking:
@@ -461,7 +911,7 @@ def tell_shared_in_swap(session: Session, nodes: Sequence[Node]) -> None:
         session.problem(problems.IN_SWAP, "0x%x" % lacking[0][0], what, hint)
 
 
-def tell_unread(session: Session, unread_bytes: int, unread_at: int) -> None:
+def report_unread(session: Session, unread_bytes: int, unread_at: int) -> None:
     """Notes memory that could not be read."""
     if unread_bytes:
         what = say("%s of used blocks, stacks or data could not be read", Size(unread_bytes))

@@ -1,21 +1,95 @@
-"""Which used blocks nothing holds: by the graph, or where that does not fit by passes over memory with some bits a block."""
+"""Find leaked blocks by class, group and container, and mappings that nothing points to."""
 
 from array import array
 from typing import Annotated, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.analysis import unloaded
+from gdbheapx.analysis import memory_verdict
 from gdbheapx.analysis.census.block import Labels
-from gdbheapx.analysis.reachability import heap_graph, lost, memory_budget
+from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.garbage import Garbage
-from gdbheapx.analysis.reachability.heap_graph import Reach
-from gdbheapx.analysis.reachability.owners import Linked
-from gdbheapx.analysis.reachability.regions import Node
+from gdbheapx.analysis.reachability.heap_graph import GraphNode, Reach
+from gdbheapx.analysis.reachability.owners import LinkedContainer
 from gdbheapx.columns import BYTES, TEXT, Column
-from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Containers, Habit, Sum
+from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Containers, Habit, LeakRoot, Sum
 from gdbheapx.model import Address
 from gdbheapx.session import Session
 from gdbheapx.units import Size, plural, say
+
+LARGE_SHARE = 0.05
+"""Of all that is leaked: a container with so much is a row of its own; smaller ones of one sort are one together."""
+MOST_ROOTS = 20_000
+"""Leak roots that are looked at, those with most bytes."""
+MOST_BELOW, MOST_POINTERS = 64, 64
+"""Blocks between a root and a container, and pointers of each that are followed."""
+
+
+class LostContainer(NamedTuple):
+    """One container, or several of one sort."""
+
+    label: int
+    """What its first element is."""
+    linked: LinkedContainer
+    """All of them together."""
+    is_held: bool
+    """The root is no element: it leads to the container."""
+
+
+def find_lost_containers(reach: Reach) -> Optional[Containers]:
+    """Of the graph as it is; None where slots of blocks were not kept."""
+    if not reach.graph.shape.all_slots:
+        return None
+    found = heap_graph.find_containers(reach)
+    return found if len(found) else None
+
+
+def label_lost_containers(
+    reach: Reach, containers: Containers, known: "Optional[array[int]]", names: int
+) -> Tuple["array[int]", Dict[int, LostContainer]]:
+    """A label for each leak root, and what those from `names` on are. `known`: labels by what stands in the blocks."""
+    graph = reach.graph
+    labels = array("I", known if known is not None else bytes(4 * len(graph.leak_root_ids())))
+    of = containers.of()
+    found: Dict[int, LostContainer] = {}
+    together: Dict[Tuple[int, str, int], int] = {}
+    roots = graph.leak_roots(MOST_ROOTS)
+    least = LARGE_SHARE * sum(root.bytes for root in roots)
+    for root in roots:
+        is_large, number = root.bytes >= least, of[root.id]
+        is_held = not number or containers.elements(number - 1, 0, 1) != [root.id]
+        if is_held and is_large:
+            number = _find_container_below(reach, containers, of, root)
+        one = containers[number - 1] if number and (is_large or not is_held) else None
+        if one is None or one.elements > root.blocks:
+            continue
+        label = labels[root.place]
+        key = (label, one.shape, one.element_bytes)
+        new = names + len(found) if is_large else together.setdefault(key, names + len(found))
+        before = found.get(new)
+        linked = LinkedContainer(one.shape, one.elements, one.element_bytes or None, one.own_bytes)
+        if before is not None:
+            sums = before.linked.elements + linked.elements, before.linked.own_bytes + linked.own_bytes
+            linked = linked._replace(elements=sums[0], own_bytes=sums[1])
+        found[new] = LostContainer(label, linked, is_held)
+        labels[root.place] = new
+    return labels, found
+
+
+def _find_container_below(reach: Reach, containers: Containers, of: "array[int]", root: LeakRoot) -> int:
+    """The number + 1 of the largest container to which the root leads in a few steps; 0: of none."""
+    met: List[int] = [root.id]
+    best, most = 0, 0
+    for node in met:
+        for edge in reach.graph.edges(node, MOST_POINTERS):
+            number = of[edge.node] if edge.node < len(of) else 0
+            if number and number != best:
+                elements = containers[number - 1].elements
+                if most < elements <= root.blocks:
+                    best, most = number, elements
+            elif not number and len(met) < MOST_BELOW and edge.node < len(of) and edge.node not in met:
+                met.append(edge.node)
+    return best
+
 
 MAYBE_WORD, LEAKED_WORD = "maybe", "leaked"
 ROOT, CYCLE, BEHIND = "root", "cycle", "behind"
@@ -24,7 +98,7 @@ Naming = Callable[["array[int]", "array[int]"], Optional[Labels]]
 SWEPT_HINT = "run it where there is more memory to see leak roots and the usual offsets inside blocks"
 
 
-class Group(NamedTuple):
+class LeakGroup(NamedTuple):
     """Leaked blocks of one size and sort to which no other group leads, or first elements of containers, and what hangs behind them."""
 
     signature: Annotated[Optional[str], Column("type", TEXT, None, "where any row knows it")]
@@ -36,7 +110,7 @@ class Group(NamedTuple):
     behind_blocks: Annotated[int, Column("blocks reachable", goes=4)]
     behind_bytes: Annotated[int, Column("bytes reachable", BYTES)]
     sample: Annotated[Sequence[Address], Column("example", TEXT, goes=1)]
-    container: Optional[Linked] = None
+    container: Optional[LinkedContainer] = None
     """What each block is the first element of, or leads to; of several blocks that of all together."""
     is_holder: bool = False
     """The block is no element: it holds the container."""
@@ -90,7 +164,7 @@ class Leaks(NamedTuple):
     """None where so much of what may hold blocks was not read that it is unknown."""
     roots: Optional[int] = None
     """None where there was no room to find them."""
-    groups: Sequence[Group] = ()
+    groups: Sequence[LeakGroup] = ()
     """Those with most bytes first."""
     habits: Sequence[Habit] = ()
     offsets: Sequence[Tuple[int, int]] = ()
@@ -111,9 +185,9 @@ class Leaks(NamedTuple):
         return LeakClasses(self.held, self.maybe, self.leaked)
 
 
-def judged(session: Session, leaks: Leaks) -> Leaks:
+def judge_leaks(session: Session, leaks: Leaks) -> Leaks:
     """With how sure it is what is leaked, by what was not read, and with how many libraries were unloaded."""
-    leaks = leaks._replace(unloaded_libraries=unloaded.count(session))
+    leaks = leaks._replace(unloaded_libraries=memory_verdict.count_unloaded(session))
     if heap_graph.is_leak_unknown(session):
         return leaks._replace(leaked=None, roots=None, groups=(), mappings=(), is_upper_bound=True)
     if heap_graph.is_leak_unknown(session, leaks.leaked):
@@ -121,49 +195,49 @@ def judged(session: Session, leaks: Leaks) -> Leaks:
     return leaks._replace(is_upper_bound=heap_graph.lacks_holders(session))
 
 
-def add(sums: Sequence[Sum]) -> Sum:
+def add_sums(sums: Sequence[Sum]) -> Sum:
     """All of them."""
     return Sum(sum(part.blocks for part in sums), sum(part.bytes for part in sums))
 
 
-def find(reach: Reach, interior_holds: bool, sums: Sequence[Sum], naming: Optional[Naming] = None) -> Leaks:
+def find_leaks(reach: Reach, interior_holds: bool, sums: Sequence[Sum], naming: Optional[Naming] = None) -> Leaks:
     """Classes, groups and lost mappings. `sums`: of mark() or look_again(). `naming`: where memory may still be read."""
-    containers = lost.find_containers(reach) if sums[LEAKED].blocks else None
+    containers = find_lost_containers(reach) if sums[LEAKED].blocks else None
     roots = reach.graph.find_leak_roots(containers) if sums[LEAKED].blocks else 0
-    return classes(sums, interior_holds)._replace(
+    return classify_leaks(sums, interior_holds)._replace(
         roots=roots,
-        groups=groups(reach, naming, containers) if roots else [],
+        groups=group_leaks(reach, naming, containers) if roots else [],
         habits=reach.habits,
         offsets=reach.graph.inside_offsets() if sums[RULE_INSIDE].blocks else (),
-        mappings=lost_mappings(reach),
+        mappings=find_lost_mappings(reach),
         low_addresses=any(start < 1 << 32 for start, _ in reach.heaps) and reach.word_bytes == 8,
     )
 
 
-def classes(sums: Sequence[Sum], interior_holds: bool) -> Leaks:
+def classify_leaks(sums: Sequence[Sum], interior_holds: bool) -> Leaks:
     """How much is held, may be, or is leaked."""
-    holding = held_rules(interior_holds)
+    holding = list_held_rules(interior_holds)
     maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
-    return Leaks(held=add([sums[rule] for rule in holding]), maybe=add(list(maybe.values())), maybe_by=maybe, leaked=sums[LEAKED])
+    return Leaks(held=add_sums([sums[rule] for rule in holding]), maybe=add_sums(list(maybe.values())), maybe_by=maybe, leaked=sums[LEAKED])
 
 
-def held_rules(interior_holds: bool) -> List[int]:
+def list_held_rules(interior_holds: bool) -> List[int]:
     """Evidence that counts as held."""
     return sorted(HELD | {RULE_INSIDE} if interior_holds else HELD)
 
 
-def groups(reach: Reach, naming: Optional[Naming], containers: Optional[Containers] = None) -> List[Group]:
+def group_leaks(reach: Reach, naming: Optional[Naming], containers: Optional[Containers] = None) -> List[LeakGroup]:
     """Roots of one size, kind and sort together; large containers each alone."""
     labels = naming(*reach.graph.columns(reach.graph.leak_root_ids())) if naming is not None else None
     of, names = (labels.of, labels.names) if labels is not None else (None, [None])
-    found: Dict[int, lost.Lost] = {}
+    found: Dict[int, LostContainer] = {}
     if containers is not None:
-        of, found = lost.find(reach, containers, of, len(names))
+        of, found = label_lost_containers(reach, containers, of, len(names))
     rows = []
     for group in reach.graph.leak_groups(of):
         one = found.get(group.label)
         name = names[group.label if one is None else one.label]
-        row = Group(
+        row = LeakGroup(
             signature=name.name if name is not None else None,
             kind=CYCLE if group.is_cycle else ROOT,
             size_bytes=group.size_bytes,
@@ -179,14 +253,14 @@ def groups(reach: Reach, naming: Optional[Naming], containers: Optional[Containe
     return sorted(rows, key=lambda row: (-(row.bytes + row.behind_bytes), row.size_bytes))
 
 
-def lost_mappings(reach: Reach) -> List[LostMapping]:
+def find_lost_mappings(reach: Reach) -> List[LostMapping]:
     """Mappings outside the heaps that no pointer leads to."""
     first = reach.numbers.blocks
     gone = [node for place, node in enumerate(reach.regions.nodes) if reach.graph.evidence(first + place) in (FROM_MAPPING, LEAKED)]
-    return mapping_rows(gone)
+    return make_mapping_rows(gone)
 
 
-def lost_by_name(reach: Reach, least_bytes: int) -> List[LostByName]:
+def group_lost_mappings(reach: Reach, least_bytes: int) -> List[LostByName]:
     """Those with as much as that, the largest first."""
     first = reach.numbers.blocks
     sums: Dict[str, List[int]] = {}
@@ -200,7 +274,7 @@ def lost_by_name(reach: Reach, least_bytes: int) -> List[LostByName]:
     return sorted(rows, key=lambda row: -row.bytes)
 
 
-def mapping_rows(nodes: Sequence[Node]) -> List[LostMapping]:
+def make_mapping_rows(nodes: Sequence[GraphNode]) -> List[LostMapping]:
     """One row for each, the largest first."""
     mappings = []
     for node in nodes:
@@ -211,7 +285,7 @@ def mapping_rows(nodes: Sequence[Node]) -> List[LostMapping]:
     return sorted(mappings, key=lambda mapping: -mapping.bytes)
 
 
-def without(reach: Reach, sums: Sequence[Sum], nodes: Sequence[int]) -> List[Sum]:
+def subtract_nodes(reach: Reach, sums: Sequence[Sum], nodes: Sequence[int]) -> List[Sum]:
     """Sums by evidence without these nodes."""
     blocks, sizes = [part.blocks for part in sums], [part.bytes for part in sums]
     for node, (_, size) in zip(nodes, reach.graph.blocks(nodes)):
@@ -221,9 +295,9 @@ def without(reach: Reach, sums: Sequence[Sum], nodes: Sequence[int]) -> List[Sum
     return list(map(Sum, blocks, sizes))
 
 
-def listed(reach: Reach, leaks: Leaks, interior_holds: bool, garbage: FrozenSet[int] = frozenset()) -> Iterator[LeakedBlock]:
+def list_leaked_blocks(reach: Reach, leaks: Leaks, interior_holds: bool, garbage: FrozenSet[int] = frozenset()) -> Iterator[LeakedBlock]:
     """Every block that is leaked or may be, by address; `garbage`: nodes that are neither."""
-    holding = held_rules(interior_holds)
+    holding = list_held_rules(interior_holds)
     rules = [rule for rule in range(LEAKED + 1) if rule not in holding]
     step = 1 << 16
     for start in range(0, reach.numbers.blocks, step):
@@ -237,24 +311,24 @@ def listed(reach: Reach, leaks: Leaks, interior_holds: bool, garbage: FrozenSet[
             yield LeakedBlock(Address(address), size, LEAKED_WORD if is_leaked else MAYBE_WORD, EVIDENCE[rule], kind)
 
 
-def sweep(session: Session, interior_holds: bool) -> Optional[Leaks]:
+def sweep_leaks(session: Session, interior_holds: bool) -> Optional[Leaks]:
     """The classes; None where the graph fits. The process stays stopped for all passes."""
     if not session.target.has_memory:  # its graph is there
         return None
-    lacking = memory_budget.fits(session, memory_budget.LEAKS_BYTES)
+    lacking = heap_graph.check_fit(session, heap_graph.LEAKS_BYTES)
     if lacking is None:
         return None
-    memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)
+    heap_graph.check_least(session, heap_graph.SWEEP_BYTES, indexed=True)
     target = session.target
     session.budget.progress.stage = "sweeping over all blocks"
-    made = heap_graph.world(session, slots=False)
+    made = heap_graph.collect_world(session, slots=False)
     regions = made.regions
-    marks = session.kernel.sweep(heap_graph.block_source(target), made.shape, session.budget)
+    marks = session.kernel.sweep(heap_graph.open_block_source(target), made.shape, session.budget)
     marks.gather([heap.blocks() for heap in made.heaps], made.own_places)
     outside: List[Sequence[Tuple[int, int, int]]] = [
-        *([(node.start, low, high) for low, high in heap_graph.of_node(target, node)] for node in regions.nodes),
+        *([(node.start, low, high) for low, high in heap_graph.find_node_parts(target, node)] for node in regions.nodes),
         *(
-            [(root.start, *part) for part in heap_graph.parts(target, root.start, root.end, False)] if root.end else ()
+            [(root.start, *part) for part in heap_graph.find_readable_parts(target, root.start, root.end, False)] if root.end else ()
             for root in regions.roots
         ),
     ]
@@ -262,15 +336,15 @@ def sweep(session: Session, interior_holds: bool) -> Optional[Leaks]:
     sums = marks.mark(outside, [(place, root.words) for place, root in registers], [(place, root.exact) for place, root in registers])
     heap_graph.check_time(session)
     numbers = marks.numbers()
-    heap_graph.tell_unread(session, numbers.unread_bytes, numbers.unread_at)
-    heap_graph.tell_shared_in_swap(session, regions.nodes)
-    heap_graph.tell_undumped(session)
+    heap_graph.report_unread(session, numbers.unread_bytes, numbers.unread_at)
+    heap_graph.report_shared_in_swap(session, regions.nodes)
+    heap_graph.report_undumped(session)
     gone = [marks.evidence(numbers.blocks + place) in (FROM_MAPPING, LEAKED) for place in range(len(regions.nodes))]
     target.let_go()
     what = say("the graph of %s takes about %s, and this process may use %s: ", plural(numbers.blocks, "block"), *map(Size, lacking))
     what = say("%sthe classes come from %d passes over memory", what, numbers.passes)
     session.problem(problems.SWEPT, None, what, SWEPT_HINT)
-    return classes(sums, interior_holds)._replace(
-        mappings=mapping_rows([node for node, is_lost in zip(regions.nodes, gone) if is_lost]),
+    return classify_leaks(sums, interior_holds)._replace(
+        mappings=make_mapping_rows([node for node, is_lost in zip(regions.nodes, gone) if is_lost]),
         low_addresses=any(start < 1 << 32 for start, _ in made.shape.heaps) and target.word_bytes == 8,
     )

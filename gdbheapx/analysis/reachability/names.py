@@ -1,11 +1,9 @@
-"""What the nodes of the graph are called."""
+"""Name what holds blocks: roots, mappings, and paths by which the program itself reaches a block."""
 
 from typing import Annotated, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
-from gdbheapx.analysis.reachability import regions
-from gdbheapx.analysis.reachability.heap_graph import Reach
-from gdbheapx.analysis.reachability.regions import Root
-from gdbheapx.analysis.reachability.symbols import Symbols, TargetSymbols, Variable
+from gdbheapx.analysis.reachability import heap_graph
+from gdbheapx.analysis.reachability.heap_graph import GraphRoot, NamedVariable, Reach, SymbolSource, TargetSymbols
 from gdbheapx.columns import TEXT, Column
 from gdbheapx.inferior.base import Module, Target, Thread
 from gdbheapx.kernel.blocks.graph import NO_SLOT
@@ -15,31 +13,31 @@ MODULE = "module"
 """Of PathStep.kind."""
 
 
-def thread_name(thread: Optional[Thread]) -> str:
+def name_thread(thread: Optional[Thread]) -> str:
     """`thread 12 (worker)`."""
     if thread is None:
         return "a thread"
     return "thread %d (%s)" % (thread.lwp, thread.name) if thread.name else "thread %d" % thread.lwp
 
 
-class Names:
+class NodeNames:
     """Names for one graph; symbol tables are read when they are asked for."""
 
     def __init__(self, target: Target, reach: Reach) -> None:
         self._reach = reach
-        self._symbols: Symbols = reach.kept.symbols if reach.kept is not None else TargetSymbols(target, reach.stacks, reach.blocks)
+        self._symbols: SymbolSource = reach.kept.symbols if reach.kept is not None else TargetSymbols(target, reach.stacks, reach.blocks)
 
-    def variable(self, module: Module, address: int) -> Optional[Variable]:
+    def variable(self, module: Module, address: int) -> Optional[NamedVariable]:
         """The variable that has this address."""
         return self._symbols.variable(module, address)
 
-    def place(self, root: Root, address: int) -> Optional[str]:
+    def place(self, root: GraphRoot, address: int) -> Optional[str]:
         """Where in a stack or in thread-local storage it is; None where that is not known."""
-        if root.thread is None or root.kind not in (regions.THREAD_LOCAL, regions.STACK):
+        if root.thread is None or root.kind not in (heap_graph.THREAD_LOCAL, heap_graph.STACK):
             return None
-        if root.kind == regions.STACK and root.end - root.start == self._reach.word_bytes:
+        if root.kind == heap_graph.STACK and root.end - root.start == self._reach.word_bytes:
             return "argument of its start routine"
-        tell = self._symbols.in_stack if root.kind == regions.STACK else self._symbols.thread_local
+        tell = self._symbols.in_stack if root.kind == heap_graph.STACK else self._symbols.thread_local
         return tell(root.thread, address)
 
     def at(self, module: Module, address: int, is_short: bool = False) -> str:
@@ -51,18 +49,18 @@ class Names:
         word = "%s%s" % (variable.name, "+0x%x" % inside if inside else "")
         return word if is_short else "%s in %s" % (word, module.shown_name)
 
-    def of_root(self, root: Root, slot: int) -> str:
+    def of_root(self, root: GraphRoot, slot: int) -> str:
         """Where the pointer stands."""
         address = root.start + slot * self._reach.word_bytes if slot != NO_SLOT else root.start
-        if root.kind == regions.DATA and root.module is not None:
+        if root.kind == heap_graph.DATA and root.module is not None:
             return self.at(root.module, address)
-        if root.kind == regions.REGISTERS and root.thread is None:
+        if root.kind == heap_graph.REGISTERS and root.thread is None:
             return "control block of an ended thread"
-        kind = {regions.THREAD_LOCAL: "thread-local storage", regions.STACK: "stack"}.get(root.kind, "registers")
+        kind = {heap_graph.THREAD_LOCAL: "thread-local storage", heap_graph.STACK: "stack"}.get(root.kind, "registers")
         place = None
         if slot != NO_SLOT and root.thread is not None:
-            place = self.place(root, address) or ("0x%x" % address if root.kind == regions.STACK else None)
-        return "%s of %s%s" % (kind, thread_name(root.thread), ", " + place if place else "")
+            place = self.place(root, address) or ("0x%x" % address if root.kind == heap_graph.STACK else None)
+        return "%s of %s%s" % (kind, name_thread(root.thread), ", " + place if place else "")
 
     def of_mapping(self, node: int) -> str:
         """`mapping 0x...-0x... NAME`, or whose it is with its addresses."""
@@ -125,7 +123,7 @@ class Paths(Protocol):
     def told(self) -> Mapping[int, Tuple[Optional[Path], Optional[str]]]:
         """What was asked for so far, and what has a name by itself: by node its path and its contents."""
 
-    def split(self, roots: Sequence[Root]) -> None:
+    def split(self, roots: Sequence[GraphRoot]) -> None:
         """Roots of the graph are now these."""
 
 
@@ -133,6 +131,6 @@ class NamedGraph(NamedTuple):
     """A graph, and what its nodes are called."""
 
     reach: Reach
-    names: Names
+    names: NodeNames
     paths: Optional[Paths]
     """None where no runtime gives any."""

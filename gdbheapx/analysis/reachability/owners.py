@@ -1,21 +1,56 @@
-"""Who keeps the used memory alive: the answer, and what is done with one that was found before."""
+"""Owners of memory and what they hold: the records of the answer, and changes to them."""
 
 from typing import Annotated, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx.analysis.reachability.garbage import Garbage
-from gdbheapx.analysis.reachability.held import Container
 from gdbheapx.analysis.reachability.names import PathStep
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks.graph import HASH_TABLE, LRU, SKIP_LIST, Others, Sum
 from gdbheapx.model import Address
-from gdbheapx.units import plural
+from gdbheapx.units import plural, sentence_size
 
 GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-local", "mapping", "block", "shared"
 CONTAINER, ELEMENTS = "container", "elements"
 SHAPES = {HASH_TABLE: "hash table", SKIP_LIST: "skip list", LRU: "LRU list"}
+MOST_TOLD = 3
+OF_ENTRIES = ("map", "set", "dict", "Map", "Set")
+"""Ends of the names of what has entries."""
 
 
-class Linked(NamedTuple):
+class HeldContainer(NamedTuple):
+    """One container."""
+
+    kind: str
+    """`unordered map or set`, `list`, `vector of strings`."""
+    address: Address
+    size_bytes: int
+    """Of the container itself, without its blocks."""
+    elements: Optional[int]
+    elements_bytes: Optional[int]
+    """Where how large an element is is not known: all of them together."""
+    spare_bytes: Optional[int] = None
+    """Of its table or its room, where most of that is unused."""
+
+    def words(self) -> str:
+        """`list of 4,096`, `vector of 100 strings`, `dict of 9 entries with 92.5 MiB of unused capacity`."""
+        spare = " with %s of unused capacity" % sentence_size(self.spare_bytes) if self.spare_bytes is not None else ""
+        kind, _, elements = self.kind.partition(" of ")
+        if self.elements is None:
+            return "%s%s%s" % (kind, "" if self.elements_bytes is None else " of %s" % sentence_size(self.elements_bytes), spare)
+        noun = elements[:-1] or ("entry" if kind.endswith(OF_ENTRIES) else "")
+        more = noun if self.elements == 1 else elements or ("entries" if noun else "")
+        return ("%s of %s %s" % (kind, "{:,}".format(self.elements), more)).rstrip() + spare
+
+
+class HeldContainers(NamedTuple):
+    """The containers of one variable or block."""
+
+    address: Address
+    """As the owners' answers have it."""
+    containers: Sequence[HeldContainer]
+
+
+class LinkedContainer(NamedTuple):
     """A container: blocks that are linked with each other, such as the nodes of a list."""
 
     kind: str
@@ -38,7 +73,7 @@ class Linked(NamedTuple):
         return "%s of %s%s" % (" ".join(filter(None, (SHAPES.get(self.kind, self.kind), name))), plural(self.elements, "element"), size)
 
 
-class User(NamedTuple):
+class ContainerUser(NamedTuple):
     """What points into a container, and takes nothing from its owner."""
 
     owner: str
@@ -46,7 +81,7 @@ class User(NamedTuple):
     pointers: int
 
 
-class Owned(NamedTuple):
+class OwnedMemory(NamedTuple):
     """One owner, or something that it owns."""
 
     owner: Annotated[str, Column("owner", TEXT)]
@@ -62,19 +97,19 @@ class Owned(NamedTuple):
     reached_bytes: Annotated[Optional[int], Column("reachable", BYTES, goes=4)]
     """What it leads to, others too: the upper bound; None where it was not counted."""
     reached_blocks: Optional[int]
-    children: Sequence["Owned"] = ()
+    children: Sequence["OwnedMemory"] = ()
     signature: Annotated[Optional[str], Column("type", TEXT, shown=IF_ANY)] = None
     """What the block is; None where nothing knows it, where it is no block, and of a process, whose blocks are not read once more."""
     path: Optional[str] = None
     """How the program itself gets there, as its language writes it; None where nothing gives it a name."""
     path_steps: Optional[Sequence[PathStep]] = None
-    containers: Sequence[Container] = ()
+    containers: Sequence[HeldContainer] = ()
     """Those that lie in the variable or block, what has most elements first; none where memory could not be read any more."""
-    container: Optional[Linked] = None
+    container: Optional[LinkedContainer] = None
     """What it is, or all that the variable keeps: its elements are `children`."""
     confidence: Optional[str] = None
     """How sure it is that this owns the container: `certain`, `likely`, `guess`, or `shared`: all of `holders` have equal right."""
-    users: Sequence[User] = ()
+    users: Sequence[ContainerUser] = ()
     """Of a container what else points into it, most pointers first."""
     holders: Sequence[str] = ()
     """Who holds it, where several do."""
@@ -91,7 +126,7 @@ class Division(NamedTuple):
     share_percent: float
     signature: Optional[str] = None
     """What the block is; None as in Owned, and of a container."""
-    container: Optional[Linked] = None
+    container: Optional[LinkedContainer] = None
     """What it is, or has nearly all of it; `name` is that of the container then."""
 
 
@@ -121,11 +156,11 @@ class Accumulation(NamedTuple):
     parts: Sequence[Division] = ()
     """Those directly below that keep a fifth of the heap or more themselves; of a container the elements that keep a fifth of it, if that
     is far more than the average."""
-    containers: Sequence[Container] = ()
-    container: Optional[Linked] = None
+    containers: Sequence[HeldContainer] = ()
+    container: Optional[LinkedContainer] = None
     """This and the next three as in Owned."""
     confidence: Optional[str] = None
-    users: Sequence[User] = ()
+    users: Sequence[ContainerUser] = ()
     holders: Sequence[str] = ()
     is_below: bool = False
     """A container whose name leads on from that of the suspect."""
@@ -141,7 +176,7 @@ class Suspect(NamedTuple):
     accumulation: Accumulation
     signature: Optional[str] = None
     """What the owner is, if it is a block."""
-    containers: Sequence[Container] = ()
+    containers: Sequence[HeldContainer] = ()
     others: Optional[Others] = None
     """What else leads to what it keeps, and speaks against it."""
     holders: Sequence[str] = ()
@@ -154,7 +189,7 @@ class Owners(NamedTuple):
     """The answer."""
 
     suspects: Sequence[Suspect]
-    owners: Sequence[Owned]
+    owners: Sequence[OwnedMemory]
     """Those that retain most first."""
     used: Optional[Sum]
     """These two None where they are unknown (see Leaks)."""
@@ -163,7 +198,7 @@ class Owners(NamedTuple):
     """Held by several owners: retained by none of them."""
     leaked_is_upper_bound: bool = False
     """Something that may hold blocks was not read."""
-    together: Sequence[Owned] = ()
+    together: Sequence[OwnedMemory] = ()
     """Where several owners hold a fifth of the heap or more, who leads to it (`reached_bytes`), most first. Of a runtime whose objects have
     no names its heap, and what its words lead to at once. Where runtimes give names, blocks with many pointers, such as dicts and lists,
     and what each leads to without the others and nothing else does; else variables that lead to a fifth or more, those first from which the
@@ -172,43 +207,43 @@ class Owners(NamedTuple):
     """Held by nothing but itself; None: none was found, or looked for."""
 
 
-def is_block(row: Owned) -> bool:
+def is_block_row(row: OwnedMemory) -> bool:
     """Its address is that of a block."""
     return row.kind in (BLOCK, ELEMENTS) or (row.kind == SHARED and row.container is None) or row.path is not None
 
 
-def addresses_of(rows: Sequence[Owned]) -> Iterator[Optional[int]]:
+def find_block_addresses(rows: Sequence[OwnedMemory]) -> Iterator[Optional[int]]:
     """Of each block in these rows and below them; None for what is no block."""
     for row in rows:
-        yield row.address if is_block(row) else None
-        yield from addresses_of(row.children)
+        yield row.address if is_block_row(row) else None
+        yield from find_block_addresses(row.children)
 
 
-def each(rows: Sequence[Owned]) -> Iterator[Owned]:
+def walk_owned(rows: Sequence[OwnedMemory]) -> Iterator[OwnedMemory]:
     """These rows and all below them."""
     for row in rows:
         yield row
-        yield from each(row.children)
+        yield from walk_owned(row.children)
 
 
-def with_containers(owners: Owners, held: Mapping[int, Sequence[Container]]) -> Owners:
+def add_owner_containers(owners: Owners, held: Mapping[int, Sequence[HeldContainer]]) -> Owners:
     """With what these variables and blocks have in them, by their addresses in the answer."""
-    rows = [_with_containers(row, held) for row in owners.owners]
+    rows = [_add_containers(row, held) for row in owners.owners]
     of_owner = {row.owner: row.containers for row in rows}
     suspects = []
     for suspect in owners.suspects:
         point = suspect.accumulation._replace(containers=held.get(suspect.accumulation.address or 0, ()))
         suspects.append(suspect._replace(accumulation=point, containers=of_owner.get(suspect.owner, ())))
-    return owners._replace(suspects=suspects, owners=rows, together=[_with_containers(row, held) for row in owners.together])
+    return owners._replace(suspects=suspects, owners=rows, together=[_add_containers(row, held) for row in owners.together])
 
 
-def _with_containers(row: Owned, held: Mapping[int, Sequence[Container]]) -> Owned:
-    return row._replace(containers=held.get(row.address or 0, ()), children=[_with_containers(child, held) for child in row.children])
+def _add_containers(row: OwnedMemory, held: Mapping[int, Sequence[HeldContainer]]) -> OwnedMemory:
+    return row._replace(containers=held.get(row.address or 0, ()), children=[_add_containers(child, held) for child in row.children])
 
 
-def named(owners: Owners, names: Mapping[int, str]) -> Owners:
+def add_owner_types(owners: Owners, names: Mapping[int, str]) -> Owners:
     """With what these blocks are, by their addresses."""
-    rows = [_named(row, names) for row in owners.owners]
+    rows = [_add_types(row, names) for row in owners.owners]
     whats = {row.owner: row.signature for row in rows}
     suspects = []
     for suspect in owners.suspects:
@@ -218,31 +253,40 @@ def named(owners: Owners, names: Mapping[int, str]) -> Owners:
         point = point._replace(signature=point.signature or names.get(point.address or 0), parts=parts)
         signature = suspect.signature or whats.get(suspect.owner)
         suspects.append(suspect._replace(accumulation=point, signature=signature, holding=holding))
-    return owners._replace(suspects=suspects, owners=rows, together=[_named(row, names) for row in owners.together])
+    return owners._replace(suspects=suspects, owners=rows, together=[_add_types(row, names) for row in owners.together])
 
 
-def _named(row: Owned, names: Mapping[int, str]) -> Owned:
-    signature = row.signature or (names.get(row.address or 0) if is_block(row) else None)
-    return row._replace(signature=signature, children=[_named(child, names) for child in row.children])
+def _add_types(row: OwnedMemory, names: Mapping[int, str]) -> OwnedMemory:
+    signature = row.signature or (names.get(row.address or 0) if is_block_row(row) else None)
+    return row._replace(signature=signature, children=[_add_types(child, names) for child in row.children])
 
 
-def cut(owners: Owners, depth: int, limit: int) -> Owners:
+def cut_owners(owners: Owners, depth: int, limit: int) -> Owners:
     """No more than so many levels and rows of each."""
-    return owners._replace(owners=_cut(owners.owners, depth, limit))
+    return owners._replace(owners=_cut_rows(owners.owners, depth, limit))
 
 
-def _cut(rows: Sequence[Owned], depth: int, limit: int) -> List[Owned]:
-    return [row._replace(children=_cut(row.children, depth - 1, limit) if depth > 1 else ()) for row in rows[:limit]]
+def _cut_rows(rows: Sequence[OwnedMemory], depth: int, limit: int) -> List[OwnedMemory]:
+    return [row._replace(children=_cut_rows(row.children, depth - 1, limit) if depth > 1 else ()) for row in rows[:limit]]
 
 
-def among(owners: Owners, what: str, address: Optional[int], depth: int, limit: int) -> Optional[Owned]:
+def find_listed_owner(owners: Owners, what: str, address: Optional[int], depth: int, limit: int) -> Optional[OwnedMemory]:
     """The owner of that name or address, in an answer that was made before; None where it is not in it."""
-    row = _among(owners.owners, what, address)
-    return None if row is None else row._replace(children=_cut(row.children, max(1, depth), limit))
+    row = _find_listed(owners.owners, what, address)
+    return None if row is None else row._replace(children=_cut_rows(row.children, max(1, depth), limit))
 
 
-def _among(rows: Sequence[Owned], what: str, address: Optional[int]) -> Optional[Owned]:
+def _find_listed(rows: Sequence[OwnedMemory], what: str, address: Optional[int]) -> Optional[OwnedMemory]:
     for row in rows:
         if row.address == address if address is not None else what in (row.owner, row.owner.split(" in ")[0]):
             return row
-    return next((owned for owned in (_among(row.children, what, address) for row in rows) if owned is not None), None)
+    return next((owned for owned in (_find_listed(row.children, what, address) for row in rows) if owned is not None), None)
+
+
+def describe_containers(containers: Sequence[HeldContainer]) -> str:
+    """`unordered map or set of 230,000 entries, beside a list of 4,096`; empty for none."""
+    told = [one.words() for one in containers[:MOST_TOLD]]
+    others = [("an " if one[0] == "u" else "a ") + one for one in told[1:]]
+    others += ["%d others" % (len(containers) - MOST_TOLD)] if len(containers) > MOST_TOLD else []
+    beside = ", ".join(others[:-1]) + (" and " if others[1:] else "") + "".join(others[-1:])
+    return ", beside ".join(part for part in ("".join(told[:1]), beside) if part)

@@ -5,22 +5,22 @@ Who holds a few blocks that another answer names.
 
 from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.reachability.contained import Contained, Member
+from gdbheapx.analysis.reachability.dominance import ContainerElement, ContainerTree
 from gdbheapx.analysis.reachability.heap_graph import Reach
-from gdbheapx.analysis.reachability.held import Container
-from gdbheapx.analysis.reachability.names import NamedGraph, Names, Path, Paths, PathStep
+from gdbheapx.analysis.reachability.names import NamedGraph, NodeNames, Path, Paths, PathStep
+from gdbheapx.analysis.reachability.owners import HeldContainer
 from gdbheapx.kernel.blocks.graph import EVIDENCE, EXACT_SLOT, MAYBE, NO_NODE, NO_SLOT, RULE_START, UNOWNING, WEAK, Referrer, class_of
 from gdbheapx.model import Address
 
 if TYPE_CHECKING:
-    from gdbheapx.analysis.reachability.dominance import Tallied
+    from gdbheapx.analysis.reachability.dominance import OwnerTally
 
 MOST_REFERRERS = 1000
 MOST_STEPS = 200
 """Of a chain; the middle of a longer one is left out."""
 
 
-class Step(NamedTuple):
+class RefsStep(NamedTuple):
     """One pointer of a chain."""
 
     address: Optional[Address]
@@ -35,16 +35,16 @@ class Step(NamedTuple):
     """What kind of pointer it is."""
     left_out: int = 0
     """Steps that are not shown in front of this one."""
-    container: Optional[Container] = None
+    container: Optional[HeldContainer] = None
     """To which the pointer belongs; None where that is not known."""
     element: Optional[str] = None
     """`element 4,711 of the list g_producer.queue`: what the block is, and the next step holds the list; None of what is no element."""
 
 
-class Chain(NamedTuple):
+class RefsChain(NamedTuple):
     """From a pointer to the block back to a root."""
 
-    steps: Sequence[Step]
+    steps: Sequence[RefsStep]
     is_held: bool
     """It begins at a root."""
     is_user: bool = False
@@ -65,7 +65,7 @@ class Refs(NamedTuple):
     size_bytes: int
     evidence: str
     """What holds the block at best."""
-    chains: Sequence[Chain]
+    chains: Sequence[RefsChain]
     more: bool
     """There are more pointers to it than were followed."""
     path: Optional[Path] = None
@@ -81,12 +81,12 @@ class Refs(NamedTuple):
         return class_of(self.evidence)
 
 
-class Marks:
+class RefsMarks:
     """What is the same for all blocks of a graph."""
 
-    def __init__(self, reach: Reach, paths: Optional[Paths] = None, tallied: "Optional[Tallied]" = None) -> None:
+    def __init__(self, reach: Reach, paths: Optional[Paths] = None, tallied: "Optional[OwnerTally]" = None) -> None:
         """`tallied`: of this graph, whose roots are variables; elements are told by their containers then."""
-        self.contained: Optional[Contained] = tallied.contained if tallied is not None and tallied.tree.containers else None
+        self.contained: Optional[ContainerTree] = tallied.contained if tallied is not None and tallied.tree.containers else None
         self.elements: Dict[int, str] = {}
         if tallied is None:  # which has marked it
             reach.graph.mark(reach.roots_from)
@@ -96,7 +96,7 @@ class Marks:
         self.parents = graph.named_parents(first, is_any=True) if self.starts else graph.parents(first)
         self.lost: Dict[int, Optional[Referrer]] = {}
 
-    def member(self, node: int) -> Optional[Member]:
+    def member(self, node: int) -> Optional[ContainerElement]:
         """Of which container the node is an element."""
         return self.contained.member(node) if self.contained is not None and node not in self.starts else None
 
@@ -111,13 +111,15 @@ class Marks:
         return self.elements[node]
 
 
-def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None, paths: Optional[Paths] = None) -> Optional[Refs]:
+def find_refs(
+    reach: Reach, names: NodeNames, address: int, marks: Optional[RefsMarks] = None, paths: Optional[Paths] = None
+) -> Optional[Refs]:
     """The chains of one block, those of owners first; None where no used block and no mapping has the address."""
     place = reach.graph.find(address)
     if place is None:
         return None
     node, offset = place
-    marks = marks or Marks(reach, paths)
+    marks = marks or RefsMarks(reach, paths)
     referrers = reach.graph.referrers(node, MOST_REFERRERS)
     member, links = marks.member(node), 0
     if member is not None:
@@ -126,7 +128,7 @@ def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None
         links = max(0, len(inside) - (not is_entered))
         passed = inside if is_entered else inside[1:]
         referrers = [at for at in referrers if at not in passed]
-    chains = sorted((_chain(reach, names, referrer, marks, paths, member) for referrer in referrers), key=_order)
+    chains = sorted((_make_chain(reach, names, referrer, marks, paths, member) for referrer in referrers), key=_order_chain)
     mapping = reach.mapping(node)
     start, size = reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
     evidence, path = EVIDENCE[reach.graph.evidence(node)], paths.of(node) if paths is not None else None
@@ -134,29 +136,29 @@ def find(reach: Reach, names: Names, address: int, marks: Optional[Marks] = None
     return Refs(Address(start), offset, size, evidence, chains, is_cut, path, marks.element(node), links)
 
 
-def _is_link(marks: Marks, member: Member, pointer: Referrer) -> bool:
+def _is_link(marks: RefsMarks, member: ContainerElement, pointer: Referrer) -> bool:
     """From an element of the container to another one."""
     other = marks.member(pointer.node)
     return other is not None and other.number == member.number
 
 
-def _order(chain: Chain) -> Tuple[bool, bool, bool, bool, int]:
+def _order_chain(chain: RefsChain) -> Tuple[bool, bool, bool, bool, int]:
     """Those that hold first, users of an element last; then those whose pointer to the block owns, those all of whose pointers do, short
     ones."""
     owns = [step.evidence != EVIDENCE[UNOWNING] for step in chain.steps]
     return not chain.is_held, chain.is_user, not owns[0], not all(owns), chain.length
 
 
-def _above(reach: Reach, node: int, lost: Dict[int, Optional[Referrer]]) -> Optional[Referrer]:
+def _find_above(reach: Reach, node: int, lost: Dict[int, Optional[Referrer]]) -> Optional[Referrer]:
     """A pointer to a node to which no root leads; each takes a pass over the graph, so only so many are looked for."""
     if node not in lost and len(lost) < MOST_STEPS:
         lost[node] = next(iter(reach.graph.referrers(node, 1)), None)
     return lost.get(node)
 
 
-def _chain(
-    reach: Reach, names: Names, first: Referrer, marks: Marks, paths: Optional[Paths], below: Optional[Member]
-) -> Chain:
+def _make_chain(
+    reach: Reach, names: NodeNames, first: Referrer, marks: RefsMarks, paths: Optional[Paths], below: Optional[ContainerElement]
+) -> RefsChain:
     """The way from a pointer to a root or to what has a name by itself, or as far up as it goes; a cycle is gone round once. From an
     element it goes on at once to what holds its container. `below`: of which the block is an element."""
     is_entry = below is not None and below.is_held_by(first.node)
@@ -178,7 +180,7 @@ def _chain(
         path.append((node, NO_SLOT, 0))
     seen = {node_id for node_id, _, _ in path}
     while node < reach.roots_from and parents[node] == NO_NODE and node not in marks.starts:
-        pointer = _above(reach, node, marks.lost)
+        pointer = _find_above(reach, node, marks.lost)
         if pointer is None or pointer.node in seen:
             break
         node = pointer.node
@@ -191,34 +193,34 @@ def _chain(
         if number and slot == NO_SLOT:
             edge = reach.graph.edge_to(node_id, shown[number - 1][0])
             slot, rule = (edge.slot, edge.rule) if edge is not None else (NO_SLOT, 0)
-        step = _step(reach, names, (node_id, slot, rule), left_out if left_out and number == MOST_STEPS // 2 else 0)
+        step = _make_step(reach, names, (node_id, slot, rule), left_out if left_out and number == MOST_STEPS // 2 else 0)
         steps.append(step._replace(element=marks.element(node_id)))
     known = paths.of(node) if paths is not None and node in marks.starts else None
     if known is not None:
         steps[-1] = steps[-1]._replace(root=known.text)
-    return Chain(steps, node >= reach.roots_from or node in marks.starts, is_user)
+    return RefsChain(steps, node >= reach.roots_from or node in marks.starts, is_user)
 
 
-def _step(reach: Reach, names: Names, pointer: Tuple[int, int, int], left_out: int) -> Step:
+def _make_step(reach: Reach, names: NodeNames, pointer: Tuple[int, int, int], left_out: int) -> RefsStep:
     node, slot, rule = pointer
     offset = None if slot == NO_SLOT else slot * reach.word_bytes
     root, mapping = reach.root(node), reach.mapping(node)
     if root is not None:
         at = Address(root.start + (offset or 0)) if root.start else None
-        return Step(at, None, None, names.of(node, slot), EVIDENCE[rule], left_out)
+        return RefsStep(at, None, None, names.of(node, slot), EVIDENCE[rule], left_out)
     if mapping is not None:
-        return Step(Address(mapping.start), offset, names.of_mapping(node), None, EVIDENCE[rule], left_out)
-    return Step(Address(reach.graph.blocks([node])[0][0]), offset, None, None, EVIDENCE[rule], left_out)
+        return RefsStep(Address(mapping.start), offset, names.of_mapping(node), None, EVIDENCE[rule], left_out)
+    return RefsStep(Address(reach.graph.blocks([node])[0][0]), offset, None, None, EVIDENCE[rule], left_out)
 
 
-def blocks(reach: Reach, refs: Refs) -> List[Tuple[int, int]]:
+def list_chain_blocks(reach: Reach, refs: Refs) -> List[Tuple[int, int]]:
     """(address, usable bytes) of the blocks in the chains."""
     nodes = [reach.graph.find(step.address) for chain in refs.chains for step in chain.steps if step.address is not None and not step.root]
     ids = sorted({node[0] for node in nodes if node is not None and node[0] < reach.numbers.blocks})
     return reach.graph.blocks(ids)
 
 
-def named(refs: Refs, names: Mapping[int, str]) -> Refs:
+def add_refs_types(refs: Refs, names: Mapping[int, str]) -> Refs:
     """With what blocks are, by their addresses."""
     chains = [
         chain._replace(steps=[step._replace(signature=names.get(step.address or 0, step.signature)) for step in chain.steps])
@@ -227,17 +229,17 @@ def named(refs: Refs, names: Mapping[int, str]) -> Refs:
     return refs._replace(chains=chains)
 
 
-def pointers(refs: Refs, chains: int) -> List[Tuple[int, Optional[int]]]:
+def list_pointers(refs: Refs, chains: int) -> List[Tuple[int, Optional[int]]]:
     """Where the pointers of the first so many chains stand, and where their blocks begin; None for a root's."""
     steps = [step for chain in refs.chains[:chains] for step in chain.steps][:MOST_STEPS]
     return [(_stands_at(step), None if step.root else step.address) for step in steps if step.address]
 
 
-def _stands_at(step: Step) -> int:
+def _stands_at(step: RefsStep) -> int:
     return (step.address or 0) + (step.offset or 0)
 
 
-def with_containers(refs: Refs, containers: Mapping[int, Container]) -> Refs:
+def add_refs_containers(refs: Refs, containers: Mapping[int, HeldContainer]) -> Refs:
     """With the containers to which pointers belong, by where these stand."""
     chains = [
         chain._replace(steps=[step._replace(container=containers.get(_stands_at(step))) for step in chain.steps]) for chain in refs.chains
@@ -275,15 +277,15 @@ class Holder(NamedTuple):
 def find_holders(graph: NamedGraph, addresses: Sequence[int]) -> Dict[int, Holder]:
     """By address, for those that lie in a block in use."""
     holders: Dict[int, Holder] = {}
-    marks = Marks(graph.reach, graph.paths)
+    marks = RefsMarks(graph.reach, graph.paths)
     for address in addresses:
-        told = find(graph.reach, graph.names, address, marks, graph.paths)
+        told = find_refs(graph.reach, graph.names, address, marks, graph.paths)
         if told is not None:
-            holders[address] = holder(told)
+            holders[address] = choose_holder(told)
     return holders
 
 
-def holder(told: Refs) -> Holder:
+def choose_holder(told: Refs) -> Holder:
     """The best of the chains, in short."""
     chain = next((way for way in told.chains if way.is_held), None)
     if chain is None:

@@ -16,7 +16,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequenc
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import NotRegular, open_regular
 from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Segment, Thread
-from gdbheapx.inferior.core import packed
+from gdbheapx.inferior.core import unpacking
 from gdbheapx.inferior.elf.file import (
     ET_CORE,
     NT_PRSTATUS,
@@ -25,7 +25,7 @@ from gdbheapx.inferior.elf.file import (
     PT_TLS,
     SHT_NOBITS,
     ElfFile,
-    Header,
+    ElfHeader,
     ProgramHeader,
     decode_registers,
     parse_auxv,
@@ -70,7 +70,7 @@ MOST_THREAD_LOCAL_BYTES = 1 << 20
 
 
 class FileMapping(NamedTuple):
-    """One entry of NT_FILE."""
+    """An entry of NT_FILE."""
 
     start: int
     end: int
@@ -80,7 +80,7 @@ class FileMapping(NamedTuple):
 
 
 class Load(NamedTuple):
-    """One PT_LOAD with what the file really holds of it."""
+    """A PT_LOAD with the bytes that the file has of it."""
 
     start: int
     end: int
@@ -92,7 +92,7 @@ class Load(NamedTuple):
     """What is in the file."""
 
 
-def without_overlap(loads: List[Load]) -> List[Load]:
+def remove_overlap(loads: List[Load]) -> List[Load]:
     """Damaged headers may overlap. Of addresses: a load ends where the next one begins, unless it has bytes of its own there, which leave
     the next one out. Of the file, no byte belongs to two, so that all of them together are no longer than it is."""
     kept: List[Load] = []
@@ -129,17 +129,17 @@ class CoreFile:
         self.file_bytes = os.fstat(self._fd).st_size
         first = os.pread(self._fd, 64, 0)
         header = parse_header(first)
-        wrong = contradiction(first, header) if header is not None else None
+        wrong = find_header_contradiction(first, header) if header is not None else None
         if header is None or header.type != ET_CORE or wrong is not None:
             os.close(self._fd)
             self._fd = -1
-            raise not_a_core(name or path, first, header, wrong)
-        self.header: Header = header
+            raise explain_no_core(name or path, first, header, wrong)
+        self.header: ElfHeader = header
         headers = self.program_headers = self._program_headers()
         self.outside = sum(map(is_outside, headers))
         """Segments that lie where no program has memory: they are left out."""
         loads = sorted(load for load in map(self._load, headers) if load is not None)
-        self.loads = without_overlap(loads)
+        self.loads = remove_overlap(loads)
         self.has_overlap = any(load.end > after.start for load, after in zip(loads, loads[1:]))
         """Its program headers contradict each other."""
         self._starts = [load.start for load in self.loads]
@@ -152,7 +152,7 @@ class CoreFile:
         """Program headers that the file does not hold: nobody knows what memory they would have described."""
         spans = [(entry.filesz, self.file_bytes - entry.offset) for entry in self._note_headers]
         self.missing_note_bytes = sum(claimed - max(0, min(claimed, there)) for claimed, there in spans)
-        self._notes: Optional[Notes] = None
+        self._notes: Optional[CoreNotes] = None
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if getattr(self, "_fd", -1) >= 0:  # `os` may be gone when the interpreter ends
@@ -187,7 +187,7 @@ class CoreFile:
         return not self.header.shoff or self.header.phnum == PN_XNUM
 
     def segments(self) -> Tuple[Segment, ...]:
-        """Where in the file the dumped bytes lie, sorted by address."""
+        """Return the dumped ranges with their offsets in the file, sorted by address."""
         return tuple(Segment(load.start, load.dumped_bytes, load.offset) for load in self.loads if load.dumped_bytes)
 
     def unwritten(self) -> Tuple[Tuple[int, int], ...]:
@@ -225,10 +225,10 @@ class CoreFile:
             size_bytes -= len(piece)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def notes(self) -> "Notes":
-        """What the notes say."""
+    def notes(self) -> "CoreNotes":
+        """Return the decoded notes."""
         if self._notes is None:
-            self._notes = Notes(self.header)
+            self._notes = CoreNotes(self.header)
             left = min(MAX_NOTES, self.file_bytes)
             for entry in self._note_headers:
                 data = self._pread(entry.offset, min(entry.filesz, left))
@@ -239,13 +239,13 @@ class CoreFile:
         return self._notes
 
     def file_at(self, address: int) -> Optional[FileMapping]:
-        """What NT_FILE says is mapped there."""
+        """Return the entry of NT_FILE that covers an address, or None."""
         files = self.notes().files
         place = bisect_right(files, (address, 1 << 64)) - 1
         return files[place] if place >= 0 and address < files[place].end else None
 
     def mappings(self) -> List[Mapping]:
-        """One for each PT_LOAD, named after the file that NT_FILE says is mapped at its start."""
+        """Return a mapping for each PT_LOAD, with its file's name by NT_FILE."""
         mappings = []
         for load in self.loads:
             file = self.file_at(load.start)
@@ -275,10 +275,10 @@ class CoreFile:
         return [entry for entry in files if entry.name not in in_core and is_writable(entry)]
 
 
-class Notes:
+class CoreNotes:
     """The notes of a core, decoded."""
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: ElfHeader) -> None:
         self._header = header
         self.auxv: Dict[int, int] = {}
         self.files: List[FileMapping] = []
@@ -322,7 +322,7 @@ class Notes:
             elif name == b"CORE" and kind == NT_FILE:
                 self.dumped_files = parse_files(self._header, desc)
                 self.files = sorted(self.dumped_files)
-                self.file_page_bytes, self.has_stray_names = file_note_form(self._header, desc)
+                self.file_page_bytes, self.has_stray_names = read_file_note_form(self._header, desc)
             elif kind == pointer_set:
                 extra = desc
             elif kind == arch.signature_set:
@@ -334,7 +334,7 @@ class Notes:
             self.threads[0] = self.threads[0]._replace(signal=self._signal)
 
     def _thread(self, status: Optional[bytes], extra: bytes, vectors: List[bytes]) -> None:
-        """One thread from its elf_prstatus: pid, then times, then the general registers."""
+        """Add a thread by its elf_prstatus: pid, times, general registers."""
         wide = self._header.word_bytes == 8
         lwp_at, registers_at = (32, 112) if wide else (24, 72)
         if status is None or len(status) < registers_at:
@@ -360,7 +360,7 @@ class Notes:
             self.command_line = line.strip() or None
 
 
-def parse_files(header: Header, desc: bytes) -> List[FileMapping]:
+def parse_files(header: ElfHeader, desc: bytes) -> List[FileMapping]:
     """NT_FILE: count, page size, (start, end, page offset) each, then the names."""
     word = header.word_bytes
     letter = "Q" if word == 8 else "I"
@@ -373,7 +373,7 @@ def parse_files(header: Header, desc: bytes) -> List[FileMapping]:
     return [FileMapping(triples[3 * i], triples[3 * i + 1], triples[3 * i + 2] * page, os.fsdecode(name)) for i, name in enumerate(names)]
 
 
-def file_note_form(header: Header, desc: bytes) -> Tuple[Optional[int], bool]:
+def read_file_note_form(header: ElfHeader, desc: bytes) -> Tuple[Optional[int], bool]:
     """The page size of NT_FILE, and whether its names are not as many as its entries."""
     word, order = header.word_bytes, header.byte_order
     count, page = (int.from_bytes(desc[at : at + word], order) for at in (0, word))
@@ -403,9 +403,8 @@ def open_core(path: str) -> int:
         raise HeapxError("cannot open the core %s: %s" % (path, error.strerror), "give a core file with --core FILE", code=FILE_UNREADABLE)
 
 
-def contradiction(first: bytes, header: Header) -> Optional[str]:
-    """What the header says of itself and what it is written as: a damaged byte order or word size would leave nothing to read, and no
-    reason why."""
+def find_header_contradiction(first: bytes, header: ElfHeader) -> Optional[str]:
+    """Return how the ELF header contradicts itself, or None: a damaged byte order or word size would leave nothing to read."""
     if header.type == ET_CORE and header.phentsize == program_header_bytes(header.word_bytes):
         return None
     for place, names in ((5, ("little-endian", "big-endian")), (4, ("32-bit", "64-bit"))):
@@ -425,11 +424,11 @@ def contradiction(first: bytes, header: Header) -> Optional[str]:
     )
 
 
-def not_a_core(path: str, first: bytes, header: Optional[Header], wrong: Optional[str]) -> HeapxError:
-    """Why this file is no core, or a damaged one, and what to do."""
+def explain_no_core(path: str, first: bytes, header: Optional[ElfHeader], wrong: Optional[str]) -> HeapxError:
+    """Return an error that says why this file is no core, or a damaged one, and what to do."""
     if wrong is not None:
         return HeapxError("%s: %s" % (path, wrong), "copy the core again, or take a new one", code=NOT_A_CORE)
-    form = packed.form_of(first)
+    form = unpacking.detect_form(first)
     if form is not None:
         return HeapxError("%s is compressed" % path, "unpack it first: %s %s" % (form.tool, path), code=CANNOT_UNPACK)
     if not first:
@@ -444,7 +443,7 @@ def not_a_core(path: str, first: bytes, header: Optional[Header], wrong: Optiona
 
 
 class WritableSegment(NamedTuple):
-    """One writable PT_LOAD where it was loaded."""
+    """A writable PT_LOAD at its loaded address."""
 
     start: int
     file_end: int
@@ -452,7 +451,7 @@ class WritableSegment(NamedTuple):
     end: int
 
 
-def writable_segments(headers: Sequence[ProgramHeader], base: int) -> List[WritableSegment]:
+def find_writable_segments(headers: Sequence[ProgramHeader], base: int) -> List[WritableSegment]:
     """The writable segments of an object with this load bias."""
     entries = [entry for entry in headers if entry.type == PT_LOAD and entry.writable]
     return [
@@ -461,9 +460,8 @@ def writable_segments(headers: Sequence[ProgramHeader], base: int) -> List[Writa
     ]
 
 
-def writable_mappings(mappings: Sequence[Mapping], start: int, end: int) -> List[WritableSegment]:
-    """The same by what was mapped from `start` to `end`, where the object's headers cannot be read. What is behind its last mapping and has
-    no name is its .bss."""
+def find_writable_mappings(mappings: Sequence[Mapping], start: int, end: int) -> List[WritableSegment]:
+    """Return an object's writable segments by its mappings, if its headers cannot be read; unnamed memory after the last is its .bss."""
     segments = [
         WritableSegment(mapping.start, mapping.end, mapping.end)
         for mapping in mappings
@@ -477,7 +475,7 @@ def writable_mappings(mappings: Sequence[Mapping], start: int, end: int) -> List
     return segments
 
 
-def constants_of(file: ElfFile) -> Iterator[bytes]:
+def read_constants(file: ElfFile) -> Iterator[bytes]:
     """Its sections .rodata*, or without section headers its segments that are not writable, in pieces that overlap."""
     left = MOST_CONSTANT_BYTES
     for offset, size_bytes in _constant_spans(file):
@@ -509,38 +507,38 @@ def dumps_all_constants(headers: Sequence[ProgramHeader], base: int, segments: S
     has .rodata; the kernel one page."""
     constant = [entry for entry in headers if entry.type == PT_LOAD and not entry.writable and entry.filesz]
     sizes = [
-        sum(high - low for low, high in dumped_ranges(segments, base + header.vaddr, base + header.vaddr + header.filesz))
+        sum(high - low for low, high in find_dumped_ranges(segments, base + header.vaddr, base + header.vaddr + header.filesz))
         for header in constant
     ]
     return 0 < sum(sizes) <= MOST_CONSTANT_BYTES and sizes == [header.filesz for header in constant]
 
 
-def dumped_constants(headers: Sequence[ProgramHeader], base: int, segments: Sequence[Segment]) -> Iterator[Tuple[int, int]]:
+def find_dumped_constants(headers: Sequence[ProgramHeader], base: int, segments: Sequence[Segment]) -> Iterator[Tuple[int, int]]:
     """(address, size_bytes) of what a core itself has of the object's segments that are not writable, in pieces that overlap."""
     left = MOST_CONSTANT_BYTES
     for entry in headers:
         is_constant = entry.type == PT_LOAD and not entry.writable
-        for low, high in dumped_ranges(segments, base + entry.vaddr, base + entry.vaddr + entry.filesz) if is_constant else ():
+        for low, high in find_dumped_ranges(segments, base + entry.vaddr, base + entry.vaddr + entry.filesz) if is_constant else ():
             size_bytes = min(high - low, left)
             left -= size_bytes
             for at in range(0, size_bytes, PIECE_BYTES):
                 yield low + at, min(PIECE_BYTES + OVERLAP_BYTES, size_bytes - at)
 
 
-def thread_local_image(file: ElfFile) -> bytes:
-    """What PT_TLS has in the file: what each thread's block begins with, without the zeros behind it."""
+def read_thread_local_image(file: ElfFile) -> bytes:
+    """Return the bytes of PT_TLS in the file: the start of each thread's block, without trailing zeros."""
     entry = next((header for header in file.program_headers() if header.type == PT_TLS), None)
     return b"" if entry is None else file.pread(entry.offset, min(entry.filesz, MOST_THREAD_LOCAL_BYTES))
 
 
-def dumped_ranges(segments: Sequence[Segment], start: int, end: int) -> List[Tuple[int, int]]:
+def find_dumped_ranges(segments: Sequence[Segment], start: int, end: int) -> List[Tuple[int, int]]:
     """The parts of this range whose bytes are in a core's file."""
     parts = [(max(start, segment.address), min(end, segment.address + segment.size_bytes)) for segment in segments]
     return [(low, high) for low, high in parts if low < high]
 
 
-def maps_text(mappings: Sequence[Mapping]) -> str:
-    """As /proc/PID/maps would have shown them; device and inode, which no core holds, are 0."""
+def format_maps(mappings: Sequence[Mapping]) -> str:
+    """Format mappings as /proc/PID/maps does; device and inode, which no core holds, are 0."""
     lines = []
     for mapping in mappings:
         rights = "".join(letter if there else "-" for letter, there in zip("rwx", (mapping.readable, mapping.writable, mapping.executable)))
@@ -550,7 +548,7 @@ def maps_text(mappings: Sequence[Mapping]) -> str:
 
 
 class Extents:
-    """Which bytes of a file are data and which are holes (that read as zeros and take no space)."""
+    """Data and holes of a sparse file; holes read as zeros and take no space."""
 
     def __init__(self, path: str) -> None:
         self._starts: List[int] = []
@@ -607,7 +605,7 @@ class Extents:
         return union(ranges)
 
 
-def memory_use(
+def measure_dumped_use(
     mappings: Sequence[Mapping],
     segments: Sequence[Segment],
     extents: Extents,
@@ -615,7 +613,7 @@ def memory_use(
     by_kernel: bool,
     named_pages: Sequence[Tuple[int, str]],
 ) -> MemoryUse:
-    """What each mapping takes in the core file. No core names `[stack]`, `[vdso]` and `[vvar]`; the auxiliary vector says where they were.
+    """Return the bytes that each mapping takes in the core file; `[stack]`, `[vdso]` and `[vvar]` are named by the auxiliary vector.
 
     `by_kernel`: no debugger wrote it. The kernel leaves a hole for each page that is not in memory (fs/coredump.c: dump_user_range), but
     copies of a core may have none any more. `named_pages`: as Architecture has them.

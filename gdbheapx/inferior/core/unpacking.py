@@ -1,15 +1,209 @@
-"""Unpacks a compressed core, or copies one from elsewhere, to a temporary file without a name, which is then read as any core.
+"""Unpack a compressed core, or copy one from elsewhere, to a temporary file without a name, which is then read as any core.
 
-Having no name, the file vanishes with the last process that has it open, whatever ends that. Pages of zeros become holes: a compressed core
-does not tell them from memory that was never touched, and needs less room so.
+The first bytes tell how a file is compressed, whatever its name. Having no name, the copy vanishes with the last process that has it open.
+Pages of zeros become holes: a compressed core does not tell them from memory that was never touched.
 """
 
 import os
 import time
-from typing import Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from gdbheapx.files import folder, open_regular, unnamed
-from gdbheapx.inferior.core.packed import OUT_BYTES, Cut, Damaged, Form
+
+IN_BYTES, LITTLE_BYTES, OUT_BYTES = 1 << 17, 1 << 11, 1 << 20
+WINDOW_BITS = 31
+"""The largest window of zstd (--long=31): within the memory of this process, not of the file."""
+
+
+class CompressionForm(NamedTuple):
+    """A compression that cores may have."""
+
+    suffix: str
+    tool: str
+    """The command that unpacks it."""
+    pieces: Callable[[int], Iterator[bytes]]
+    """Gives what the descriptor's file unpacks to, in pieces of bounded size; Cut or Damaged after the last that can be had.
+    ImportError where the library is missing."""
+
+
+class CutStream(Exception):
+    """The compressed file ends before its end."""
+
+
+class DamagedStream(Exception):
+    """The compressed file contradicts itself."""
+
+
+def decompress_frames(descriptor: int, make: Callable[[], Any], wrong: Any) -> Iterator[bytes]:
+    """Unpack by a decompressor such as lzma's. A file may be several streams in a row; trailing bytes that are none are ignored."""
+    decompressor, data = make(), b""
+    first = data = os.read(descriptor, IN_BYTES)
+    while True:
+        try:
+            piece = decompressor.decompress(data, OUT_BYTES)
+        except wrong as error:
+            raise DamagedStream(" ".join(str(error).split()))
+        if piece:
+            yield piece
+        data = b""
+        if decompressor.eof:
+            data = decompressor.unused_data or b""
+            while len(data) < 4:
+                more = os.read(descriptor, IN_BYTES)
+                if not more:
+                    return
+                data += more
+            if data[:4] != first[:4]:
+                return
+            decompressor = make()
+        elif decompressor.needs_input:
+            data = os.read(descriptor, IN_BYTES)
+            if not data:
+                raise CutStream
+
+
+class Gzip:
+    """zlib in the form of the others."""
+
+    def __init__(self) -> None:
+        import zlib
+
+        self._inner: Any = zlib.decompressobj(31)
+        self._left = b""
+
+    @property
+    def eof(self) -> bool:
+        """The end of a member was reached."""
+        return bool(self._inner.eof)
+
+    @property
+    def needs_input(self) -> bool:
+        """True if all input was consumed."""
+        return not self._left
+
+    @property
+    def unused_data(self) -> bytes:
+        """Input after the end of the stream."""
+        return bytes(self._inner.unused_data)
+
+    def decompress(self, data: bytes, most_bytes: int) -> bytes:
+        """Return some of the unpacked bytes."""
+        plain = self._inner.decompress(self._left + data, most_bytes)
+        self._left = self._inner.unconsumed_tail
+        return bytes(plain)
+
+
+def decompress_gzip(descriptor: int) -> Iterator[bytes]:
+    """Unpack a gzip stream."""
+    import zlib
+
+    return decompress_frames(descriptor, Gzip, zlib.error)
+
+
+def decompress_xz(descriptor: int) -> Iterator[bytes]:
+    """Unpack an xz stream."""
+    import lzma
+
+    return decompress_frames(descriptor, lzma.LZMADecompressor, lzma.LZMAError)
+
+
+def decompress_bzip2(descriptor: int) -> Iterator[bytes]:
+    """Unpack a bzip2 stream."""
+    import bz2
+
+    return decompress_frames(descriptor, bz2.BZ2Decompressor, OSError)
+
+
+def decompress_lz4(descriptor: int) -> Iterator[bytes]:
+    """Unpack an lz4 stream by the library lz4."""
+    from lz4 import frame
+
+    return decompress_frames(descriptor, frame.LZ4FrameDecompressor, RuntimeError)
+
+
+def decompress_zstd(descriptor: int) -> Iterator[bytes]:
+    """Unpack a zstd stream by Python's own module (3.14) or the library zstandard."""
+    import importlib
+
+    try:
+        own: Any = importlib.import_module("compression.zstd")
+    except ImportError:
+        import zstandard
+
+        return decompress_frames(descriptor, Zstandard, zstandard.ZstdError)
+    options = {own.DecompressionParameter.window_log_max: WINDOW_BITS}
+    return decompress_frames(descriptor, lambda: own.ZstdDecompressor(options=options), own.ZstdError)
+
+
+class Zstandard:
+    """The library's decompressor, which does not bound what it gives: it gets little at a time, of which no more than 64 MB can come."""
+
+    def __init__(self) -> None:
+        import zstandard
+
+        self._inner: Any = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_BITS).decompressobj()
+        if not hasattr(self._inner, "eof"):
+            raise ImportError("zstandard is older than 0.19", name="zstandard")
+        self._data, self._at = b"", 0
+
+    @property
+    def eof(self) -> bool:
+        """The end of a frame was reached."""
+        return bool(self._inner.eof)
+
+    @property
+    def needs_input(self) -> bool:
+        """True if all input was consumed."""
+        return self._at >= len(self._data)
+
+    @property
+    def unused_data(self) -> bytes:
+        """Input after the end of the stream."""
+        return bytes(self._inner.unused_data) + self._data[self._at :]
+
+    def decompress(self, data: bytes, most_bytes: int) -> bytes:
+        """Return some of the unpacked bytes."""
+        if data:
+            self._data, self._at = data, 0  # nothing was left
+        piece = self._data[self._at : self._at + LITTLE_BYTES]
+        self._at += len(piece)
+        return bytes(self._inner.decompress(piece))
+
+
+FORMS: Dict[bytes, CompressionForm] = {
+    b"\x28\xb5\x2f\xfd": CompressionForm(".zst", "zstd -d", decompress_zstd),
+    b"\x04\x22\x4d\x18": CompressionForm(".lz4", "lz4 -d", decompress_lz4),
+    b"\xfd7zXZ\0": CompressionForm(".xz", "xz -dk", decompress_xz),
+    b"\x1f\x8b": CompressionForm(".gz", "gzip -dk", decompress_gzip),
+    b"BZh": CompressionForm(".bz2", "bzip2 -dk", decompress_bzip2),
+}
+"""By what the file begins with."""
+
+
+def detect_form(first: bytes) -> Optional[CompressionForm]:
+    """Return the compression of a file that begins so, or None."""
+    return next((form for magic, form in FORMS.items() if first.startswith(magic)), None)
+
+
+def find_form(path: str) -> Optional[CompressionForm]:
+    """Return the compression of a file; None if it has none or cannot be read."""
+    try:
+        descriptor = open_regular(path)
+    except OSError:
+        return None
+    try:
+        return detect_file_form(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def detect_file_form(descriptor: int) -> Optional[CompressionForm]:
+    """Return the compression of an open file, or None."""
+    try:
+        return detect_form(os.pread(descriptor, 6, 0))
+    except OSError:
+        return None
+
 
 PAGE = 4096
 RESERVE_BYTES = 64 << 20
@@ -28,15 +222,15 @@ class Unpacked(NamedTuple):
 
 
 class CannotUnpack(Exception):
-    """Why there is nothing to read, and the next step."""
+    """Failure to unpack a core, with the next step."""
 
     def __init__(self, cause: str, hint: str) -> None:
         super().__init__(cause)
         self.cause, self.hint = cause, hint
 
 
-def unpack(path: str, form: Form, source: Optional[int] = None, until: float = NEVER) -> Unpacked:
-    """What the core unpacks to by then; `source` is its file, where that is open already, and is closed."""
+def unpack_core(path: str, form: CompressionForm, source: Optional[int] = None, until: float = NEVER) -> Unpacked:
+    """Unpack the core to a temporary file until the deadline; `source` is its descriptor, if open, and is closed."""
     hint = "unpack it first: %s %s" % (form.tool, path)
     try:
         source = open_regular(path) if source is None else source
@@ -44,7 +238,7 @@ def unpack(path: str, form: Form, source: Optional[int] = None, until: float = N
         raise CannotUnpack("cannot open the core %s: %s" % (path, error.strerror), "give a core file with --core FILE")
     try:
         pieces = form.pieces(source)
-        out = Out(path, hint, until)
+        out = UnpackedFile(path, hint, until)
         try:
             return Unpacked(out.descriptor, out.fill(pieces))
         except BaseException:
@@ -62,10 +256,10 @@ def unpack(path: str, form: Form, source: Optional[int] = None, until: float = N
         os.close(source)
 
 
-def copied(name: str, size_bytes: int, pieces: Iterator[bytes], until: float = NEVER) -> int:
+def copy_core(name: str, size_bytes: int, pieces: Iterator[bytes], until: float = NEVER) -> int:
     """A descriptor of what is called so, which is no file of this machine, in a temporary file. It may be compressed."""
     try:
-        out = Out(name, "copy it to this machine, and give the copy", until)
+        out = UnpackedFile(name, "copy it to this machine, and give the copy", until)
         try:
             out.look_for_room(size_bytes)
             at = 0
@@ -84,7 +278,7 @@ def copied(name: str, size_bytes: int, pieces: Iterator[bytes], until: float = N
         raise CannotUnpack("cannot copy %s to %s: %s" % (name, folder(), error.strerror or error), "set TMPDIR to a folder with room")
 
 
-class Out:
+class UnpackedFile:
     """The file that a core is unpacked to."""
 
     def __init__(self, path: str, hint: str, until: float = NEVER) -> None:
@@ -99,24 +293,24 @@ class Out:
 
     @property
     def is_late(self) -> bool:
-        """There is no time for more."""
+        """True after the deadline."""
         return time.monotonic() > self._until
 
     def fill(self, pieces: Iterator[bytes]) -> str:
         """Write everything, up to where the core's own headers end it; what was wrong."""
         held: List[bytes] = []
         at, held_bytes, trouble = 0, 0, ""
-        head = Head(self.path)
+        head = CoreHead(self.path)
         while at + held_bytes < (self.most_bytes if head.end is None else head.end):
             if self.is_late:
                 trouble = "the compressed file %s was not unpacked to its end within --max-seconds" % self.path
                 break
             try:
                 piece = next(pieces, None)
-            except Cut:
+            except CutStream:
                 trouble = "the compressed file %s ends early: it was not copied or written to its end" % self.path
                 break
-            except Damaged as error:
+            except DamagedStream as error:
                 trouble = "the compressed file %s is damaged%s" % (self.path, ": %s" % error if str(error) else "")
                 break
             if piece is None:
@@ -178,7 +372,7 @@ SECTIONS_FOLLOW = 0xFFFF
 """PN_XNUM: the number of program headers stands behind all that was dumped."""
 
 
-class Head:
+class CoreHead:
     """The beginning of the core, which tells how long it is."""
 
     def __init__(self, path: str) -> None:
@@ -189,7 +383,7 @@ class Head:
         """Where the last segment and the table of sections end; None while that is not known, or if nothing tells."""
 
     def take(self, piece: bytes) -> bool:
-        """One more piece. True if it told where the core ends, or the first told that nothing will."""
+        """Add a piece; True if it determined where the core ends, or that nothing will."""
         if not self._is_open:
             return False
         from gdbheapx.inferior.elf.file import parse_header, parse_program_headers

@@ -1,11 +1,9 @@
-"""Class names as a type_info has them (`N3foo3barE`) in the words of the source (`foo::bar`).
+"""Demangle names of C++ and Rust.
 
-The C++ runtime of this machine knows the whole grammar (abi::__cxa_demangle; gdb itself needs that library). Where it is not installed,
-plain nested names are read here, and others stay as they are.
-
-Whose methods symbols of Rust are: `_RNvXs_..` (v0) and `_ZN..17h..E` (legacy) in the words of the source.
-
-The grammar of v0 is that of RFC 2603; legacy names are those of C++ with `$LT$` and the like for what these cannot have.
+Names of C++ go to the C++ runtime of this machine (abi::__cxa_demangle); without one, plain nested names are read here and others stay
+mangled. A name of 241 letters may expand to gigabytes, since each part may refer twice to the part before it: `_Lengths` adds up
+lengths by the same grammar (Itanium C++ ABI, 5.1) before the runtime is called. Rust's v0 names follow RFC 2603; legacy names are
+those of C++ with `$LT$` and the like.
 """
 
 import ctypes
@@ -22,7 +20,7 @@ MOST_REPETITIONS = 1000
 _RUNTIME: List[Any] = []
 """What was found, once it was looked for."""
 MOST_STEPS, MOST_DEPTH = 3000, 60
-MOST_LETTERS = 1 << 16
+MOST_RUST_LETTERS = 1 << 16
 """Of all identifiers of a name of Rust."""
 MOST_UNDERSCORES = 6
 """Each reference to an earlier part of a name ends in one, and doubles it at most."""
@@ -59,27 +57,27 @@ ABI_TAG = re.compile(r"\[abi:\w+\]")
 """Of a name that the C++ runtime has in two forms: no source has it."""
 
 
-def class_name(mangled: str) -> str:
+def demangle_class(mangled: str) -> str:
     """The name of the class; the mangled one if nothing here can read it."""
     if len(mangled) > MOST_BYTES:
         return mangled
-    return plain(mangled) or _by_runtime(mangled) or mangled
+    return demangle_plain(mangled) or _demangle_by_runtime(mangled) or mangled
 
 
-def variable_name(name: str) -> str:
+def demangle_variable(name: str) -> str:
     """The name of a variable as the source has it (`_ZN3foo3barE`, `_ZL3bar`, Rust's `_RNvC3foo3bar`); of C, and where nothing here can
     read it, as it is."""
     mangled = name.partition(".")[0]  # `.lto_priv.0`, `.llvm.123`: compilers' own
     if mangled.startswith("_R"):
-        return rust_path(mangled) or name
+        return demangle_rust_path(mangled) or name
     if not mangled.startswith("_Z") or len(mangled) > MOST_BYTES:
         return name
-    known = plain(mangled[3:] if mangled.startswith("_ZL") else mangled[2:]) or _by_runtime(mangled, "", "")
+    known = demangle_plain(mangled[3:] if mangled.startswith("_ZL") else mangled[2:]) or _demangle_by_runtime(mangled, "", "")
     return ABI_TAG.sub("", LEGACY_HASH.sub("", known)) if known else name
 
 
-def plain(mangled: str) -> Optional[str]:
-    """Of names without templates and the like; None for all others."""
+def demangle_plain(mangled: str) -> Optional[str]:
+    """Demangle a name without templates and the like; None for all others."""
     text, parts = mangled, []
     if text.startswith("N") and text.endswith("E"):
         text = text[1:-1]
@@ -97,18 +95,15 @@ def plain(mangled: str) -> Optional[str]:
     return "::".join(parts) if parts else None
 
 
-def _by_runtime(mangled: str, prefix: str = "_ZTS", start: str = START) -> Optional[str]:
+def _demangle_by_runtime(mangled: str, prefix: str = "_ZTS", start: str = START) -> Optional[str]:
     if not _RUNTIME:
-        _RUNTIME.append(_runtime())
+        _RUNTIME.append(_load_runtime())
     if _RUNTIME[0] is None or not 0 < len(mangled) <= MOST_BYTES or not re.fullmatch(r"[\w.$]+", mangled, re.A):
         return None
     if sum(map(mangled.count, "PROKVI")) > MOST_REPETITIONS:
         return None
-    if mangled.count("_") > MOST_UNDERSCORES or PARAMETER.search(mangled):
-        from gdbheapx.inferior.elf.expansion import is_short  # few names need it
-
-        if not is_short(prefix + mangled):
-            return None
+    if (mangled.count("_") > MOST_UNDERSCORES or PARAMETER.search(mangled)) and not has_short_expansion(prefix + mangled):
+        return None
     demangle, free = _RUNTIME[0]
     status = ctypes.c_int(0)
     pointer = demangle((prefix + mangled).encode(), None, None, ctypes.byref(status))
@@ -123,7 +118,7 @@ def _by_runtime(mangled: str, prefix: str = "_ZTS", start: str = START) -> Optio
     return text[len(start) :] if status.value == 0 and text.startswith(start) else None
 
 
-def _runtime() -> Any:
+def _load_runtime() -> Any:
     """(abi::__cxa_demangle, free); None without a C++ runtime."""
     for name in RUNTIMES:
         try:
@@ -136,33 +131,33 @@ def _runtime() -> Any:
     return None
 
 
-class _Unread(Exception):
-    """This is no such name, or one that is too deep."""
+class _UnreadRustName(Exception):
+    """Not a Rust name, or nested too deeply."""
 
 
-def rust_type(symbol: str) -> Optional[str]:
+def demangle_rust_owner(symbol: str) -> Optional[str]:
     """T of a method of `<T as Trait>` or `T`, of drop_in_place::<T>, or a closure by what it stands in; None: another function."""
     if not symbol.isascii() or len(symbol) > MOST_BYTES:
         return None
     if symbol.startswith("_R"):
         try:
-            return _Name(symbol.partition(".")[0][2:]).owner()
-        except _Unread:
+            return _RustName(symbol.partition(".")[0][2:]).owner()
+        except _UnreadRustName:
             return None
-    return _legacy(symbol) if symbol.startswith("_ZN") else None
+    return _find_legacy_owner(symbol) if symbol.startswith("_ZN") else None
 
 
-def rust_path(symbol: str) -> Optional[str]:
-    """What a v0 name is the name of; None where it is none."""
+def demangle_rust_path(symbol: str) -> Optional[str]:
+    """Demangle a v0 name of Rust; None if it is none."""
     if not symbol.isascii() or len(symbol) > MOST_BYTES:
         return None
     try:
-        return _Name(symbol[2:]).path()
-    except _Unread:
+        return _RustName(symbol[2:]).path()
+    except _UnreadRustName:
         return None
 
 
-def _legacy(symbol: str) -> Optional[str]:
+def _find_legacy_owner(symbol: str) -> Optional[str]:
     parts: List[str] = []
     at = 3
     while symbol[at : at + 1].isdigit():
@@ -173,14 +168,14 @@ def _legacy(symbol: str) -> Optional[str]:
         at += length
     if symbol[at : at + 1] != "E" or len(parts) < 2 or not re.fullmatch(r"h[0-9a-f]{16}", parts[-1]):
         return None
-    words = [_unescaped(part) for part in parts[:-1]]
+    words = [_unescape_part(part) for part in parts[:-1]]
     if CLOSURE in words:
         return "::".join(words[: words.index(CLOSURE) + 1])
     first = next((word for word in words if word.startswith(("<", "drop_in_place<"))), None)
     return _first_argument(first[first.index("<") + 1 :]) if first is not None else None
 
 
-def _unescaped(part: str) -> str:
+def _unescape_part(part: str) -> str:
     part = part[1:] if part.startswith("_$") else part
     part = re.sub(r"\$u([0-9a-f]{1,6})\$", lambda match: chr(min(int(match[1], 16), 0x10FFFF)), part)
     part = re.sub(r"\$([A-Z]{1,2})\$", lambda match: ESCAPES.get(match[1], match[0]), part)
@@ -200,7 +195,7 @@ def _first_argument(text: str) -> Optional[str]:
     return None
 
 
-class _Name:
+class _RustName:
     """A v0 name, read from left to right."""
 
     def __init__(self, text: str) -> None:
@@ -217,13 +212,13 @@ class _Name:
         return self._owner
 
     def path(self) -> str:
-        """All of it."""
+        """Return the whole path."""
         return self._path()
 
     def _step(self) -> str:
         self._steps += 1
         if self._steps > MOST_STEPS or self._at >= len(self._text):
-            raise _Unread
+            raise _UnreadRustName
         self._at += 1
         return self._text[self._at - 1]
 
@@ -238,7 +233,7 @@ class _Name:
             return 0
         digits = re.match(r"([0-9a-zA-Z]{1,12})_", self._text[self._at :])
         if digits is None:
-            raise _Unread
+            raise _UnreadRustName
         self._at += digits.end()
         value = 0
         for letter in digits[1]:
@@ -250,19 +245,19 @@ class _Name:
         is_unicode = self._has("u")
         digits = re.match(r"(0|[1-9]\d{0,3})_?", self._text[self._at :])
         if digits is None:
-            raise _Unread
+            raise _UnreadRustName
         start = self._at + digits.end()
         self._at = start + int(digits[1])
         self._letters += int(digits[1])
-        if self._at > len(self._text) or self._letters > MOST_LETTERS:
-            raise _Unread
+        if self._at > len(self._text) or self._letters > MOST_RUST_LETTERS:
+            raise _UnreadRustName
         return ("punycode " if is_unicode else "") + self._text[start : self._at]
 
     def _back(self, what: str) -> str:
         start = self._at - 1
         to = self._number()
         if to >= start:
-            raise _Unread
+            raise _UnreadRustName
         kept, self._at = self._at, to
         text = self._path() if what == "path" else self._type()
         self._at = kept
@@ -271,7 +266,7 @@ class _Name:
     def _deeper(self) -> None:
         self._depth += 1
         if self._depth > MOST_DEPTH:
-            raise _Unread
+            raise _UnreadRustName
 
     def _path(self, is_outer: bool = False) -> str:
         self._deeper()
@@ -307,7 +302,7 @@ class _Name:
             return "%s<%s>" % (path, ", ".join(argument for argument in arguments if argument))
         if kind == "B":
             return self._back("path")
-        raise _Unread
+        raise _UnreadRustName
 
     def _list(self, read: Callable[[], str]) -> List[str]:
         texts: List[str] = []
@@ -328,10 +323,10 @@ class _Name:
             self._number()
             return "_"
         if self._step() not in BASIC:
-            raise _Unread
+            raise _UnreadRustName
         value = re.match(r"n?[0-9a-f]*_", self._text[self._at :])
         if value is None:
-            raise _Unread
+            raise _UnreadRustName
         self._at += value.end()
         digits = value[0].strip("n_")
         return str(int(digits, 16)) if digits else "0"
@@ -391,6 +386,347 @@ class _Name:
                 self._type()
             bounds.append(path)
         if not self._has("L"):
-            raise _Unread
+            raise _UnreadRustName
         self._number()
         return "dyn " + " + ".join(bounds)
+
+
+REFERENCE = re.compile(r"S[0-9A-Z]*_|T[0-9]*_")
+PACK = re.compile(r"Dp|sp|s[zZPR]|f[lrLR]")
+"""What is written once for each of several arguments, of which there are no more than letters."""
+MOST_LETTERS = 1 << 18
+"""Of a name that is shown. A longer one stays mangled."""
+QUICK_LETTERS = 1 << 25
+"""Names that cannot come to more, whatever refers to what, are written out at once: 60 ms."""
+BUILTIN_LETTERS, STANDARD_LETTERS, OPERATOR_LETTERS = 20, 80, 20
+"""At most: `unsigned __int128`; `std::basic_string<char, std::char_traits<char>, std::allocator<char> >`; `operator co_await`."""
+UNARY, BINARY = "ad ng ps de co nt", "pl mi ml dv rm an or eo ls rs eq ne lt gt le ge aa oo"
+"""Operators of expressions."""
+MOST_CXX_DEPTH = 100
+
+
+class UnfollowedName(Exception):
+    """The name has what is not followed here, or is none."""
+
+
+def has_short_expansion(mangled: str) -> bool:
+    """The name, which begins with _Z, is not too long once it is written out."""
+    doubles = len(REFERENCE.findall(mangled)) + len(mangled).bit_length() * len(PACK.findall(mangled))
+    if STANDARD_LETTERS * len(mangled) << min(doubles, 64) <= QUICK_LETTERS:
+        return True
+    try:
+        return _Lengths(mangled.partition(".")[0]).whole() <= MOST_LETTERS
+    except (UnfollowedName, IndexError, ValueError):
+        return False
+
+
+class _Lengths:
+    """A name that is read from left to right. Each method reads one production of the grammar and returns its length."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._at, self._depth = text, 0, 0
+        self._parts: List[int] = []
+        """Of what S_, S0_ and so on refer to."""
+        self._widest = self._parameters = 0
+        """The longest template argument, for which T_ may stand, and how many of these there were."""
+        self._lambdas = 0
+        """Closures and unnamed types: libstdc++ up to release 10 numbers each as a part of its own."""
+        self._longest = 1
+        """The most arguments that one list has."""
+
+    def whole(self) -> int:
+        """Return the length of the whole name."""
+        if self._has("_Z"):
+            letters = self._special() if self._text[self._at] in "TG" else self._encoding()
+        else:
+            letters = self._type()
+        if self._at != len(self._text):
+            raise UnfollowedName
+        return letters
+
+    def _has(self, text: str) -> bool:
+        has = self._text.startswith(text, self._at)
+        self._at += len(text) if has else 0
+        return has
+
+    def _next(self) -> str:
+        return self._text[self._at]
+
+    def _add(self, letters: int) -> int:
+        """Make it a part that may be referred to."""
+        self._parts.append(letters)
+        return self._small(letters)
+
+    def _small(self, letters: int) -> int:
+        if letters > MOST_LETTERS:
+            raise UnfollowedName
+        return letters
+
+    def _number(self) -> int:
+        match = re.compile(r"n?(\d{0,9})").match(self._text, self._at)
+        self._at = match.end() if match else self._at
+        return int(match[1] or 0) if match else 0
+
+    def _below(self, read: Callable[[], int]) -> int:
+        self._depth += 1
+        if self._depth > MOST_CXX_DEPTH:
+            raise UnfollowedName
+        letters = read()
+        self._depth -= 1
+        return letters
+
+    def _special(self) -> int:
+        kind = self._text[self._at : self._at + 2]
+        self._at += 2
+        if kind in ("TV", "TT", "TI", "TS"):
+            return 40 + self._type()
+        if kind == "GV":
+            return 40 + self._name()
+        raise UnfollowedName
+
+    def _encoding(self) -> int:
+        before, letters = self._parameters, self._name()
+        if self._parameters != before:  # they may stand for arguments that follow
+            raise UnfollowedName
+        while self._at < len(self._text) and self._next() != "E":
+            letters += 2 + self._type()
+        self._parameters = before
+        return letters
+
+    def _name(self) -> int:
+        return self._below(self._name_at)
+
+    def _name_at(self) -> int:
+        if self._has("N"):
+            return self._nested()
+        if self._has("Z"):
+            return self._local()
+        is_part = False
+        if self._has("St"):
+            letters = 5 + self._unqualified()
+        elif self._next() == "S":
+            letters, is_part = self._reference(), True
+        else:
+            letters = self._unqualified()
+        if self._at < len(self._text) and self._next() == "I":
+            letters = (letters if is_part else self._add(letters)) + self._arguments()
+        return letters
+
+    def _nested(self) -> int:
+        letters = 0
+        while self._next() in "rVKROH":
+            letters, self._at = letters + 10, self._at + 1
+        while not self._has("E"):
+            is_reference = False
+            if self._has("St"):
+                letters, is_reference = letters + 5, True
+            elif self._next() == "S":
+                letters, is_reference = letters + self._reference(), True
+            elif self._next() == "T":
+                letters += self._parameter()
+            elif self._next() == "I":
+                letters += self._arguments()
+            elif self._has("M"):
+                continue
+            else:
+                letters += 2 + self._unqualified()
+            if not is_reference and self._next() != "E":
+                self._add(letters)
+        return letters
+
+    def _local(self) -> int:
+        letters = self._below(self._encoding)
+        if not self._has("E"):
+            raise UnfollowedName
+        if self._has("s"):
+            letters += 14
+        else:
+            if self._has("d"):
+                self._number()
+                self._at += 1
+            letters += 2 + self._name()
+        if self._has("_"):
+            is_long = self._has("_")
+            self._number()
+            if is_long and not self._has("_"):
+                raise UnfollowedName
+        return letters
+
+    def _unqualified(self) -> int:
+        letters = 0
+        self._has("L")
+        next_ = self._next()
+        if next_.isdigit():
+            letters += self._source()
+        elif self._has("Ul"):
+            before, self._lambdas = self._parameters, self._lambdas + 1
+            while not self._has("E"):
+                letters += 2 + self._type()
+            letters += 12 + self._ordinal()
+            self._parameters = before  # these are `auto`
+        elif self._has("Ut"):
+            self._lambdas += 1
+            letters += 16 + self._ordinal()
+        elif self._has("DC"):
+            while not self._has("E"):
+                letters += 2 + self._source()
+        elif next_ in "CD" and self._text[self._at + 1 : self._at + 2].isdigit():
+            self._at += 2
+            letters += STANDARD_LETTERS + max(self._parts, default=0)
+        elif self._has("li"):
+            letters += 12 + self._source()
+        elif next_.islower() and self._text[self._at + 1].isalpha():
+            self._at += 2
+            letters += OPERATOR_LETTERS
+        else:
+            raise UnfollowedName
+        while self._at < len(self._text) and self._has("B"):
+            letters += 6 + self._source()
+        return letters
+
+    def _source(self) -> int:
+        size = self._number()
+        self._at += size
+        if not size or self._at > len(self._text):
+            raise UnfollowedName
+        return max(size, 21)  # `(anonymous namespace)`
+
+    def _ordinal(self) -> int:
+        self._number()
+        if not self._has("_"):
+            raise UnfollowedName
+        return 10
+
+    def _reference(self) -> int:
+        self._at += 1
+        kind = self._next()
+        if kind.islower():
+            self._at += 1
+            letters = STANDARD_LETTERS
+            while self._at < len(self._text) and self._has("B"):
+                letters = self._add(letters + 6 + self._source())
+            return letters
+        match = re.compile(r"([0-9A-Z]{0,6})_").match(self._text, self._at)
+        if match is None:
+            raise UnfollowedName
+        self._at = match.end()
+        number = int(match[1], 36) + 1 if match[1] else 0
+        return max([self._parts[number], *self._parts[max(0, number - self._lambdas) : number]])
+
+    def _parameter(self) -> int:
+        self._at += 1
+        self._parameters += 1
+        self._ordinal()
+        return self._widest
+
+    def _arguments(self) -> int:
+        letters, count = 3, 0
+        self._at += 1
+        while not self._has("E"):
+            before, argument = self._parameters, self._below(self._argument)
+            self._widest = max(self._widest, argument if self._parameters == before else 0)
+            letters, count = self._small(letters + 2 + argument), count + 1
+        self._longest = max(self._longest, count)
+        return letters
+
+    def _argument(self) -> int:
+        if self._next() in "IJ":
+            return self._arguments()
+        if self._has("X"):
+            letters = self._expression()
+            if not self._has("E"):
+                raise UnfollowedName
+            return letters
+        return self._literal() if self._has("L") else self._type()
+
+    def _expression(self) -> int:
+        return self._small(self._below(self._expression_at))
+
+    def _expression_at(self) -> int:
+        if self._has("L"):
+            return self._literal()
+        if self._next() == "T":
+            return self._parameter()
+        code = self._text[self._at : self._at + 2]
+        self._at += 2
+        if code == "sr":
+            letters = self._type() + self._unqualified()
+            return letters + (self._arguments() if self._next() == "I" else 0)
+        if code in ("st", "at"):
+            return 10 + self._type()
+        if code in UNARY:
+            return 4 + self._expression()
+        if code in BINARY:
+            return 8 + self._expression() + self._expression()
+        raise UnfollowedName
+
+    def _literal(self) -> int:
+        if self._has("_Z"):
+            letters = self._encoding()
+        else:
+            letters = 4 + self._type()
+            end = self._text.index("E", self._at)
+            letters, self._at = letters + end - self._at, end
+        if not self._has("E"):
+            raise UnfollowedName
+        return letters
+
+    def _type(self) -> int:
+        return self._small(self._below(self._type_at))
+
+    def _type_at(self) -> int:
+        kind = self._next()
+        if kind in "rVK":
+            while self._next() in "rVK":
+                self._at += 1
+            return self._add(24 + self._type())
+        if kind in "PROCG":
+            self._at += 1
+            return self._add(10 + self._type())
+        if kind.isdigit() or kind in "NZ":
+            return self._add(self._name())
+        if kind == "S":
+            return self._class()
+        if kind == "T":
+            letters = self._add(self._parameter())
+            return letters if self._at >= len(self._text) or self._next() != "I" else self._add(letters + self._arguments())
+        if kind in "FAMD":
+            return self._compound(kind)
+        if kind.islower() and kind != "u":
+            self._at += 1
+            return BUILTIN_LETTERS
+        raise UnfollowedName
+
+    def _class(self) -> int:
+        """A type that begins with a reference: one alone is no new part."""
+        if self._text.startswith("St", self._at):
+            return self._add(self._name())
+        letters = self._reference()
+        if self._at >= len(self._text) or self._next() != "I":
+            return letters
+        return self._add(letters + self._arguments())
+
+    def _compound(self, kind: str) -> int:
+        self._at += 1
+        if kind == "F":
+            self._has("Y")
+            letters = 10
+            while not self._has("E"):
+                if self._next() in "RO" and self._text.startswith("E", self._at + 1):
+                    self._at += 1
+                    continue
+                letters += 2 + self._type()
+            return self._add(letters)
+        if kind == "A":
+            self._number()
+            if not self._has("_"):
+                raise UnfollowedName
+            return self._add(16 + self._type())
+        if kind == "M":
+            return self._add(8 + self._type() + self._type())
+        if kind == "D" and self._has("p"):
+            return self._add(self._longest * (2 + self._type()))
+        if kind == "D" and self._next() in "nacdefhsui":
+            self._at += 1
+            return BUILTIN_LETTERS
+        raise UnfollowedName

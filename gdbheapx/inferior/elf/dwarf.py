@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from gdbheapx.inferior.elf.file import MOST_NAME_BYTES, SHT_NOBITS, ElfFile, Section, sleb, uleb
+from gdbheapx.inferior.elf.file import MOST_NAME_BYTES, SHT_NOBITS, ElfFile, ElfSection, read_sleb, read_uleb
 from gdbheapx.work import READ_SHIFT, Work
 
 AT_SIBLING, AT_NAME, AT_BYTE_SIZE, AT_LOW_PC, AT_HIGH_PC, AT_LANGUAGE, AT_CONST_VALUE, AT_UPPER_BOUND = (
@@ -72,8 +72,8 @@ class Unsupported(Exception):
     """A form or a kind of file that is not read here."""
 
 
-class Step(NamedTuple):
-    """One attribute of an abbreviation, or several that are stepped over together."""
+class AttributeForm(NamedTuple):
+    """An attribute of an abbreviation, or several that are skipped together."""
 
     attribute: int
     """0: nobody asks for it."""
@@ -85,14 +85,14 @@ class Step(NamedTuple):
 
 
 class Abbreviation(NamedTuple):
-    """What entries with one code are made of."""
+    """Attributes of the entries with one code."""
 
     tag: int
     has_children: bool
-    steps: Tuple[Step, ...]
+    steps: Tuple[AttributeForm, ...]
 
 
-class Unit:
+class DwarfUnit:
     """The header of one unit."""
 
     def __init__(self, offset: int, head: bytes, order: str) -> None:
@@ -124,9 +124,9 @@ class Unit:
 
 
 class Die(NamedTuple):
-    """One entry: a type, a member, a variable."""
+    """An entry: a type, a member, a variable."""
 
-    unit: Unit
+    unit: DwarfUnit
     offset: int
     """In its unit."""
     tag: int
@@ -142,7 +142,7 @@ class Sections:
 
     def __init__(self, file: ElfFile) -> None:
         self._file = file
-        self._found: Dict[str, Section] = {
+        self._found: Dict[str, ElfSection] = {
             section.name: section
             for section in file.sections()
             if section.type != SHT_NOBITS and section.name.startswith((".debug_", ".zdebug_"))
@@ -170,17 +170,17 @@ class Sections:
             if section is not None and section.flags & SHF_COMPRESSED:
                 self._plain[name] = self._unpack(section)
             elif section is None and old is not None:
-                self._plain[name] = unpack(self._file.pread(old.offset, old.size_bytes)[12:])
+                self._plain[name] = inflate_section(self._file.pread(old.offset, old.size_bytes)[12:])
             else:
                 return None
         return self._plain[name]
 
-    def _unpack(self, section: Section) -> bytes:
+    def _unpack(self, section: ElfSection) -> bytes:
         data = self._file.pread(section.offset, section.size_bytes)
         kind = int.from_bytes(data[:4], self._file.header.byte_order)
         if kind != ELFCOMPRESS_ZLIB:
             raise Unsupported("sections compressed in way %d" % kind)
-        return unpack(data[24 if self._file.header.word_bytes == 8 else 12 :])
+        return inflate_section(data[24 if self._file.header.word_bytes == 8 else 12 :])
 
     def string(self, name: str, at: int) -> bytes:
         """The string that begins there, or as much of it as a name can have."""
@@ -198,8 +198,8 @@ class Sections:
         return b"".join(parts)
 
 
-def unpack(data: bytes) -> bytes:
-    """What zlib packed."""
+def inflate_section(data: bytes) -> bytes:
+    """Decompress a zlib section."""
     try:
         return zlib.decompressobj().decompress(data, MAX_PLAIN_BYTES)
     except zlib.error as error:
@@ -214,7 +214,7 @@ class Dwarf:
         self._work = file.work
         self.order = file.header.byte_order
         self._tables: Dict[Tuple[int, int, int, int], Dict[int, Abbreviation]] = {}
-        self._units: List[Unit] = []
+        self._units: List[DwarfUnit] = []
         self._starts: List[int] = []
         self._entries: Dict[int, Die] = {}
         self._end = 0
@@ -222,7 +222,7 @@ class Dwarf:
 
     # ------------------------------------------------------------------------------------------------ units
 
-    def units(self) -> Iterator[Unit]:
+    def units(self) -> Iterator[DwarfUnit]:
         """The headers of all units, one after the other."""
         place = 0
         while True:
@@ -231,13 +231,13 @@ class Dwarf:
                 head = self.sections.read(".debug_info", self._end, 40)
                 if len(head) < 12:
                     return
-                self._units.append(Unit(self._end, head.ljust(40, b"\0"), self.order))
+                self._units.append(DwarfUnit(self._end, head.ljust(40, b"\0"), self.order))
                 self._starts.append(self._end)
                 self._end += self._units[-1].size_bytes
             yield self._units[place]
             place += 1
 
-    def unit_at(self, offset: int) -> Unit:
+    def unit_at(self, offset: int) -> DwarfUnit:
         """The unit in which this offset of .debug_info lies."""
         for unit in self.units() if offset >= self._end else ():
             if offset < unit.offset + unit.size_bytes:
@@ -247,12 +247,12 @@ class Dwarf:
             raise Unsupported("an entry beyond all units")
         return self._units[place]
 
-    def unit_of(self, address: int) -> Optional[Unit]:
+    def unit_of(self, address: int) -> Optional[DwarfUnit]:
         """The unit whose code holds this address of the file; None if none is known to."""
         offset = self._guarded(lambda: self._by_ranges(address))
         if offset is not None:
             return self.unit_at(offset)
-        unit: Optional[Unit] = self._guarded(lambda: self._by_looking(address))
+        unit: Optional[DwarfUnit] = self._guarded(lambda: self._by_looking(address))
         return unit
 
     def _guarded(self, step: Callable[[], Any]) -> Any:
@@ -262,7 +262,7 @@ class Dwarf:
             raise Unsupported("damaged debug information: %s" % error)
 
     def _by_ranges(self, address: int) -> Optional[int]:
-        """By .debug_aranges, which gcc writes: where in .debug_info the unit begins."""
+        """Find the unit by .debug_aranges, which gcc writes."""
         data, at, big = (
             self.sections.read(".debug_aranges", 0, self.sections.size_bytes(".debug_aranges")),
             0,
@@ -286,7 +286,7 @@ class Dwarf:
             at = head + length
         return None
 
-    def _by_looking(self, address: int) -> Optional[Unit]:
+    def _by_looking(self, address: int) -> Optional[DwarfUnit]:
         """A unit of C that says so, or in which the function's address stands."""
         for unit in self.units():
             if unit.kind != UT_COMPILE:
@@ -302,7 +302,7 @@ class Dwarf:
                 return unit
         return None
 
-    def load(self, unit: Unit) -> Unit:
+    def load(self, unit: DwarfUnit) -> DwarfUnit:
         """The unit with its bytes and abbreviations."""
         if len(unit.data) < unit.size_bytes:
             unit.data = self.sections.read(".debug_info", unit.offset, unit.size_bytes)
@@ -310,7 +310,7 @@ class Dwarf:
                 raise Unsupported("a unit that is cut")
         return self._with_table(unit)
 
-    def _with_table(self, unit: Unit) -> Unit:
+    def _with_table(self, unit: DwarfUnit) -> DwarfUnit:
         if not unit.table:
             key = (unit.abbreviations, unit.version, unit.address_bytes, unit.offset_bytes)
             if key not in self._tables:
@@ -318,12 +318,12 @@ class Dwarf:
             unit.table = self._tables[key]
         return unit
 
-    def _abbreviations(self, unit: Unit) -> Dict[int, Abbreviation]:
+    def _abbreviations(self, unit: DwarfUnit) -> Dict[int, Abbreviation]:
         size = BLOCK_BYTES
         while True:
             data = self.sections.read(".debug_abbrev", unit.abbreviations, size)
             try:
-                return abbreviations(data, unit, self._work)
+                return parse_abbreviations(data, unit, self._work)
             except IndexError:  # it goes on behind what was read
                 if len(data) < size:
                     raise
@@ -331,7 +331,7 @@ class Dwarf:
 
     # ------------------------------------------------------------------------------------------------ entries
 
-    def root(self, unit: Unit, whole: bool = True) -> Die:
+    def root(self, unit: DwarfUnit, whole: bool = True) -> Die:
         """The unit's own entry. Not `whole`: only as much of the unit is read as that takes."""
         if whole or unit.data:
             self.load(unit)
@@ -375,7 +375,6 @@ class Dwarf:
             raise Unsupported("damaged debug information: %s" % error)
 
     def _behind(self, die: Die) -> int:
-        """Where what follows an entry and all below it begins."""
         if not die.has_children:
             return die.end
         sibling = die.values.get(AT_SIBLING)
@@ -384,7 +383,7 @@ class Dwarf:
         unit, at, depth = die.unit, die.end, 1
         data, table = unit.data, unit.table
         while depth:
-            code, at = uleb(data, at)
+            code, at = read_uleb(data, at)
             if not code:
                 depth -= 1
                 continue
@@ -395,10 +394,10 @@ class Dwarf:
             depth += abbreviation.has_children
         return at
 
-    def die(self, unit: Unit, at: int, data: bytes) -> Optional[Die]:
+    def die(self, unit: DwarfUnit, at: int, data: bytes) -> Optional[Die]:
         """The entry at this place of the unit; None at the end of a list of children."""
         start = at
-        code, at = uleb(data, at)
+        code, at = read_uleb(data, at)
         if not code:
             return None
         abbreviation = unit.table[code]
@@ -410,26 +409,25 @@ class Dwarf:
             at = at + size if size >= 0 else self._over(unit, form, data, at)
         return Die(unit, start, abbreviation.tag, values, at, abbreviation.has_children)
 
-    def _over(self, unit: Unit, form: int, data: bytes, at: int) -> int:
-        """What follows a value whose length its form does not tell."""
+    def _over(self, unit: DwarfUnit, form: int, data: bytes, at: int) -> int:
         if form in ULEBS or form == SDATA:
-            return uleb(data, at)[1]
+            return read_uleb(data, at)[1]
         if form == STRING:
             return data.index(b"\0", at) + 1
         if form in (EXPRLOC, BLOCK):
-            length, at = uleb(data, at)
+            length, at = read_uleb(data, at)
             return at + length
         if form in (BLOCK1, BLOCK2, BLOCK4):
             width = {BLOCK1: 1, BLOCK2: 2, BLOCK4: 4}[form]
             return at + width + int(int.from_bytes(data[at : at + width], self.order))
         if form == INDIRECT:
-            form, at = uleb(data, at)
-            size = length_of(form, unit)
+            form, at = read_uleb(data, at)
+            size = form_length(form, unit)
             return at + size if size >= 0 else self._over(unit, form, data, at)
         raise Unsupported("form 0x%x" % form)
 
-    def _value(self, unit: Unit, form: int, constant: int, data: bytes, at: int) -> Any:
-        """What an attribute says. Offsets of entries are those in .debug_info, whatever they count from."""
+    def _value(self, unit: DwarfUnit, form: int, constant: int, data: bytes, at: int) -> Any:
+        """Return an attribute's value. Offsets of entries are those in .debug_info, whatever they count from."""
         if form in (STRP, LINE_STRP):
             return (".debug_str" if form == STRP else ".debug_line_str", self._number(data, at, unit.offset_bytes))
         if form in (REF1, REF2, REF4, REF8):
@@ -441,27 +439,27 @@ class Dwarf:
         if form == STRING:
             return data[at : data.index(b"\0", at)]
         if form == SDATA:
-            return sleb(data, at)[0]
+            return read_sleb(data, at)[0]
         if form == UDATA:
-            return uleb(data, at)[0]
+            return read_uleb(data, at)[0]
         if form == REF_UDATA:
-            return unit.offset + uleb(data, at)[0]
+            return unit.offset + read_uleb(data, at)[0]
         if form in (ADDR, REF_ADDR, SEC_OFFSET):
-            return self._number(data, at, length_of(form, unit))
+            return self._number(data, at, form_length(form, unit))
         if form in (STRX, GNU_STR_INDEX, STRX1, STRX2, STRX3, STRX4):
-            return self._indexed(unit, uleb(data, at)[0] if form in ULEBS else self._number(data, at, SIZES[form]))
+            return self._indexed(unit, read_uleb(data, at)[0] if form in ULEBS else self._number(data, at, SIZES[form]))
         if form == INDIRECT:
-            form, at = uleb(data, at)
+            form, at = read_uleb(data, at)
             return self._value(unit, form, 0, data, at)
         if form in (EXPRLOC, BLOCK, BLOCK1):
-            length, at = uleb(data, at) if form != BLOCK1 else (data[at], at + 1)
+            length, at = read_uleb(data, at) if form != BLOCK1 else (data[at], at + 1)
             return data[at : at + length]
         return Unsupported("form 0x%x" % form)  # an error only for who needs it
 
     def _number(self, data: bytes, at: int, size: int) -> int:
         return int(int.from_bytes(data[at : at + size], self.order))
 
-    def _indexed(self, unit: Unit, index: int) -> Any:
+    def _indexed(self, unit: DwarfUnit, index: int) -> Any:
         place = unit.string_offsets + index * unit.offset_bytes
         return (".debug_str", self._number(self.sections.read(".debug_str_offsets", place, unit.offset_bytes), 0, unit.offset_bytes))
 
@@ -482,8 +480,8 @@ class Dwarf:
         return None if value is None else self.entry(value)
 
 
-def length_of(form: int, unit: Unit) -> int:
-    """How long a value of this form is; -1 where that stands in the value."""
+def form_length(form: int, unit: DwarfUnit) -> int:
+    """Return the size of a form's value; -1 if the value holds its length."""
     if form in SIZES:
         return SIZES[form]
     if form == ADDR:
@@ -493,29 +491,29 @@ def length_of(form: int, unit: Unit) -> int:
     return unit.offset_bytes if form in OFFSETS else -1
 
 
-def abbreviations(data: bytes, unit: Unit, work: Work) -> Dict[int, Abbreviation]:
-    """One table of .debug_abbrev. IndexError if it goes on behind the data."""
+def parse_abbreviations(data: bytes, unit: DwarfUnit, work: Work) -> Dict[int, Abbreviation]:
+    """Parse a table of .debug_abbrev. IndexError if it is cut."""
     by_code: Dict[int, Abbreviation] = {}
-    code, at = uleb(data, 0)
+    code, at = read_uleb(data, 0)
     while code:
         work.spend()
-        tag, at = uleb(data, at)
+        tag, at = read_uleb(data, at)
         has_children = data[at]
         at += 1
-        steps: List[Step] = []
+        steps: List[AttributeForm] = []
         while True:
             work.spend()
-            attribute, at = uleb(data, at)
-            form, at = uleb(data, at)
-            constant, at = sleb(data, at) if form == IMPLICIT_CONST else (0, at)
+            attribute, at = read_uleb(data, at)
+            form, at = read_uleb(data, at)
+            constant, at = read_sleb(data, at) if form == IMPLICIT_CONST else (0, at)
             if not attribute and not form:
                 break
-            size = length_of(form, unit)
+            size = form_length(form, unit)
             kept = attribute if attribute in WANTED else 0
             if not kept and size >= 0 and steps and not steps[-1].attribute and steps[-1].size_bytes >= 0:
-                steps[-1] = Step(0, 0, steps[-1].size_bytes + size, 0)
+                steps[-1] = AttributeForm(0, 0, steps[-1].size_bytes + size, 0)
             else:
-                steps.append(Step(kept, form, size, constant))
+                steps.append(AttributeForm(kept, form, size, constant))
         by_code[code] = Abbreviation(tag, bool(has_children), tuple(steps))
-        code, at = uleb(data, at)
+        code, at = read_uleb(data, at)
     return by_code

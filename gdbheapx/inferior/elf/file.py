@@ -52,8 +52,8 @@ MOST_AUXV_BYTES = 1 << 16
 NT_PRSTATUS = 1
 
 
-class Header(NamedTuple):
-    """What the first 64 (or 52) bytes of an ELF file say."""
+class ElfHeader(NamedTuple):
+    """Fields of an ELF header."""
 
     word_bytes: int
     little_endian: bool
@@ -74,7 +74,7 @@ class Header(NamedTuple):
 
     @property
     def byte_order(self) -> ByteOrder:
-        """The same as int.from_bytes takes it."""
+        """Byte order for int.from_bytes."""
         return byte_order(self.little_endian)
 
     @property
@@ -84,7 +84,7 @@ class Header(NamedTuple):
 
 
 class ProgramHeader(NamedTuple):
-    """One entry of the program header table."""
+    """An entry of the program header table."""
 
     type: int
     flags: int
@@ -105,8 +105,8 @@ class ProgramHeader(NamedTuple):
         return bool(self.flags & 1)
 
 
-class Section(NamedTuple):
-    """One entry of the section header table."""
+class ElfSection(NamedTuple):
+    """An entry of the section header table."""
 
     name: str
     type: int
@@ -119,7 +119,7 @@ class Section(NamedTuple):
 
 
 class ElfSymbol(NamedTuple):
-    """One entry of a symbol table."""
+    """An entry of a symbol table."""
 
     value: int
     size_bytes: int
@@ -129,7 +129,7 @@ class ElfSymbol(NamedTuple):
     """STB_LOCAL: static, or hidden by the linker."""
 
 
-def parse_header(data: bytes) -> Optional[Header]:
+def parse_header(data: bytes) -> Optional[ElfHeader]:
     """The header at the start of `data`; None if it is no ELF header or cut short."""
     if len(data) < 52 or data[:4] != b"\x7fELF" or data[4] not in (1, 2) or data[5] not in (1, 2):
         return None
@@ -140,11 +140,11 @@ def parse_header(data: bytes) -> Optional[Header]:
         kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, strndx = struct.unpack_from(
             order + "HHIQQQIHHHHHH", data, 16
         )
-        return Header(8, data[5] == 1, kind, machine, phoff, shoff, phentsize, phnum, shentsize, shnum, strndx)
+        return ElfHeader(8, data[5] == 1, kind, machine, phoff, shoff, phentsize, phnum, shentsize, shnum, strndx)
     kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, strndx = struct.unpack_from(
         order + "HHIIIIIHHHHHH", data, 16
     )
-    return Header(4, data[5] == 1, kind, machine, phoff, shoff, phentsize, phnum, shentsize, shnum, strndx)
+    return ElfHeader(4, data[5] == 1, kind, machine, phoff, shoff, phentsize, phnum, shentsize, shnum, strndx)
 
 
 def program_header_bytes(word_bytes: int) -> int:
@@ -174,7 +174,7 @@ def parse_notes(order: str, data: bytes, align: int = 4) -> Iterator[Tuple[bytes
         at = (desc + desc_bytes + step - 1) & -step
 
 
-def build_id_of(notes: Iterator[Tuple[bytes, int, bytes]]) -> Optional[str]:
+def find_build_id(notes: Iterator[Tuple[bytes, int, bytes]]) -> Optional[str]:
     """The build-id among these notes, in lower-case hex."""
     for name, kind, desc in notes:
         if kind == NT_GNU_BUILD_ID and name == b"GNU" and desc:
@@ -192,7 +192,7 @@ def parse_symbol(order: str, word_bytes: int, entry: bytes) -> Tuple[int, ElfSym
 
 
 def defined_symbols(order: str, word_bytes: int, entries: bytes, types: Sequence[int]) -> Iterator[Tuple[int, ElfSymbol]]:
-    """The same of many entries: those that are defined, of these types; none: of any. A program has hundreds of thousands."""
+    """Yield (offset of its name, symbol) of the defined symbols of these types, or of all types; a program has hundreds of thousands."""
     is_long = word_bytes == 8
     for fields in struct.iter_unpack(order + (SYMBOL if is_long else SYMBOL_32), entries):
         name, info, _, section, value, size = fields if is_long else (fields[0], *fields[3:], fields[1], fields[2])
@@ -201,7 +201,7 @@ def defined_symbols(order: str, word_bytes: int, entries: bytes, types: Sequence
 
 
 def gnu_build_id_path(build_id: str) -> str:
-    """Where a debug file lies below a debug directory."""
+    """Return the path of a debug file below a debug directory."""
     return ".build-id/%s/%s.debug" % (build_id[:2], build_id[2:])
 
 
@@ -211,7 +211,7 @@ def symbol_bytes(word_bytes: int) -> int:
 
 
 class ElfFile:
-    """One ELF file on disk, read with pread as far as it is asked for."""
+    """An ELF file on disk, read by pread on demand."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -219,9 +219,9 @@ class ElfFile:
         header = parse_header(self.file.pread(64, 0))
         if header is None:
             raise ValueError("%s is not an ELF file" % path)
-        self.header: Header = header
+        self.header: ElfHeader = header
         self.work = Work(path)
-        self._sections: Optional[List[Section]] = None
+        self._sections: Optional[List[ElfSection]] = None
         self._headers: Optional[List[ProgramHeader]] = None
         self._tables: Dict[int, Tuple[bytes, bytes, bytes]] = {}
         self._build_id: Optional[Tuple[Optional[str]]] = None
@@ -243,7 +243,7 @@ class ElfFile:
             return b""
 
     def pread_table(self, offset: int, size_bytes: int) -> bytes:
-        """The same up to the first hole: no linker leaves one in a table, and a sparse file may claim any size."""
+        """Read up to the first hole: no linker leaves one in a table, and a sparse file may claim any size."""
         try:
             hole = self.file.ask(lambda descriptor: os.lseek(descriptor, offset, os.SEEK_HOLE))
         except (OSError, OverflowError):  # behind the file's end, or of a file system that does not tell
@@ -259,7 +259,7 @@ class ElfFile:
         return self._headers
 
     def at(self, address: int, size_bytes: int) -> bytes:
-        """What the file holds for this address, before any relocation; shorter where that ends."""
+        """Return the file's bytes for this address, before any relocation; shorter where they end."""
         for entry in self.program_headers():
             if entry.type == PT_LOAD and entry.vaddr <= address < entry.vaddr + entry.filesz:
                 return self.pread(entry.offset + address - entry.vaddr, min(size_bytes, entry.vaddr + entry.filesz - address))
@@ -282,19 +282,19 @@ class ElfFile:
     def _find_build_id(self) -> Optional[str]:
         for section in [part for part in self.sections() if part.type == SHT_NOTE][:MOST_NOTE_PARTS]:
             if section.size_bytes:
-                build_id = build_id_of(parse_notes(self.header.order, self.pread(section.offset, min(section.size_bytes, 1 << 16))))
+                build_id = find_build_id(parse_notes(self.header.order, self.pread(section.offset, min(section.size_bytes, 1 << 16))))
                 if build_id:
                     return build_id
         for segment in [part for part in self.program_headers() if part.type == PT_NOTE][:MOST_NOTE_PARTS]:
             if segment.filesz:
-                build_id = build_id_of(
+                build_id = find_build_id(
                     parse_notes(self.header.order, self.pread(segment.offset, min(segment.filesz, 1 << 16)), segment.align)
                 )
                 if build_id:
                     return build_id
         return None
 
-    def sections(self) -> List[Section]:
+    def sections(self) -> List[ElfSection]:
         """The section headers; empty if the file has none."""
         if self._sections is None:
             header = self.header
@@ -304,8 +304,8 @@ class ElfFile:
             rows = list(struct.iter_unpack(form, raw[: len(raw) // size * size]))
             at, size_bytes = rows[header.shstrndx][4:6] if header.shstrndx < len(rows) else (0, 0)
             text = self.pread(at, min(size_bytes, MOST_SECTION_NAMES_BYTES))
-            names = {row[0]: c_string(text, row[0], MOST_SECTION_NAME_BYTES) for row in rows}
-            self._sections = [Section(names[row[0]], row[1], row[3], row[4], row[5], row[6], row[9], row[2]) for row in rows]
+            names = {row[0]: read_c_string(text, row[0], MOST_SECTION_NAME_BYTES) for row in rows}
+            self._sections = [ElfSection(names[row[0]], row[1], row[3], row[4], row[5], row[6], row[9], row[2]) for row in rows]
         return self._sections
 
     def has_section(self, name: str) -> bool:
@@ -323,30 +323,32 @@ class ElfFile:
     def _symbols(self, name: str) -> Iterator[ElfSymbol]:
         for table in self._symbol_tables(SHT_SYMTAB):
             text = self._table(table)[2]
-            for offset in places(text, name.encode() + b"\0", self.work):
+            for offset in find_substrings(text, name.encode() + b"\0", self.work):
                 yield from self._at_name(table, offset)
-            for offset in places(text, name.encode() + b".lto_priv.", self.work):
-                if c_string(text, offset)[len(name) + 10 :].isdigit():
+            for offset in find_substrings(text, name.encode() + b".lto_priv.", self.work):
+                if read_c_string(text, offset)[len(name) + 10 :].isdigit():
                     yield from self._at_name(table, offset)
 
     def names_ending(self, suffix: str) -> List[str]:
         """Every name of a defined symbol in .symtab and .dynsym that ends so, behind at most MOST_PREFIX_BYTES."""
         end = suffix.encode() + b"\0"
-        return sorted(set(self._names(lambda text: (start for at in places(text, end, self.work) for start in starts(text, at)))))
+        return sorted(
+            set(self._names(lambda text: (start for at in find_substrings(text, end, self.work) for start in find_name_starts(text, at))))
+        )
 
     def names_starting(self, start: str) -> List[str]:
         """Every name of a defined symbol in .symtab and .dynsym that begins so."""
-        return sorted(set(self._names(lambda text: places(text, start.encode(), self.work))))
+        return sorted(set(self._names(lambda text: find_substrings(text, start.encode(), self.work))))
 
     @ends_with_work
     def _names(self, places_in: Callable[[bytes], Iterable[int]]) -> Iterator[str]:
         """The names of defined symbols that stand at some of these places of the string tables."""
         for table in self._symbol_tables(SHT_SYMTAB, SHT_DYNSYM):
             text = self._table(table)[2]
-            letters = letters_of(text, self.path)
+            letters = count_letters(text, self.path)
             for at in places_in(text):
                 if self._at_name(table, at):
-                    name = c_string(text, at)
+                    name = read_c_string(text, at)
                     letters.spend(len(name) >> LETTERS_SHIFT)
                     yield name
 
@@ -357,13 +359,13 @@ class ElfFile:
         size = symbol_bytes(word_bytes)
         for table in self._symbol_tables(SHT_SYMTAB, SHT_DYNSYM):
             offsets, entries, text = self._table(table)
-            letters = letters_of(text, self.path)
+            letters = count_letters(text, self.path)
             self.work.spend(len(offsets) // 4)
             for number, offset in enumerate(memoryview(offsets).cast("I")):
                 if text.startswith(head, offset):
                     symbol = parse_symbol(order, word_bytes, entries[number * size : (number + 1) * size])[1]
                     if symbol.section:
-                        name = c_string(text, offset)
+                        name = read_c_string(text, offset)
                         letters.spend(len(name) >> LETTERS_SHIFT)
                         yield name, symbol
 
@@ -375,13 +377,13 @@ class ElfFile:
         size = symbol_bytes(word_bytes)
         for table in self._symbol_tables(SHT_SYMTAB, *((SHT_DYNSYM,) if exported else ())):
             _, entries, text = self._table(table)
-            letters = letters_of(text, self.path)
+            letters = count_letters(text, self.path)
             for start in range(0, len(entries) // size * size, ENTRIES_AT_ONCE * size):
                 self.work.spend(ENTRIES_AT_ONCE)
                 count = 0
                 end = min(start + ENTRIES_AT_ONCE * size, len(entries) // size * size)
                 for name_at, symbol in defined_symbols(order, word_bytes, entries[start:end], types):
-                    name = c_string(text, name_at)
+                    name = read_c_string(text, name_at)
                     count += len(name)
                     yield name, symbol
                 letters.spend(count >> LETTERS_SHIFT)
@@ -393,15 +395,15 @@ class ElfFile:
         size, wanted = symbol_bytes(word_bytes), struct.pack(order + ("Q" if word_bytes == 8 else "I"), value)
         for table in self._symbol_tables(SHT_SYMTAB, SHT_DYNSYM):
             _, entries, text = self._table(table)
-            for number in sorted({at // size for at in places(entries, wanted, self.work)}):
+            for number in sorted({at // size for at in find_substrings(entries, wanted, self.work)}):
                 name_at, symbol = parse_symbol(order, word_bytes, entries[number * size : (number + 1) * size])
                 if symbol.value == value and symbol.section and symbol.type == STT_FUNC:
-                    yield c_string(text, name_at)
+                    yield read_c_string(text, name_at)
 
-    def _symbol_tables(self, *types: int) -> List[Section]:
+    def _symbol_tables(self, *types: int) -> List[ElfSection]:
         return [table for table in self.sections() if table.type in types][:MOST_SYMBOL_TABLES]
 
-    def _table(self, table: Section) -> Tuple[bytes, bytes, bytes]:
+    def _table(self, table: ElfSection) -> Tuple[bytes, bytes, bytes]:
         """(offset of each symbol's name, the symbols, the string table)."""
         if table.offset not in self._tables:
             size = symbol_bytes(self.header.word_bytes)
@@ -414,16 +416,18 @@ class ElfFile:
             self._tables[table.offset] = (words[:: size // 4].tobytes(), entries, self.pread_table(strings.offset, strings.size_bytes))
         return self._tables[table.offset]
 
-    def _at_name(self, table: Section, offset: int) -> List[ElfSymbol]:
+    def _at_name(self, table: ElfSection, offset: int) -> List[ElfSymbol]:
         """The defined symbols whose name stands at this offset of the string table; several may share one."""
         size, order, word_bytes = symbol_bytes(self.header.word_bytes), self.header.order, self.header.word_bytes
         names, entries, _ = self._table(table)
         self.work.spend(1 + (len(names) >> READ_SHIFT + 2))  # bytes.find passes over 4 KiB in a fraction of a step
-        symbols = [parse_symbol(order, word_bytes, entries[place * size : (place + 1) * size])[1] for place in indexes(names, offset)]
+        symbols = [
+            parse_symbol(order, word_bytes, entries[place * size : (place + 1) * size])[1] for place in find_word_indexes(names, offset)
+        ]
         return [symbol for symbol in symbols if symbol.section]
 
 
-def places(text: bytes, what: bytes, work: Work) -> Iterator[int]:
+def find_substrings(text: bytes, what: bytes, work: Work) -> Iterator[int]:
     """Every offset at which `what` stands in a string table; the linker lets a name share the tail of a longer one."""
     at = text.find(what)
     while at >= 0:
@@ -432,14 +436,14 @@ def places(text: bytes, what: bytes, work: Work) -> Iterator[int]:
         at = text.find(what, at + 1)
 
 
-def starts(text: bytes, at: int) -> Iterator[int]:
-    """Where in a string table a name may start that goes on at `at`: at the start of a string or, as linkers share tails, later in it."""
+def find_name_starts(text: bytes, at: int) -> Iterator[int]:
+    """Yield the offsets at which a name that includes `at` may start: linkers let names share tails."""
     first = max(0, at - MOST_PREFIX_BYTES)
     yield from range(max(first, text.rfind(b"\0", first, at) + 1), at + 1)
 
 
-def indexes(words: bytes, value: int) -> Iterator[int]:
-    """Where `value` stands in an array of 32-bit words of this machine. (array.index takes no start before Python 3.10.)"""
+def find_word_indexes(words: bytes, value: int) -> Iterator[int]:
+    """Yield the indexes of `value` in an array of 32-bit words (array.index takes no start before Python 3.10)."""
     number = array("I", [value]).tobytes()
     at = words.find(number)
     while at >= 0:
@@ -448,18 +452,18 @@ def indexes(words: bytes, value: int) -> Iterator[int]:
         at = words.find(number, at + 1)
 
 
-def letters_of(text: bytes, name: str) -> Work:
+def count_letters(text: bytes, name: str) -> Work:
     """Counter of the letters of names that are made of a string table in one pass."""
     return Work(name, NAMES_SHARE * len(text) + FREE_NAMES_BYTES >> LETTERS_SHIFT)
 
 
-def c_string(data: bytes, at: int, limit: int = MOST_NAME_BYTES) -> str:
+def read_c_string(data: bytes, at: int, limit: int = MOST_NAME_BYTES) -> str:
     """The string that starts at `at`, or as much of it as a name can have."""
     end = data.find(b"\0", at, at + limit)
     return data[at : end if end >= 0 else at + limit].decode("utf-8", "replace")
 
 
-def uleb(data: bytes, at: int) -> Tuple[int, int]:
+def read_uleb(data: bytes, at: int) -> Tuple[int, int]:
     """An unsigned LEB128 number, and where it ends. ValueError where it is longer than such a number is, IndexError where it is cut."""
     value = data[at]
     if value < 0x80:
@@ -473,13 +477,13 @@ def uleb(data: bytes, at: int) -> Tuple[int, int]:
     raise ValueError("a number of more than %d bytes" % MOST_ULEB_BYTES)
 
 
-def sleb(data: bytes, at: int) -> Tuple[int, int]:
-    """The same with a sign."""
-    value, end = uleb(data, at)
+def read_sleb(data: bytes, at: int) -> Tuple[int, int]:
+    """Read a signed LEB128 number; return it and its end."""
+    value, end = read_uleb(data, at)
     return (value - (1 << 7 * (end - at)) if data[end - 1] & 0x40 else value), end
 
 
-def parse_auxv(header: Header, data: bytes) -> Dict[int, int]:
+def parse_auxv(header: ElfHeader, data: bytes) -> Dict[int, int]:
     """The auxiliary vector: type -> value."""
     form = header.order + ("QQ" if header.word_bytes == 8 else "II")
     size = 2 * header.word_bytes
@@ -491,36 +495,36 @@ def parse_auxv(header: Header, data: bytes) -> Dict[int, int]:
     return values
 
 
-class Registers(NamedTuple):
-    """What one thread's register sets say; None where this machine is not known or a set is missing."""
+class ThreadRegisters(NamedTuple):
+    """Registers of a thread; None if this machine is not known or a set is missing."""
 
     pc: Optional[int]
     sp: Optional[int]
     thread_pointer: Optional[int]
 
 
-def decode_registers(header: Header, general: bytes, extra: bytes = b"") -> Registers:
+def decode_registers(header: ElfHeader, general: bytes, extra: bytes = b"") -> ThreadRegisters:
     """The registers from the general set and, where the machine has one, the set that tells the thread pointer."""
     layout = header.arch.registers
     if layout is None:
-        return Registers(None, None, None)
+        return ThreadRegisters(None, None, None)
     letter = "Q" if layout.word_bytes == 8 else "I"
     words = struct.unpack_from("%s%d%s" % (header.order, len(general) // layout.word_bytes, letter), general)
     by_name = dict(zip(layout.names, words))
     pointer = by_name.get(layout.thread_pointer or "")
     if layout.pc not in by_name or layout.sp not in by_name or (layout.thread_pointer and pointer is None):
-        return Registers(None, None, None)
+        return ThreadRegisters(None, None, None)
     if layout.read_pointer is not None:
         pointer = layout.read_pointer(by_name, extra, header.order)
-    return Registers(by_name[layout.pc], by_name[layout.sp], pointer)
+    return ThreadRegisters(by_name[layout.pc], by_name[layout.sp], pointer)
 
 
-def signature_bits(header: Header, mask: bytes) -> int:
+def signature_bits(header: ElfHeader, mask: bytes) -> int:
     """Bits of a pointer to data that may be a signature, by the register set that tells them; 0 where it has nothing."""
     return int.from_bytes(mask[: header.word_bytes], header.byte_order)
 
 
-def register_words(header: Header, sets: Sequence[bytes]) -> List[int]:
+def split_register_words(header: ElfHeader, sets: Sequence[bytes]) -> List[int]:
     """Every word of some register sets, as a pointer of the program may stand in any of them."""
     letter = "Q" if header.word_bytes == 8 else "I"
     return [word for data in sets for word in struct.unpack_from("%s%d%s" % (header.order, len(data) // header.word_bytes, letter), data)]

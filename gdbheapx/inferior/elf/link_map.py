@@ -17,19 +17,19 @@ from gdbheapx.inferior.elf.file import (
     PT_PHDR,
     PT_TLS,
     STT_FUNC,
+    ElfHeader,
     ElfSymbol,
-    Header,
     ProgramHeader,
-    build_id_of,
-    c_string,
-    letters_of,
+    count_letters,
+    find_build_id,
+    find_name_starts,
+    find_substrings,
     parse_header,
     parse_notes,
     parse_program_headers,
     parse_symbol,
-    places,
     program_header_bytes,
-    starts,
+    read_c_string,
     symbol_bytes,
 )
 from gdbheapx.work import READ_SHIFT, Work, ends_with_work
@@ -60,10 +60,10 @@ BEHIND_SYMBOLS = (DT_HASH, DT_STRTAB, DT_RELA, DT_REL, DT_JMPREL, DT_GNU_HASH, D
 """What linkers write behind .dynsym, whose length no entry says: the nearest of them ends it."""
 
 
-class Numbers:
+class NumberReader:
     """Numbers and strings out of a reader of bytes."""
 
-    def __init__(self, read: Read, header: Header) -> None:
+    def __init__(self, read: Read, header: ElfHeader) -> None:
         self.read = read
         self.header = header
         self.word_bytes = header.word_bytes
@@ -88,10 +88,10 @@ class Numbers:
 
 
 class Loaded:
-    """One loaded object as memory shows it."""
+    """A loaded object as memory shows it."""
 
     def __init__(
-        self, memory: Numbers, name: str, base: int, dynamic: int, is_executable: bool, headers: Optional[List[ProgramHeader]] = None
+        self, memory: NumberReader, name: str, base: int, dynamic: int, is_executable: bool, headers: Optional[List[ProgramHeader]] = None
     ) -> None:
         self.memory = memory
         self.node = 0
@@ -109,7 +109,7 @@ class Loaded:
         """Where the image ends, if its headers do not tell."""
 
     def program_headers(self) -> List[ProgramHeader]:
-        """From the ELF header at the start of the image; empty if that is not in memory."""
+        """Return the program headers by the ELF header at the start of the image; empty if not in memory."""
         if self._headers is None:
             header = parse_header(self.memory.read(self.base, 64))
             self._headers = []
@@ -127,16 +127,16 @@ class Loaded:
         return self.base + min(entry.vaddr for entry in loads), self.base + max(entry.vaddr + entry.memsz for entry in loads)
 
     def build_id(self) -> Optional[str]:
-        """From its notes in memory."""
+        """Return its build-id by the notes in memory."""
         for entry in [part for part in self.program_headers() if part.type == PT_NOTE][:MOST_NOTE_PARTS]:
             data = self.memory.read(self.base + entry.vaddr, min(entry.filesz, 4096))
-            build_id = build_id_of(parse_notes(self.memory.header.order, data, entry.align))
+            build_id = find_build_id(parse_notes(self.memory.header.order, data, entry.align))
             if build_id:
                 return build_id
         return None
 
     def take_headers(self, end: int) -> None:
-        """For an object of which no list says where its dynamic section is; `end`: where its last mapping ends."""
+        """Find the dynamic section by program headers, for an object that no list describes; `end`: end of its last mapping."""
         self._end = max(end, self.base)
         self._dynamic_at = next((self.base + entry.vaddr for entry in self.program_headers() if entry.type == PT_DYNAMIC), 0)
 
@@ -215,7 +215,7 @@ class Loaded:
         return hidden
 
     def has_lost_names(self) -> bool:
-        """It exports names, and their table is neither in memory nor in a file here."""
+        """Return True if it exports names whose table is neither in memory nor in a file here."""
         table = self.pointer(DT_SYMTAB) if self.dynamic() else None
         return table is not None and not self.memory.read(table, 1)
 
@@ -227,8 +227,8 @@ class Loaded:
     def _names_ending(self, suffix: bytes) -> Iterator[str]:
         strings = self.pointer(DT_STRTAB)
         text = self.memory.read(strings, min(self.dynamic().get(DT_STRSZ, 0), MAX_STRING_BYTES)) if strings else b""
-        for at in places(text, suffix, self._work):
-            for start in starts(text, at):
+        for at in find_substrings(text, suffix, self._work):
+            for start in find_name_starts(text, at):
                 self._work.spend(READ_STEPS)
                 name = text[start : at + len(suffix) - 1]
                 if self.lookup(name) is not None:
@@ -256,10 +256,10 @@ class Loaded:
         text = self.memory.read(strings, min(self.dynamic().get(DT_STRSZ, 0), MAX_STRING_BYTES))
         behind = [place for place in (self.pointer(tag) for tag in BEHIND_SYMBOLS) if place and place > table]
         data = self.memory.read(table, min(min(behind) - table, MAX_EXPORTED * size)) if text and behind else b""
-        letters = letters_of(text, self._work.name)
+        letters = count_letters(text, self._work.name)
         for at in range(0, len(data) // size * size, size):
             name_at, symbol = parse_symbol(self.memory.header.order, self.memory.word_bytes, data[at : at + size])
-            name = c_string(text, name_at)
+            name = read_c_string(text, name_at)
             self._work.spend(1 + (len(name) >> READ_SHIFT))
             letters.spend(len(name) >> LETTERS_SHIFT)
             if symbol.section and name and name.isprintable():
@@ -288,7 +288,7 @@ class Loaded:
         """Indexes in .dynsym whose hash fits."""
         gnu = self.pointer(DT_GNU_HASH)
         if gnu is not None:
-            yield from gnu_candidates(self.memory, gnu, name, self._work)
+            yield from find_gnu_candidates(self.memory, gnu, name, self._work)
             return
         table = self.pointer(DT_HASH)
         buckets = self.memory.number(table, 4) if table else None
@@ -305,10 +305,10 @@ class Loaded:
 
 
 class LinkMap:
-    """All loaded objects of one process, in the dynamic linker's order."""
+    """All loaded objects of a process, in the dynamic linker's order."""
 
-    def __init__(self, read: Read, header: Header, auxv: Dict[int, int]) -> None:
-        self.memory = Numbers(read, header)
+    def __init__(self, read: Read, header: ElfHeader, auxv: Dict[int, int]) -> None:
+        self.memory = NumberReader(read, header)
         self._auxv = auxv
         self._loaded: Optional[List[Loaded]] = None
         self.complete = True
@@ -433,7 +433,7 @@ class Definition(NamedTuple):
     address: int
 
 
-def lookup(objects: List[Loaded], name: str) -> Optional[Definition]:
+def look_up_symbol(objects: List[Loaded], name: str) -> Optional[Definition]:
     """The definition the dynamic linker binds to: the first in the order of loading. None also where an object before it has a table of
     names that cannot be read: it may be there."""
     for loaded in objects:
@@ -445,7 +445,7 @@ def lookup(objects: List[Loaded], name: str) -> Optional[Definition]:
     return None
 
 
-def gnu_candidates(memory: Numbers, table: int, name: bytes, work: Work) -> Iterator[int]:
+def find_gnu_candidates(memory: NumberReader, table: int, name: bytes, work: Work) -> Iterator[int]:
     """Indexes in .dynsym whose hash in DT_GNU_HASH equals the name's, but for its lowest bit."""
     head = [memory.number(table + 4 * i, 4) for i in range(4)]
     buckets, first, bloom = head[0], head[1], head[2]
@@ -488,7 +488,7 @@ def sysv_hash(name: bytes) -> int:
 
 
 class TlsPlace(NamedTuple):
-    """Where one object's thread-local block lies in every thread; one of the two is set."""
+    """Place of an object's thread-local block in every thread: an offset or a module id."""
 
     block_offset: Optional[int]
     """Block address minus thread pointer."""
@@ -497,7 +497,7 @@ class TlsPlace(NamedTuple):
 
     @property
     def way(self) -> str:
-        """As base.ThreadLocal tells it."""
+        """Way as in ThreadLocal."""
         return "static-tls" if self.block_offset is not None else "dtv"
 
 
@@ -506,12 +506,12 @@ Original = Callable[[int], Optional[int]]
 
 
 def find_tls(loaded: Loaded, original: Optional[Original] = None) -> Optional[TlsPlace]:
-    """How to reach the object's block; None if its relocations and headers do not tell."""
+    """Return how to reach the object's thread-local block; None if relocations and headers do not say."""
     types = loaded.memory.header.arch.relocations
     if types is None or types.module is None:
         return None
     module: Optional[int] = None
-    for slot, kind, symbol, addend in relocations(loaded, types):
+    for slot, kind, symbol, addend in find_tls_relocations(loaded, types):
         if kind == types.offset:
             if addend is None:  # it stood in the slot itself, and ld.so has written over it; with a symbol linkers leave 0 there
                 addend = 0 if symbol else original(slot - loaded.base) if original is not None else None
@@ -547,7 +547,7 @@ def _block_offset(loaded: Loaded, slot: int, symbol: int, addend: int) -> Option
     return value - 2 * half if value >= half else value
 
 
-def relocations(loaded: Loaded, types: Relocations) -> List[Tuple[int, int, int, Optional[int]]]:
+def find_tls_relocations(loaded: Loaded, types: Relocations) -> List[Tuple[int, int, int, Optional[int]]]:
     """(address of the slot, type, symbol index, addend) of all relocations that ld.so applied to thread-local storage. No addend: it stood
     in the slot."""
     memory = loaded.memory
@@ -583,15 +583,15 @@ def local_exec_offset(loaded: Loaded) -> Optional[int]:
 
 
 class TlsBlock(NamedTuple):
-    """One thread's block. Neither: the thread has none, because it never used the object's variables."""
+    """A thread's block. Neither field: the thread never used the object's variables and has none."""
 
     address: Optional[int]
     why_unknown: Optional[str]
     """In words, to stand behind `thread N: `; None: it is known."""
 
 
-def tls_block(place: TlsPlace, thread_pointer: Optional[int], memory: Numbers) -> TlsBlock:
-    """One thread's block of an object. A thread pointer that is none makes it unknown."""
+def find_tls_block(place: TlsPlace, thread_pointer: Optional[int], memory: NumberReader) -> TlsBlock:
+    """Return a thread's block of an object; an invalid thread pointer makes it unknown."""
     word, highest, storage = memory.word_bytes, (1 << 8 * memory.word_bytes) - 1, memory.header.arch.storage
     if thread_pointer is None:
         return TlsBlock(None, "cannot read its registers")

@@ -12,8 +12,8 @@ import struct
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.arch import Architecture, Unwinding
-from gdbheapx.inferior.base import Call, StackCopy
-from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile, sleb, uleb
+from gdbheapx.inferior.base import StackCall, StackCopy
+from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile, read_sleb, read_uleb
 
 MASK = (1 << 64) - 1
 TWO: Dict[int, Callable[[int, int], int]] = {
@@ -42,8 +42,10 @@ Registers = Dict[int, int]
 MOST_CALLS = 1000
 
 
-def evaluated(data: bytes, registers: Dict[int, int], word: Callable[[int], Optional[int]], first: Optional[int]) -> Optional[int]:
-    """What the expression comes to; None where it needs what is not known. `first`: what lies on its stack at first."""
+def evaluate_expression(
+    data: bytes, registers: Dict[int, int], word: Callable[[int], Optional[int]], first: Optional[int]
+) -> Optional[int]:
+    """Evaluate a DWARF expression; None if it needs unknown values. `first`: initial stack."""
     stack: List[int] = [] if first is None else [first]
     at = 0
     while at < len(data):
@@ -52,7 +54,7 @@ def evaluated(data: bytes, registers: Dict[int, int], word: Callable[[int], Opti
         if 0x30 <= code < 0x50:
             value = code - 0x30
         elif 0x70 <= code < 0x90:
-            offset, at = sleb(data, at)
+            offset, at = read_sleb(data, at)
             value = registers[code - 0x70] + offset if code - 0x70 in registers else None
         elif code in TWO and len(stack) > 1:
             two, operand = stack.pop(), stack.pop()
@@ -60,7 +62,7 @@ def evaluated(data: bytes, registers: Dict[int, int], word: Callable[[int], Opti
         elif code == 0x06 and stack:
             value = word(stack.pop())
         elif code == 0x23 and stack:
-            offset, at = uleb(data, at)
+            offset, at = read_uleb(data, at)
             value = stack.pop() + offset
         elif code in (0x08, 0x09):
             value, at = data[at] - (256 if code == 0x09 and data[at] > 127 else 0), at + 1
@@ -72,8 +74,8 @@ def evaluated(data: bytes, registers: Dict[int, int], word: Callable[[int], Opti
     return stack[-1] if stack else None
 
 
-class Common(NamedTuple):
-    """What many functions have in common (CIE)."""
+class FrameCommon(NamedTuple):
+    """A common information entry (CIE)."""
 
     code_align: int
     data_align: int
@@ -84,7 +86,7 @@ class Common(NamedTuple):
 
 
 class UnwindRow(NamedTuple):
-    """How to get from one frame to its caller."""
+    """Rules that lead from a frame to its caller."""
 
     register: Optional[int]
     """The frame's end is this register and `offset`; None: `expression` tells it."""
@@ -97,7 +99,7 @@ class UnwindRow(NamedTuple):
 
 
 class CallFrames:
-    """Of one file."""
+    """.eh_frame of a file."""
 
     def __init__(self, file: ElfFile) -> None:
         self._file, numbers = file, file.header.arch.unwinding
@@ -129,7 +131,6 @@ class CallFrames:
         return ranges
 
     def _end_of_load(self, address: int) -> int:
-        """Where the segment that has it ends; itself where none has."""
         return next((load.vaddr + load.filesz for load in self._loads if load.vaddr <= address < load.vaddr + load.filesz), address)
 
     def _bytes(self, address: int) -> bytes:
@@ -139,12 +140,11 @@ class CallFrames:
         return self._loaded(address + 4, size) if size <= MOST_ENTRY_BYTES else b""
 
     def _loaded(self, address: int, size_bytes: int) -> bytes:
-        """What the file has there."""
         load = next((segment for segment in self._loads if segment.vaddr <= address < segment.vaddr + segment.filesz), None)
         return b"" if load is None else self._file.pread(load.offset + address - load.vaddr, size_bytes)
 
     def row(self, address: int) -> Optional[UnwindRow]:
-        """For an address in the file."""
+        """Return the unwind row for an address in the file."""
         try:
             return self._row(address)
         except (IndexError, struct.error, ValueError):  # cut off, or of a form that is not read
@@ -168,27 +168,27 @@ class CallFrames:
             return None
         at = 12
         if common.has_size:
-            length, at = uleb(data, at)
+            length, at = read_uleb(data, at)
             at += length
         self._file.work.spend(len(common.program) + len(data))
-        machine = Machine(common)
+        machine = CfaMachine(common)
         machine.run(common.program, None)
         machine.first = dict(machine.rules)
         machine.run(data[at:], address - start)
         return UnwindRow(machine.register, machine.offset, machine.expression, machine.rules, common.is_signal)
 
-    def _common(self, address: int) -> Optional[Common]:
+    def _common(self, address: int) -> Optional[FrameCommon]:
         data = self._bytes(address)
         end = data.index(b"\0", 5)
         words, at = data[5:end].decode("ascii"), end + 1
-        code, at = uleb(data, at)
-        align, at = sleb(data, at)
-        returns, at = (data[at], at + 1) if data[4] == 1 else uleb(data, at)
+        code, at = read_uleb(data, at)
+        align, at = read_sleb(data, at)
+        returns, at = (data[at], at + 1) if data[4] == 1 else read_uleb(data, at)
         if returns != self._return or (words and not words.startswith("z")):
             return None
         encoding, program = 0, at
         if words:
-            length, at = uleb(data, at)
+            length, at = read_uleb(data, at)
             program = at + length
         for letter in words[1:]:
             if letter == "R":
@@ -199,13 +199,13 @@ class CallFrames:
                 at += 5
             elif letter == "L":
                 at += 1
-        return Common(code, align, encoding, "S" in words, bool(words), data[program:])
+        return FrameCommon(code, align, encoding, "S" in words, bool(words), data[program:])
 
 
-class Machine:
-    """What the instructions of one entry say (DW_CFA_*)."""
+class CfaMachine:
+    """Interpreter of an entry's instructions (DW_CFA_*)."""
 
-    def __init__(self, common: Common) -> None:
+    def __init__(self, common: FrameCommon) -> None:
         self._common = common
         self.register: Optional[int] = None
         self.offset = 0
@@ -215,7 +215,7 @@ class Machine:
         self._kept: List[Tuple[Optional[int], int, bytes, Dict[int, Tuple[int, int, bytes]]]] = []
 
     def run(self, data: bytes, until: Optional[int]) -> None:
-        """All that holds at so many bytes behind the function's begin."""
+        """Execute instructions up to an offset from the function's start."""
         at = here = 0
         while at < len(data):
             code = data[at]
@@ -227,7 +227,7 @@ class Machine:
                 if until is not None and here > until:
                     return
             elif code >> 6 == 2:
-                offset, at = uleb(data, at)
+                offset, at = read_uleb(data, at)
                 self._set(code & 63, SAVED, offset * self._common.data_align)
             elif code >> 6 == 3:
                 self._restore(code & 63)
@@ -256,7 +256,7 @@ class Machine:
         if code == 0x0B:
             self.register, self.offset, self.expression, self.rules = self._kept.pop()
             return at
-        operand, after = uleb(data, at)
+        operand, after = read_uleb(data, at)
         if code == 0x0E:
             self.offset = operand
         elif code == 0x0F:
@@ -268,19 +268,19 @@ class Machine:
         elif code in (0x07, 0x08):
             self._set(operand, SAME if code == 0x08 else OTHER, -1)
         elif code == 0x13:
-            self.offset = sleb(data, at)[0] * align
+            self.offset = read_sleb(data, at)[0] * align
         elif code in (0x10, 0x16):
-            size, after = uleb(data, after)
+            size, after = read_uleb(data, after)
             self._set(operand, EXPRESSION if code == 0x10 else VALUE, 0, data[after : after + size])
             after += size
         elif code in (0x05, 0x09, 0x0C):
-            two, after = uleb(data, after)
+            two, after = read_uleb(data, after)
             if code == 0x0C:
                 self.register, self.offset = operand, two
             else:
                 self._set(operand, *((SAVED, two * align) if code == 0x05 else (OTHER, two)))
         elif code in (0x11, 0x12):
-            two, after = sleb(data, after)
+            two, after = read_sleb(data, after)
             if code == 0x12:
                 self.register, self.offset = operand, two * align
             else:
@@ -290,10 +290,10 @@ class Machine:
         return after
 
 
-def caller(row: UnwindRow, registers: Registers, word: Word, numbers: Unwinding) -> Optional[Registers]:
+def unwind_caller(row: UnwindRow, registers: Registers, word: Word, numbers: Unwinding) -> Optional[Registers]:
     """The registers of the caller; its stack pointer is the frame's end. Without a return address nobody has called."""
     if row.register is None:
-        end = evaluated(row.expression, registers, word, None)
+        end = evaluate_expression(row.expression, registers, word, None)
     else:
         end = registers[row.register] + row.offset if row.register in registers else None
     if end is None:
@@ -308,7 +308,7 @@ def caller(row: UnwindRow, registers: Registers, word: Word, numbers: Unwinding)
         elif how == SAME:
             value = registers.get(register)
         else:
-            value = evaluated(expression, registers, word, end)
+            value = evaluate_expression(expression, registers, word, end)
             value = word(value) if how == EXPRESSION and value is not None else value
         of_caller.pop(register, None)
         if value is not None:
@@ -325,8 +325,8 @@ RowOf = Callable[[int], Optional[UnwindRow]]
 """What the file has that lies at an address."""
 
 
-def call_registers(words: Sequence[int], order: Sequence[str], numbers: Unwinding, pointer: int, pc: int) -> Dict[int, int]:
-    """By DWARF's numbers; only the two where the words are not in the kernel's order."""
+def map_call_registers(words: Sequence[int], order: Sequence[str], numbers: Unwinding, pointer: int, pc: int) -> Dict[int, int]:
+    """Number registers as DWARF does; only pc and stack pointer if the words are not in the kernel's order."""
     if len(words) >= len(order):
         by_number = {number: words[order.index(name)] for number, name in enumerate(numbers.names)}
         if (by_number[numbers.sp], by_number[numbers.pc]) == (pointer, pc):
@@ -334,9 +334,9 @@ def call_registers(words: Sequence[int], order: Sequence[str], numbers: Unwindin
     return {numbers.sp: pointer, numbers.pc: pc}
 
 
-def walk_calls(copy: StackCopy, row_of: RowOf, arch: Architecture) -> List[Call]:
-    """As far as the files tell."""
-    calls: List[Call] = []
+def walk_calls(copy: StackCopy, row_of: RowOf, arch: Architecture) -> List[StackCall]:
+    """Return the calls on a copied stack, innermost first, as far as files have unwind rows."""
+    calls: List[StackCall] = []
     numbers = arch.unwinding
     if numbers is None or arch.registers is None:
         return calls
@@ -345,14 +345,14 @@ def walk_calls(copy: StackCopy, row_of: RowOf, arch: Architecture) -> List[Call]
         at = address - copy.pointer
         return int.from_bytes(copy.data[at : at + 8], "little") if 0 <= at <= len(copy.data) - 8 else None
 
-    now, is_return = call_registers(copy.words, arch.registers.names, numbers, copy.pointer, copy.pc), False
+    now, is_return = map_call_registers(copy.words, arch.registers.names, numbers, copy.pointer, copy.pc), False
     while len(calls) < MOST_CALLS and now.get(numbers.pc):
         pc, pointer = now[numbers.pc], now[numbers.sp]
         row = row_of(pc - is_return)
-        after = caller(row, now, word, numbers) if row is not None else None
+        after = unwind_caller(row, now, word, numbers) if row is not None else None
         if row is None or after is None or after[numbers.sp] <= pointer:
             break
-        calls.append(Call(pointer, after[numbers.sp], pc, is_return))
+        calls.append(StackCall(pointer, after[numbers.sp], pc, is_return))
         if numbers.pc in after:
             after[numbers.pc] &= arch.return_mask
         now, is_return = after, not row.is_signal

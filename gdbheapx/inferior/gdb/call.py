@@ -1,24 +1,237 @@
-"""Running something in a process that gdb holds: registers and memory written, functions called. Only gdbheapx/actions/ asks for any of it.
+"""Hold a process by gdb, look at its threads, and call a function in it."""
 
-Everything that is set in gdb for a call is set back after it. What a call leaves behind in the process is told by its outcome.
-"""
-
+import os
 import re
+import signal
 import time
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.arch import Calling
+from gdbheapx.budget import NEVER
 from gdbheapx.errors import HeapxError
+from gdbheapx.hints import about
+from gdbheapx.inferior.base import Module
 from gdbheapx.inferior.gdb import inferior as gdb_inferior
-from gdbheapx.inferior.gdb.call_guard import Mask, Undisturbed, Watchdog
-from gdbheapx.inferior.gdb.hold import Frames
+from gdbheapx.inferior.gdb.call_guard import CallWatchdog, DeferredSignals, SignalMask, end_with_parent
 from gdbheapx.inferior.gdb.inferior import GdbError
-from gdbheapx.inferior.gdb.settings import OWN_FAULTS, Settings
-from gdbheapx.inferior.gdb.target import GdbTarget, quiet
-from gdbheapx.inferior.live import tracer
-from gdbheapx.inferior.standing import Outcome, Ran, Standing
+from gdbheapx.inferior.gdb.settings import OWN_FAULTS, GdbSettings, GdbSignals
+from gdbheapx.inferior.gdb.target import GdbTarget, execute_gdb, try_gdb
+from gdbheapx.inferior.live import procfs, tracer
+from gdbheapx.inferior.live.keeper import Priority
+from gdbheapx.inferior.standing import CallOutcome, Frame, ProcessRun, StoppedThread
+from gdbheapx.kernel.common import watchdog
 from gdbheapx.problems import GDB_FAILED
+
+AT_BASE = 7
+"""Entry of the auxiliary vector (getauxval(3)): where the dynamic linker is loaded."""
+
+
+class GdbHold:
+    """A process that gdb holds stopped."""
+
+    def __init__(self, target: GdbTarget) -> None:
+        self.target = target
+        self.pid = target.pid or 0
+        self.ours = not target.held_by_gdb
+        """gdb was attached by this tool, and is detached by it."""
+        self.attached = False
+        self.stopped_ms = 0.0
+        """How long the process was kept stopped so far."""
+        self._began = 0.0
+        self._until_s = NEVER
+        """When nothing more may be begun, by the monotonic clock."""
+        self._ours_pending = False
+        """A SIGINT of the watchdog may still wait in gdb: none is handed on at the detach. A call says so."""
+        self._owed_sigint = False
+        """Somebody sent the process a SIGINT, which a call took for itself: it gets it at the detach."""
+        self._linker_at: Optional[int] = None
+        """An address in the dynamic linker's code, if gdb was given its unwinding tables for as long as it is attached."""
+        self._signals = GdbSignals(self.ours)
+        self._priority = Priority()
+
+    def prepare(self) -> None:
+        """While the process still runs: the unwinding tables of everything that is loaded.
+
+        Not those of the dynamic linker: a gdb that has them when it attaches writes breakpoints into its code.
+        """
+        if not self.ours:
+            return
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)  # gdb's chatter about where the process stands; answers have a descriptor of their own
+        os.close(nowhere)
+        try_gdb("set sysroot /nonexistent")
+        linker = self._linker()
+        for module in self.target.modules():
+            if module is linker:
+                continue
+            path = self.target.module_file(module) if module.base not in self.target.unwinding else None
+            self.target.unwinding.add(module.base)
+            if path is not None:
+                self._add_tables(path, module.base, self._returns_to_entry and module.is_executable)
+
+    @property
+    def _returns_to_entry(self) -> bool:
+        """gdb has calls return to the program's entry: where the return address is not on the stack, gdb does not return there either."""
+        calling = self.target.arch.calling
+        return calling is not None and bool(calling.link)
+
+    def _add_tables(self, path: str, base: int, is_main: bool = False) -> None:
+        """Give gdb the unwinding tables of an object, and keep it from debug information of it that lies elsewhere."""
+        with GdbSettings({"debug-file-directory": ""}):
+            self.target.add_symbol_file(path, base, debug_info=False, is_main=is_main)
+
+    def _linker(self) -> Optional[Module]:
+        """The dynamic linker: the object at AT_BASE."""
+        base = self.target.auxv().get(AT_BASE)
+        return next((module for module in self.target.modules() if base and module.base == base), None)
+
+    def hold(self) -> None:
+        """Stop the process, if it is not stopped already."""
+        self._signals.keep()
+        if not self.ours:
+            self.attached = True
+            return
+        end_with_parent(signal.SIGTERM)  # SIGKILL in the middle of a call would leave the process there
+        procfs.check_alive(self.pid)
+        watchdog.hold_off()
+        self._began = time.monotonic()
+        self.limit()
+        self._priority.ask()
+        try:
+            execute_gdb("attach %d" % self.pid)
+        except HeapxError as error:
+            try_gdb("detach")
+            watchdog.go_on()
+            self._priority.give_back()
+            holder = procfs.tracer(self.pid)
+            if holder is None and os.path.exists("/proc/%d" % self.pid):
+                raise HeapxError(
+                    "gdb cannot attach to process %d: %s" % (self.pid, error.message),
+                    procfs.why_not_permitted(self.pid).hint,
+                    code=GDB_FAILED,
+                )
+            raise HeapxError(
+                "gdb cannot attach to process %d: %s" % (self.pid, error.message),
+                "see " + about("process", str(self.pid), "doctor"),
+                code=GDB_FAILED,
+            )
+        self.attached = True
+        self.target.gdb_holds(True)
+
+    def limit(self) -> None:
+        """Reads and walks end when it has stood still for --max-stop, counted from the attach; not where somebody else holds it."""
+        limit_s = self.target.max_stop_s
+        if self.ours and limit_s is not None:
+            self._until_s = self._began + limit_s
+            self.target.still.begin(self._until_s, limit_s)
+
+    def commit(self) -> None:
+        """Stop cutting off reads: a write or call has begun and is brought to its end."""
+        self.target.still.end()
+
+    @property
+    def is_late(self) -> bool:
+        """True after --max-stop: nothing more is begun."""
+        return time.monotonic() > self._until_s
+
+    @property
+    def is_cut(self) -> bool:
+        """True after --max-stop while reads are cut off."""
+        return self.ours and self.target.still.is_over
+
+    def spare(self) -> None:
+        """No thread is killed by its seccomp filter for running on. Where somebody else holds it, `problems` has told that one."""
+        for lwp in procfs.threads(self.pid) if self.ours else ():
+            tracer.spare(lwp)
+
+    def let_go(self) -> None:
+        """Let the process run on, if this tool stopped it. Harmless when called twice."""
+        self.commit()
+        if not self.attached:
+            return
+        self.attached = False
+        if self.ours:
+            if not self._ours_pending:
+                try_gdb("handle SIGINT nostop noprint pass")
+            self._ours_pending = False
+            self.spare()
+            try:
+                try_gdb("detach")
+            finally:
+                if self._linker_at is not None:
+                    try_gdb("remove-symbol-file -a %d" % self._linker_at)
+                    self._linker_at = None
+                end_with_parent(signal.SIGKILL)
+                self._priority.give_back()
+                took_ms = (time.monotonic() - self._began) * 1000
+                self.stopped_ms += took_ms
+                self.target.was_stopped(took_ms)
+                self.target.gdb_holds(False)
+            if self._owed_sigint:
+                self._owed_sigint = False
+                try:
+                    os.kill(self.pid, signal.SIGINT)
+                except ProcessLookupError:
+                    pass  # it has ended meanwhile
+            watchdog.go_on()
+        self._signals.put_back()
+
+
+class GdbFrames(GdbHold):
+    """A held process that is looked at."""
+
+    def threads(self) -> List[StoppedThread]:
+        """Every thread with its frames."""
+        standings = self._standings()
+        linker = self._linker() if self.ours and self._linker_at is None else None
+        path = self.target.module_file(linker) if linker is not None else None
+        if linker is None or path is None:
+            return standings
+        name = next((mapping.name for mapping in self.target.mappings() if mapping.start <= linker.base < mapping.end), None)
+        code = [
+            range(mapping.start, mapping.end) for mapping in self.target.mappings() if mapping.executable and name and mapping.name == name
+        ]
+        self._linker_at = next(
+            (frame.pc for thread in standings for frame in thread.frames if any(frame.pc in span for span in code)), None
+        )
+        if self._linker_at is None:
+            return standings
+        self._add_tables(path, linker.base)
+        return self._standings()
+
+    def _standings(self) -> List[StoppedThread]:
+        shown = self.target.arch.in_system_call
+        stacks = gdb_inferior.read_stacks(self.target.still.check, shown.number if shown is not None else None)
+        return [self._standing(lwp, name, stack) for lwp, name, stack in stacks]
+
+    def _standing(self, lwp: int, name: Optional[str], stack: gdb_inferior.ThreadStack) -> StoppedThread:
+        name = procfs.thread_name(self.pid, lwp) or name
+        return StoppedThread(lwp, name, stack.pc, stack.sp, self._system_call(stack), stack.frames, stack.whole)
+
+    def _system_call(self, stack: gdb_inferior.ThreadStack) -> Optional[int]:
+        asked, shown = stack.asked, self.target.arch.in_system_call
+        if asked is None or shown is None or asked >= 1 << 63 or asked == 0xFFFFFFFF:
+            return None
+        return asked if shown.shows(stack.pc, self.target.read_prefix) else None
+
+    def signal_masks(self) -> Dict[str, int]:
+        """Signals that the process ignores (`SigIgn`) or that wait for the whole process (`ShdPnd`), as bits."""
+        fields = procfs.status(self.pid)
+        return {name: int(fields.get(name, "0") or "0", 16) for name in ("SigIgn", "ShdPnd")}
+
+    def function_span(self, module: Module, frame: Frame) -> Optional[Tuple[int, int]]:
+        """Start and end of the frame's function, by the symbol tables of its object; None if these do not tell."""
+        symbol = self.target.module_symbol(module, frame.name) if frame.name else None
+        size = self.target.symbol_bytes(symbol) if symbol is not None else None
+        if symbol is None or not size or not symbol.address <= frame.pc <= symbol.address + size:
+            return None
+        return symbol.address, symbol.address + size
+
+    def disassemble(self, start: int, end: int) -> Optional[List[str]]:
+        """The instructions of a range; None if gdb cannot."""
+        return gdb_inferior.disassemble_range(start, end)
+
 
 TRIAL, TRIAL_S = 48271, 5.0
 AT_ENTRY = 9
@@ -27,11 +240,11 @@ ROOM = 1024
 """Bytes below the red zone, for good measure."""
 
 
-class Control(Frames):
+class GdbControl(GdbFrames):
     """A held process that is changed."""
 
     def __init__(self, target: GdbTarget) -> None:
-        Frames.__init__(self, target)
+        GdbFrames.__init__(self, target)
         self._harmless: Optional[int] = None
         """A function that touches nothing."""
         self.calling = "a call"
@@ -41,7 +254,7 @@ class Control(Frames):
 
     @property
     def machine(self) -> Calling:
-        """What a call needs here; Refusal where calls were never tried."""
+        """Return what a call needs on this machine, or raise Refusal if calls were never tried on it."""
         return self.target.arch.to_call()
 
     @property
@@ -51,26 +264,26 @@ class Control(Frames):
 
     def breakpoints(self) -> List[int]:
         """Addresses among which are all where gdb writes one while the process runs, its own included."""
-        table = quiet("maintenance info breakpoints") or ""
+        table = try_gdb("maintenance info breakpoints") or ""
         return sorted({int(address, 16) for address in re.findall(r"\b0x[0-9a-f]+", table)})
 
     def switch(self, lwp: int) -> None:
         """Select a thread; HeapxError if it is gone."""
-        gdb_inferior.select(lwp)
+        gdb_inferior.select_thread(lwp)
 
     def probe(self, lwp: int) -> Optional[str]:
-        """Why registers cannot be written and restored here; None if they can. A bit of a vector register is flipped and flipped back."""
+        """Return why registers cannot be written and restored, or None; a bit of a vector register is flipped and flipped back."""
         self.switch(lwp)
         name, field = self.machine.vector
         halves, kept = "$%s.%s" % (name, field), self._kept(lwp)
         try:
-            before = gdb_inferior.vector_register(halves)
+            before = gdb_inferior.read_vector_register(halves)
             gdb_inferior.write_vector(halves, before ^ 1)
             gdb_inferior.flush_registers()
-            changed = gdb_inferior.vector_register(halves)
+            changed = gdb_inferior.read_vector_register(halves)
             gdb_inferior.write_vector(halves, before)
             gdb_inferior.flush_registers()
-            after = gdb_inferior.vector_register(halves)
+            after = gdb_inferior.read_vector_register(halves)
         except (GdbError, ValueError) as error:
             return " ".join(str(error).split()) or "gdb gives no reason"
         finally:
@@ -88,13 +301,13 @@ class Control(Frames):
         if self.target.read_prefix(address, len(data)) != data:
             raise HeapxError("a write to memory at 0x%x did not arrive" % address, code=GDB_FAILED)
 
-    def against(self, thread: Standing) -> Optional[str]:
-        """Why no call may be made on this thread at this moment: what its registers show."""
+    def against(self, thread: StoppedThread) -> Optional[str]:
+        """Return why no call may be made on this thread now, by its registers, or None."""
         machine, shown = self.machine, self.target.arch.in_system_call
         if machine.against is None or shown is None:
             return None
         self.switch(thread.lwp)
-        words = gdb_inferior.registers(machine.general)
+        words = gdb_inferior.read_registers(machine.general)
         reason = machine.against(words, lambda number: tracer.register_set(thread.lwp, number))
         waits_on = thread.in_system_call and not (self.ours and tracer.is_in_danger(thread.lwp))  # otherwise its wait ends with EINTR
         if reason is None and waits_on:
@@ -102,8 +315,7 @@ class Control(Frames):
         return None if reason is None else "%s %s" % (thread.who, reason)
 
     def _kept(self, lwp: int) -> Tuple[int, bytes]:
-        """What the thread has in registers that are not general: a register set and its contents; without contents where gdb alone keeps
-        them."""
+        """Return a register set and its contents for non-general registers; empty contents if gdb alone keeps them."""
         sets = ((number, tracer.register_set(lwp, number)) for number in self.machine.kept_sets)
         return next(((number, data) for number, data in sets if data), (0, b""))
 
@@ -118,18 +330,18 @@ class Control(Frames):
 
     # ------------------------------------------------------------------------------------------------ calls
 
-    def call(self, lwp: int, address: int, arguments: Sequence[int], text: Optional[bytes], alone: bool, bound_s: float) -> Outcome:
+    def call(self, lwp: int, address: int, arguments: Sequence[int], text: Optional[bytes], alone: bool, bound_s: float) -> CallOutcome:
         """Call a function by gdb, on one thread; `text` is put on its stack and its address is the first argument.
 
         alone: no other thread runs meanwhile. A call that takes longer than bound_s is not broken off, which would leave locks
         behind it held: the other threads are let run, and it gets as long again.
         """
         self.switch(lwp)
-        with Undisturbed(), Settings(self._for_call(alone, bound_s)), Mask(lwp):
-            before, kept = gdb_inferior.registers(self.machine.general), self._kept(lwp)
+        with DeferredSignals(), GdbSettings(self._for_call(alone, bound_s)), SignalMask(lwp):
+            before, kept = gdb_inferior.read_registers(self.machine.general), self._kept(lwp)
             if not alone:
                 self.spare()
-            low, place = self._put(gdb_inferior.register("sp"), text)
+            low, place = self._put(gdb_inferior.read_register("sp"), text)
             began = time.monotonic()
             guard = self._guard(bound_s)
             heard = gdb_inferior.StopSignals()
@@ -140,8 +352,8 @@ class Control(Frames):
                 words = ([place] if place is not None else []) + list(arguments)
                 types = ", ".join(["unsigned long"] * len(words))
                 given = ", ".join("0x%xUL" % word for word in words)
-                value = gdb_inferior.evaluate("((int (*) (%s)) 0x%xUL) (%s)" % (types, address, given))
-                outcome = Outcome(value, _since(began), None)
+                value = gdb_inferior.evaluate_integer("((int (*) (%s)) 0x%xUL) (%s)" % (types, address, given))
+                outcome = CallOutcome(value, _elapsed_ms(began), None)
             except (GdbError, KeyboardInterrupt) as error:
                 guard.cancel()
                 self._check_there()
@@ -158,7 +370,7 @@ class Control(Frames):
         return outcome
 
     def trial(self, lwp: int, address: int, by_registers: bool = False) -> Optional[str]:
-        """Why a call does not come back here as it should; None if it does. `address` is labs, which touches nothing.
+        """Call labs() at `address`, which touches nothing; return why the call does not come back as it should, or None.
 
         A call by gdb also makes gdb's own small mark now, before anything is measured: a breakpoint in longjmp guards each call, and the
         kernel makes a private copy of the page of code that it is written to.
@@ -172,7 +384,7 @@ class Control(Frames):
 
     def _check_there(self) -> None:
         """HeapxError with the signal where the process has ended in the call."""
-        how = gdb_inferior.how_it_ended()
+        how = gdb_inferior.explain_end()
         if how is not None:
             self.is_dead = True
             what = "process %d died during %s: %s" % (self.pid, self.calling, how)
@@ -183,7 +395,7 @@ class Control(Frames):
         return {
             "language": "c",
             "scheduler-locking": "on" if alone else "off",
-            "unwindonsignal": "on" if gdb_inferior.unwinds_itself() else "off",
+            "unwindonsignal": "on" if gdb_inferior.unwinds_failed_calls() else "off",
             "unwind-on-timeout": "off",
             "unwind-on-terminating-exception": "off",
             "direct-call-timeout": bound,
@@ -199,28 +411,31 @@ class Control(Frames):
         self.write(place, text)
         return place - red_zone, place
 
-    def _recover(self, lwp: int, why: str, heard: Sequence[str], began: float, bound_s: float) -> Outcome:
+    def _recover(self, lwp: int, why: str, heard: Sequence[str], began: float, bound_s: float) -> CallOutcome:
         """A call did not come back: let it end with all threads running; what cannot end is taken off the stack."""
-        fault, is_late = next((name for name in heard if name in OWN_FAULTS), None), _since(began) >= 1000 * bound_s
+        fault, is_late = next((name for name in heard if name in OWN_FAULTS), None), _elapsed_ms(began) >= 1000 * bound_s
         late = "it took longer than %g s" % bound_s if is_late else "it was interrupted by a SIGINT"
         self._owed_sigint = self._owed_sigint or "SIGINT" in heard and not is_late
-        if gdb_inferior.call_in_progress() is None:
-            quiet("queue-signal 0")
-            return Outcome(
-                None, _since(began), "%s in the call" % fault if fault is not None else late if "SIGINT" in heard else why, finished=False
+        if gdb_inferior.find_call_in_progress() is None:
+            try_gdb("queue-signal 0")
+            return CallOutcome(
+                None,
+                _elapsed_ms(began),
+                "%s in the call" % fault if fault is not None else late if "SIGINT" in heard else why,
+                finished=False,
             )
         if fault is None:
-            quiet("set scheduler-locking off")
+            try_gdb("set scheduler-locking off")
             self._run_on(lwp, bound_s)
-            if gdb_inferior.call_in_progress() is None:
-                return Outcome(None, _since(began), "%s and completed when the other threads were allowed to run" % late)
+            if gdb_inferior.find_call_in_progress() is None:
+                return CallOutcome(None, _elapsed_ms(began), "%s and completed when the other threads were allowed to run" % late)
             fault, why = self._fault(), "%s, and did not complete with the other threads running either" % late
         self._drop()
-        return Outcome(None, _since(began), "%s in the call" % fault if fault is not None else why, finished=False)
+        return CallOutcome(None, _elapsed_ms(began), "%s in the call" % fault if fault is not None else why, finished=False)
 
     def _fault(self) -> Optional[str]:
         """The fault that stopped the selected thread."""
-        text = quiet("info program") or ""
+        text = try_gdb("info program") or ""
         return next((name for name in OWN_FAULTS if name in text), None)
 
     def _drop(self) -> None:
@@ -229,7 +444,7 @@ class Control(Frames):
         gdb's `return` does that, but not where the innermost frame is an inlined function's. So the thread is first put where it
         would be if it had just entered the function that touches nothing, called from where the call was made.
         """
-        made, size, machine = gdb_inferior.call_in_progress(), self.machine.return_bytes, self.machine
+        made, size, machine = gdb_inferior.find_call_in_progress(), self.machine.return_bytes, self.machine
         if made is not None:
             is_left = not size or self.target.read_prefix(made.sp - size, size) == made.pc.to_bytes(size, "little")
             if self._harmless is not None and is_left:
@@ -237,44 +452,42 @@ class Control(Frames):
                 for name, value in (*machine.entering, *returns, (machine.pc, self._harmless), (machine.sp, made.sp - size)):
                     gdb_inferior.set_register(name, value)
             gdb_inferior.leave_function()
-        quiet("queue-signal 0")
+        try_gdb("queue-signal 0")
 
     def _put_back(self, lwp: int, before: Dict[str, int], kept: Tuple[int, bytes]) -> List[str]:
         """The registers as they were, and nothing of the call on the stack; which general ones gdb had left otherwise."""
         self.switch(lwp)
-        if gdb_inferior.call_in_progress() is not None:
+        if gdb_inferior.find_call_in_progress() is not None:
             return []  # still inside, and told so
-        now, machine = gdb_inferior.registers(self.machine.general), self.machine
+        now, machine = gdb_inferior.read_registers(self.machine.general), self.machine
         wrong = [name for name in now if (now[name] ^ before[name]) & ~(machine.passing_flags if name == machine.flags else 0)]
         for name in wrong:
             gdb_inferior.set_register(name, before[name])
         self._set_back(lwp, kept)
         return wrong
 
-    def _guard(self, bound_s: float) -> Watchdog:
-        """From now on a SIGINT stops the process and does not reach it."""
-        quiet("handle SIGINT stop print nopass")
-        return Watchdog(self.pid, bound_s)
+    def _guard(self, bound_s: float) -> CallWatchdog:
+        try_gdb("handle SIGINT stop print nopass")
+        return CallWatchdog(self.pid, bound_s)
 
-    def _swallow(self, guard: Watchdog) -> None:
+    def _swallow(self, guard: CallWatchdog) -> None:
         """The watchdog's SIGINT may have come too late for the call: it must not reach the program."""
         if guard.fired and self.signal_masks()["ShdPnd"] & 2:
-            quiet("handle SIGINT stop print nopass")
+            try_gdb("handle SIGINT stop print nopass")
             self.spare()
-            with Settings({"scheduler-locking": "on"}):
-                quiet("stepi")
+            with GdbSettings({"scheduler-locking": "on"}):
+                try_gdb("stepi")
         if guard.fired:
-            quiet("queue-signal 0")  # the thread that stopped with it would be handed it at the detach
+            try_gdb("queue-signal 0")  # the thread that stopped with it would be handed it at the detach
             self._ours_pending = True
         elif self.ours:
-            quiet("handle SIGINT nostop noprint pass")
+            try_gdb("handle SIGINT nostop noprint pass")
 
-    def call_by_registers(self, lwp: int, address: int, arguments: Sequence[int], text: Optional[bytes], bound_s: float) -> Outcome:
-        """The same with the general registers alone, from a thread in a system call: vector registers are left as the function leaves
-        them."""
+    def call_by_registers(self, lwp: int, address: int, arguments: Sequence[int], text: Optional[bytes], bound_s: float) -> CallOutcome:
+        """Call by general registers alone, from a thread in a system call; vector registers keep what the function leaves."""
         self.switch(lwp)
         machine, red_zone = self.machine, self.target.arch.red_zone_bytes
-        saved, kept = gdb_inferior.registers(machine.general), self._kept(lwp)
+        saved, kept = gdb_inferior.read_registers(machine.general), self._kept(lwp)
         low, place = self._put(saved[machine.sp], text)
         stack = ((low if place is not None else saved[machine.sp] - red_zone - ROOM) & -machine.stack_align) - machine.return_bytes
         end = self.entry or saved[machine.pc]
@@ -282,15 +495,15 @@ class Control(Frames):
             self.write(stack, end.to_bytes(machine.return_bytes, "little"))
         words = ([place] if place is not None else []) + list(arguments)
         began = time.monotonic()
-        with Undisturbed(), Settings({"scheduler-locking": "on", "language": "c"}), Mask(lwp):
-            meeting = gdb_inferior.hardware_breakpoint(end)
+        with DeferredSignals(), GdbSettings({"scheduler-locking": "on", "language": "c"}), SignalMask(lwp):
+            meeting = gdb_inferior.set_hardware_breakpoint(end)
             try:
                 rest = ((machine.sp, stack), (machine.pc, address), *([(machine.link, end)] if machine.link else []))
                 for name, value in (*zip(machine.arguments, words), *rest, *machine.entering):
                     gdb_inferior.set_register(name, value)
                 outcome = self._come_back(lwp, (end, stack + machine.return_bytes), began, bound_s)
             except GdbError as error:
-                outcome = Outcome(None, _since(began), error.message, finished=False)
+                outcome = CallOutcome(None, _elapsed_ms(began), error.message, finished=False)
             finally:
                 meeting.delete()
                 if not self.is_dead:
@@ -299,33 +512,35 @@ class Control(Frames):
                         gdb_inferior.set_register(name, value)
                     self._set_back(lwp, kept)
             if outcome.trouble is not None:
-                quiet("queue-signal 0")
+                try_gdb("queue-signal 0")
         return outcome
 
-    def _come_back(self, lwp: int, place: Tuple[int, int], began: float, bound_s: float) -> Outcome:
+    def _come_back(self, lwp: int, place: Tuple[int, int], began: float, bound_s: float) -> CallOutcome:
         """Let a call run until it is back at this pc and sp; with the other threads running too where it does not come."""
         stopped = ""
         for locking in ("on", "off"):
-            quiet("set scheduler-locking %s" % locking)
+            try_gdb("set scheduler-locking %s" % locking)
             run = self._run_on(lwp, bound_s)
-            if (gdb_inferior.register("pc"), gdb_inferior.register("sp")) == place:
+            if (gdb_inferior.read_register("pc"), gdb_inferior.read_register("sp")) == place:
                 if stopped:
-                    return Outcome(None, _since(began), "%s and completed when the other threads were allowed to run" % stopped)
-                return Outcome(signed_int(gdb_inferior.register(self.machine.result)), _since(began), None)
+                    return CallOutcome(None, _elapsed_ms(began), "%s and completed when the other threads were allowed to run" % stopped)
+                return CallOutcome(signed_int(gdb_inferior.read_register(self.machine.result)), _elapsed_ms(began), None)
             fault = next((name for name in run.signals if name in OWN_FAULTS), None)
             if fault is not None or run.error is not None:
-                return Outcome(None, _since(began), "%s in the call" % fault if fault is not None else run.error, finished=False)
+                return CallOutcome(None, _elapsed_ms(began), "%s in the call" % fault if fault is not None else run.error, finished=False)
             by_whom = "it was interrupted by a SIGINT" if "SIGINT" in run.signals else "it was stopped"
             stopped = stopped or ("it took longer than %g s" % bound_s if run.late else by_whom)
-        return Outcome(None, _since(began), "%s, and did not complete with the other threads running either" % stopped, finished=False)
+        return CallOutcome(
+            None, _elapsed_ms(began), "%s, and did not complete with the other threads running either" % stopped, finished=False
+        )
 
-    def _run_on(self, lwp: int, bound_s: float) -> Ran:
+    def _run_on(self, lwp: int, bound_s: float) -> ProcessRun:
         """Let the process run for so long at most; a SIGINT that is not the watchdog's is owed to it."""
         self.spare()
         heard, guard, error = gdb_inferior.StopSignals(), self._guard(bound_s), None
         heard.listen()
         try:
-            gdb_inferior.run_on()
+            gdb_inferior.continue_process()
         except (GdbError, KeyboardInterrupt) as problem:
             error = " ".join(str(problem).split()) or "it was interrupted"
         finally:
@@ -335,22 +550,22 @@ class Control(Frames):
         self._swallow(guard)
         self._owed_sigint = self._owed_sigint or "SIGINT" in heard.names and not guard.fired
         self.switch(lwp)
-        return Ran(heard.names, guard.fired, error)
+        return ProcessRun(heard.names, guard.fired, error)
 
     def meet(self, addresses: Sequence[int], bound_s: float) -> Optional[int]:
         """Let the process run until a thread enters one of these functions; its lwp, or None if none did in time. HeapxError in gdb 10."""
-        if gdb_inferior.unwinds_itself():
+        if gdb_inferior.unwinds_failed_calls():
             raise HeapxError(
-                "this gdb (%s) ends calls in a way that is not safe at the entry of a function" % gdb_inferior.whole_version(),
+                "this gdb (%s) ends calls in a way that is not safe at the entry of a function" % gdb_inferior.read_whole_version(),
                 "use gdb 11 or newer",
                 code=GDB_FAILED,
             )
         self.spare()
-        points = [gdb_inferior.hardware_breakpoint(point) for point in addresses]
+        points = [gdb_inferior.set_hardware_breakpoint(point) for point in addresses]
         guard, began = self._guard(bound_s), time.monotonic()
         try:
-            with Settings({"scheduler-locking": "off"}):
-                gdb_inferior.run_on()
+            with GdbSettings({"scheduler-locking": "off"}):
+                gdb_inferior.continue_process()
         except GdbError:
             pass
         finally:
@@ -361,11 +576,11 @@ class Control(Frames):
             self._swallow(guard)
         self.limit()
         self.target.gdb_holds(True)
-        lwp = gdb_inferior.selected()
-        return lwp if lwp is not None and gdb_inferior.register("pc") in addresses else None
+        lwp = gdb_inferior.find_selected_lwp()
+        return lwp if lwp is not None and gdb_inferior.read_register("pc") in addresses else None
 
 
-def _since(began: float) -> float:
+def _elapsed_ms(began: float) -> float:
     return round((time.monotonic() - began) * 1000, 3)
 
 

@@ -25,7 +25,7 @@ def end_with_parent(number: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
-class Mask:
+class SignalMask:
     """Keeps one thread from handling signals while it runs something else: they wait, and come when it is done."""
 
     def __init__(self, lwp: int) -> None:
@@ -54,8 +54,8 @@ class Mask:
         self._put(self._before[0])
 
 
-class Undisturbed:
-    """Who asks gdb to end or to stop while something runs in the process is heard when that is done: gdb would leave in the middle of it.
+class DeferredSignals:
+    """Defers signals that end or stop gdb until a call into the process is done.
 
     Inside gdb the true handlers are gdb's, which Python's signal module cannot put back: they are saved and restored whole. A handler in
     Python that was there before is put back too: it would be called by the true one again.
@@ -86,7 +86,7 @@ class Undisturbed:
             os.kill(os.getpid(), number)
 
 
-class Watchdog:
+class CallWatchdog:
     """Sends the process a SIGINT, which gdb keeps to itself, if something in it takes too long. Older gdbs have no bound of their own."""
 
     def __init__(self, pid: int, bound_s: float) -> None:

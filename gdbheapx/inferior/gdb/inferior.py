@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import gdb
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.gdb.target import execute, in_every_thread, number, quiet
+from gdbheapx.inferior.gdb.target import call_in_every_thread, execute_gdb, try_gdb, unsigned_register
 from gdbheapx.inferior.standing import Frame
 from gdbheapx.problems import GDB_FAILED, NOT_FOUND
 
@@ -26,7 +26,7 @@ class GdbError(HeapxError):
     code = GDB_FAILED
 
 
-def telling(function: Function) -> Function:
+def raise_gdb_errors(function: Function) -> Function:
     """The function with gdb's errors as GdbError."""
 
     def inner(*arguments: Any) -> Any:
@@ -39,8 +39,8 @@ def telling(function: Function) -> Function:
     return inner  # type: ignore[return-value]
 
 
-class Stack(NamedTuple):
-    """One thread's registers that matter, and its frames."""
+class ThreadStack(NamedTuple):
+    """A thread's key registers and frames."""
 
     pc: int
     sp: int
@@ -52,8 +52,8 @@ class Stack(NamedTuple):
     """Unwound to the thread's first function."""
 
 
-class Called(NamedTuple):
-    """Where gdb's own call stands on the selected thread's stack: the frame that it was made from."""
+class CallInProgress(NamedTuple):
+    """Frame from which gdb's own call on the selected thread's stack was made."""
 
     pc: int
     sp: int
@@ -62,40 +62,40 @@ class Called(NamedTuple):
 # ---------------------------------------------------------------------------------------------------- threads and frames
 
 
-@telling
-def stacks(in_time: Callable[[], None], asking: Optional[str]) -> List[Tuple[int, Optional[str], Stack]]:
+@raise_gdb_errors
+def read_stacks(in_time: Callable[[], None], asking: Optional[str]) -> List[Tuple[int, Optional[str], ThreadStack]]:
     """(lwp, gdb's name for it, stack) of every thread. `in_time` raises where there is no time for a further one. `asking`: the register
     with the number of a system call."""
 
-    def look(thread: Any) -> Tuple[int, Optional[str], Stack]:
+    def look(thread: Any) -> Tuple[int, Optional[str], ThreadStack]:
         in_time()
-        return thread.ptid[1], thread.name, stack(asking)
+        return thread.ptid[1], thread.name, read_stack(asking)
 
     past_main = gdb.parameter("backtrace past-main")
-    quiet("set backtrace past-main on")
+    try_gdb("set backtrace past-main on")
     try:
-        return in_every_thread(look)
+        return call_in_every_thread(look)
     finally:
-        quiet("set backtrace past-main %s" % ("on" if past_main else "off"))
+        try_gdb("set backtrace past-main %s" % ("on" if past_main else "off"))
 
 
-def stack(asking: Optional[str]) -> Stack:
+def read_stack(asking: Optional[str]) -> ThreadStack:
     """The selected thread's."""
     frame = gdb.newest_frame()
-    pc, sp = number(frame.read_register("pc")), number(frame.read_register("sp"))
+    pc, sp = unsigned_register(frame.read_register("pc")), unsigned_register(frame.read_register("sp"))
     try:
-        asked = number(frame.read_register(asking)) if asking is not None else None
+        asked = unsigned_register(frame.read_register(asking)) if asking is not None else None
     except (ValueError, gdb.error):
         asked = None
-    return Stack(pc, sp, asked, *unwind(frame))
+    return ThreadStack(pc, sp, asked, *unwind_frames(frame))
 
 
-def unwind(frame: Any) -> Tuple[List[Frame], bool]:
+def unwind_frames(frame: Any) -> Tuple[List[Frame], bool]:
     """The frames from this one on, and whether the last one is the thread's first function."""
     frames: List[Frame] = []
     while frame is not None and len(frames) < MAX_FRAMES:
         try:
-            frames.append(Frame(number(frame.pc()), frame.name(), frame.type() == gdb.SIGTRAMP_FRAME))
+            frames.append(Frame(unsigned_register(frame.pc()), frame.name(), frame.type() == gdb.SIGTRAMP_FRAME))
             older = frame.older()
             reason = frame.unwind_stop_reason()
         except (gdb.error, ValueError):
@@ -106,7 +106,7 @@ def unwind(frame: Any) -> Tuple[List[Frame], bool]:
     return frames, False
 
 
-def disassembled(start: int, end: int) -> Optional[List[str]]:
+def disassemble_range(start: int, end: int) -> Optional[List[str]]:
     """The instructions of a range; None if gdb cannot."""
     try:
         return [str(instruction["asm"]) for instruction in gdb.newest_frame().architecture().disassemble(start, end - 1)]
@@ -114,8 +114,8 @@ def disassembled(start: int, end: int) -> Optional[List[str]]:
         return None
 
 
-@telling
-def select(lwp: int) -> None:
+@raise_gdb_errors
+def select_thread(lwp: int) -> None:
     """Select a thread and its newest frame; HeapxError if it is gone."""
     for thread in gdb.selected_inferior().threads():
         if thread.ptid[1] == lwp:
@@ -125,21 +125,21 @@ def select(lwp: int) -> None:
     raise HeapxError("thread %d has exited" % lwp, code=NOT_FOUND)
 
 
-def selected() -> Optional[int]:
+def find_selected_lwp() -> Optional[int]:
     """The lwp of the selected thread; None without one."""
     thread = gdb.selected_thread()
     return None if thread is None else int(thread.ptid[1])
 
 
-@telling
-def call_in_progress() -> Optional[Called]:
+@raise_gdb_errors
+def find_call_in_progress() -> Optional[CallInProgress]:
     """gdb's own call, if one still stands on the selected thread's stack."""
     frame: Any = gdb.newest_frame()
     for _ in range(MAX_FRAMES):
         if frame is None:
             return None
         if frame.type() == gdb.DUMMY_FRAME:
-            return Called(number(frame.pc()), number(frame.read_register("sp")))
+            return CallInProgress(unsigned_register(frame.pc()), unsigned_register(frame.read_register("sp")))
         try:
             frame = frame.older()
         except gdb.error:
@@ -147,30 +147,30 @@ def call_in_progress() -> Optional[Called]:
     return None
 
 
-@telling
+@raise_gdb_errors
 def leave_function() -> None:
     """gdb's `return` from the newest frame: of a call of its own it sets the registers back."""
     gdb.newest_frame().select()
-    quiet("with confirm off -- return")
+    try_gdb("with confirm off -- return")
 
 
 # ---------------------------------------------------------------------------------------------------- registers and memory
 
 
-@telling
-def register(name: str) -> int:
-    """One of the selected thread, in its newest frame; unsigned, 64 bits."""
-    return number(gdb.newest_frame().read_register(name))
+@raise_gdb_errors
+def read_register(name: str) -> int:
+    """Read a register of the selected thread's newest frame, as an unsigned 64-bit integer."""
+    return unsigned_register(gdb.newest_frame().read_register(name))
 
 
-@telling
-def registers(names: Sequence[str]) -> Dict[str, int]:
-    """Some of the selected thread's, as they are now."""
+@raise_gdb_errors
+def read_registers(names: Sequence[str]) -> Dict[str, int]:
+    """Read several registers of the selected thread."""
     frame = gdb.newest_frame()
-    return {name: number(frame.read_register(name)) for name in names}
+    return {name: unsigned_register(frame.read_register(name)) for name in names}
 
 
-@telling
+@raise_gdb_errors
 def set_register(name: str, value: int) -> None:
     """Write one general register of the selected thread; a value of 64 bits, signed or not.
 
@@ -185,14 +185,14 @@ def set_register(name: str, value: int) -> None:
     gdb.execute("set $%s = %s" % (name, "(int) " + given if bits == 32 else given), False, True)
 
 
-@telling
-def vector_register(halves: str) -> int:
+@raise_gdb_errors
+def read_vector_register(halves: str) -> int:
     """A register of the selected thread as one integer, by gdb's expression for its two halves."""
     value = gdb.parse_and_eval(halves)
-    return (number(value[1]) << 64) | number(value[0])
+    return (unsigned_register(value[1]) << 64) | unsigned_register(value[0])
 
 
-@telling
+@raise_gdb_errors
 def write_vector(halves: str, value: int) -> None:
     """Write its lower half: gdb errors where it cannot write the CPU's extended state."""
     lower = value & 0xFFFFFFFFFFFFFFFF
@@ -201,11 +201,11 @@ def write_vector(halves: str, value: int) -> None:
 
 def flush_registers() -> None:
     """Have gdb read the registers anew."""
-    if quiet("maint flush register-cache") is None:
-        quiet("flushregs")
+    if try_gdb("maint flush register-cache") is None:
+        try_gdb("flushregs")
 
 
-@telling
+@raise_gdb_errors
 def write_memory(address: int, data: bytes) -> None:
     """Write memory of the process."""
     gdb.selected_inferior().write_memory(address, data)
@@ -214,14 +214,14 @@ def write_memory(address: int, data: bytes) -> None:
 # ---------------------------------------------------------------------------------------------------- letting it run
 
 
-@telling
-def evaluate(expression: str) -> int:
+@raise_gdb_errors
+def evaluate_integer(expression: str) -> int:
     """An integer by gdb's own evaluation; it may call functions of the process. KeyboardInterrupt comes through."""
     return int(gdb.parse_and_eval(expression))
 
 
-@telling
-def run_on() -> None:
+@raise_gdb_errors
+def continue_process() -> None:
     """Let the process run until something stops it. KeyboardInterrupt comes through."""
     gdb.execute("continue", False, True)
 
@@ -233,7 +233,7 @@ class StopSignals:
         self.names: List[str] = []
 
     def listen(self) -> None:
-        """From now on."""
+        """Start to record."""
         gdb.events.stop.connect(self._stopped)
 
     def close(self) -> None:
@@ -244,38 +244,37 @@ class StopSignals:
         self.names.append(getattr(event, "stop_signal", ""))
 
 
-@telling
-def hardware_breakpoint(address: int) -> Any:
-    """One that writes nothing into the program's code; it has `delete`."""
+@raise_gdb_errors
+def set_hardware_breakpoint(address: int) -> Any:
+    """Set a breakpoint that writes nothing into the program's code; it has `delete`."""
     kind = getattr(gdb, "BP_HARDWARE_BREAKPOINT", None)
-    return Typed(address) if kind is None else gdb.Breakpoint("*0x%x" % address, kind, internal=True)
+    return TypedBreakpoint(address) if kind is None else gdb.Breakpoint("*0x%x" % address, kind, internal=True)
 
 
-class Typed:
-    """What stands for a gdb.Breakpoint in gdb 10, whose Python has none of this kind: one that is set as it is typed. It takes a number of
-    the user's."""
+class TypedBreakpoint:
+    """A hardware breakpoint set by gdb's command, for gdb 10, whose Python has none; it takes a number of the user's."""
 
     def __init__(self, address: int) -> None:
-        execute("hbreak *0x%x" % address)
-        self.number = number(gdb.parse_and_eval("$bpnum"))
+        execute_gdb("hbreak *0x%x" % address)
+        self.number = unsigned_register(gdb.parse_and_eval("$bpnum"))
 
     def delete(self) -> None:
-        """It is not needed any more."""
-        quiet("delete %d" % self.number)
+        """Delete it."""
+        try_gdb("delete %d" % self.number)
 
 
-def how_it_ended() -> Optional[str]:
-    """How the process ended while gdb held it; None if it is there."""
+def explain_end() -> Optional[str]:
+    """Return how the process ended while gdb held it, or None."""
     if gdb.selected_inferior().pid:
         return None
     for name, what in (("_exitsignal", "signal %s"), ("_exitcode", "exit code %d")):
         value = gdb.parse_and_eval("$" + name)
         if value.type.code != gdb.TYPE_CODE_VOID:
-            return what % (signal_text(int(value)) if name == "_exitsignal" else int(value))
+            return what % (format_signal(int(value)) if name == "_exitsignal" else int(value))
     return "the cause is unknown"
 
 
-def signal_text(value: int) -> str:
+def format_signal(value: int) -> str:
     """`31 (SIGSYS, seccomp)`."""
     try:
         name = signal.Signals(value).name
@@ -284,7 +283,7 @@ def signal_text(value: int) -> str:
     return "%d (%s)" % (value, {"SIGSYS": "SIGSYS, seccomp", "SIGKILL": "SIGKILL, by somebody or for lack of memory"}.get(name, name))
 
 
-def unwinds_itself() -> bool:
+def unwinds_failed_calls() -> bool:
     """gdb 10 takes a call that a signal ended off the stack itself: it can hang when registers are written while one stands there.
 
     So its calls get no second chance with the other threads running.
@@ -292,6 +291,6 @@ def unwinds_itself() -> bool:
     return not hasattr(gdb, "BP_HARDWARE_BREAKPOINT")
 
 
-def whole_version() -> str:
+def read_whole_version() -> str:
     """gdb's version with what the distribution adds."""
     return str(gdb.VERSION)

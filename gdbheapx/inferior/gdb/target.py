@@ -10,12 +10,11 @@ import gdb
 from gdbheapx.arch import Architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BulkSource, CallSource, Module, Symbol, Thread, ThreadLocal, TypeSet
-from gdbheapx.inferior.elf.type_walk import Walk, private_prefix
-from gdbheapx.inferior.gdb.types import GdbReader, variables
+from gdbheapx.inferior.elf.types import TypeWalk, find_private_prefix
+from gdbheapx.inferior.gdb.readers import GdbReader, find_variable_symbols
 from gdbheapx.inferior.live import procfs, tracer
 from gdbheapx.inferior.live.source import LiveSource
-from gdbheapx.inferior.openable import Openable
-from gdbheapx.inferior.source import CoreSource, Source
+from gdbheapx.inferior.source import CoreSource, Openable, TargetSource
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, Diagnostic
 from gdbheapx.units import plural
@@ -30,7 +29,7 @@ ADDRESSES = (gdb.TYPE_CODE_PTR, gdb.TYPE_CODE_INT, gdb.TYPE_CODE_ENUM, gdb.TYPE_
 """Types whose value may be an address."""
 
 
-def execute(command: str) -> str:
+def execute_gdb(command: str) -> str:
     """Run a gdb command and give what it prints; gdb's error becomes a HeapxError with gdb's text."""
     try:
         return str(gdb.execute(command, False, True))
@@ -38,15 +37,15 @@ def execute(command: str) -> str:
         raise HeapxError(" ".join(str(error).split()), code=GDB_FAILED)
 
 
-def quiet(command: str) -> Optional[str]:
-    """The same; None if this gdb does not know the command or it fails."""
+def try_gdb(command: str) -> Optional[str]:
+    """Run a gdb command; None if this gdb does not know it or it fails."""
     try:
-        return execute(command)
+        return execute_gdb(command)
     except HeapxError:
         return None
 
 
-def setting(name: str) -> Optional[str]:
+def read_gdb_setting(name: str) -> Optional[str]:
     """A setting of gdb's in the words of `set`; None if this gdb lacks it."""
     try:
         value = gdb.parameter(name)
@@ -60,16 +59,16 @@ def setting(name: str) -> Optional[str]:
 def set_debug_directories(directories: Sequence[str], keep: bool) -> None:
     """Search these before gdb's own, or instead of them."""
     own = str(gdb.parameter("debug-file-directory") or "")
-    quiet("set debug-file-directory %s" % ":".join(list(directories) + ([own] if keep and own else [])))
+    try_gdb("set debug-file-directory %s" % ":".join(list(directories) + ([own] if keep and own else [])))
 
 
-def version() -> str:
+def read_gdb_version() -> str:
     """gdb's version without what the distribution adds, such as `13.1`."""
     match = re.search(r"\d+\.\d+(\.\d+)?", gdb.VERSION)
     return match.group(0) if match else str(gdb.VERSION)
 
 
-def address_of(expression: str) -> int:
+def find_expression_address(expression: str) -> int:
     """The address that an expression of gdb's gives: a pointer's or number's value, the place of an array or function. gdb's error becomes
     a HeapxError with gdb's text; so does a value that is no address."""
     try:
@@ -85,7 +84,7 @@ def address_of(expression: str) -> int:
             raise HeapxError("it is of type %s, which is no address: &(...) has its place" % value.type, code=GDB_FAILED)
         if kind not in ADDRESSES:
             raise HeapxError("it is %s, which is no address" % ("void" if kind == gdb.TYPE_CODE_VOID else value.type), code=GDB_FAILED)
-        result = number(value) if kind == gdb.TYPE_CODE_PTR else int(value)
+        result = unsigned_register(value) if kind == gdb.TYPE_CODE_PTR else int(value)
     except gdb.error as error:  # gdb.MemoryError is one
         raise HeapxError(" ".join(str(error).split()).rstrip("."), code=GDB_FAILED)
     except (OverflowError, ValueError):  # a number of more than 64 bits
@@ -95,7 +94,7 @@ def address_of(expression: str) -> int:
     return result
 
 
-def quoted(path: str) -> str:
+def quote_path(path: str) -> str:
     """A file name as gdb's commands take it."""
     return re.sub(r"([\s\"'\\])", r"\\\1", path)
 
@@ -107,7 +106,7 @@ class NoTarget(HeapxError):
 class GdbTarget(ElfTarget):
     """A core, process or remote target, with debug information by gdb."""
 
-    def __init__(self, source: Source, held_by_gdb: bool = False, debug_info: bool = True) -> None:
+    def __init__(self, source: TargetSource, held_by_gdb: bool = False, debug_info: bool = True) -> None:
         self._symbols: Dict[Tuple[str, int], Any] = {}
         self.held_by_gdb = held_by_gdb
         self._bad: List[Diagnostic] = []
@@ -119,7 +118,7 @@ class GdbTarget(ElfTarget):
         directories = str(gdb.parameter("debug-file-directory") or "").split(":")
         ElfTarget.__init__(self, source, directories if debug_info else (), debug_info)
         self._names.append(self._symbols)
-        self.debugger_version = version()
+        self.debugger_version = read_gdb_version()
 
     def forget(self) -> None:
         ElfTarget.forget(self)
@@ -152,7 +151,7 @@ class GdbTarget(ElfTarget):
         as the program's, of which gdb then knows the entry."""
         name = self._openable.name(path, debug_info)
         if name is not None:
-            quiet("with confirm off -- %s %s -o %d" % ("symbol-file" if is_main else "add-symbol-file", quoted(name), base))
+            try_gdb("with confirm off -- %s %s -o %d" % ("symbol-file" if is_main else "add-symbol-file", quote_path(name), base))
 
     def is_needed(self, module: Module) -> bool:
         """True for the objects that answers are made from and gdb reads: the C library, and a static executable."""
@@ -167,7 +166,7 @@ class GdbTarget(ElfTarget):
         self.add_symbols(lambda module: module.base in homes or self.is_needed(module))
         by_address: Dict[int, Symbol] = {}
         for objfile in [other for other in gdb.objfiles() if self._may_define(other, homes)]:
-            for candidate in variables(objfile, name):
+            for candidate in find_variable_symbols(objfile, name):
                 symbol = self._with_debug_info(name, candidate, objfile)
                 if symbol is not None:
                     by_address.setdefault(symbol.address, symbol)
@@ -185,7 +184,7 @@ class GdbTarget(ElfTarget):
         return ElfTarget.function(self, module, name) or self._gdb_function(module, name)
 
     def _gdb_function(self, module: Module, name: str) -> Optional[Symbol]:
-        """As `function`, by gdb's reading of debug information, which is slow in large programs."""
+        """Look up a function by gdb's reading of debug information, which is slow in large programs."""
         plain = self.module_symbol(module, name)
         if plain is None:
             return None
@@ -239,7 +238,7 @@ class GdbTarget(ElfTarget):
             return None
         reader = GdbReader(gdb, symbol.symtab.objfile, symbol.symtab.static_block())
         try:
-            types = Walk(reader, private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+            types = TypeWalk(reader, find_private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
         except TooMuchWork:
             return None
         return types
@@ -282,7 +281,7 @@ class GdbTarget(ElfTarget):
         if register is None or not self.held_by_gdb or self.kind == "core":
             return ElfTarget._signature_bits(self)
         try:
-            return number(gdb.newest_frame().read_register(register))
+            return unsigned_register(gdb.newest_frame().read_register(register))
         except (gdb.error, ValueError):  # not on this CPU
             return 0
 
@@ -294,13 +293,13 @@ class GdbTarget(ElfTarget):
             pointer, stack, pc = None, None, None
             try:
                 frame = gdb.newest_frame()
-                stack, pc = number(frame.read_register("sp")), number(frame.read_register("pc"))
-                pointer = number(frame.read_register(register)) if register else self._by_handle(thread)
+                stack, pc = unsigned_register(frame.read_register("sp")), unsigned_register(frame.read_register("pc"))
+                pointer = unsigned_register(frame.read_register(register)) if register else self._by_handle(thread)
             except (gdb.error, ValueError):
                 pass
             return Thread(thread.ptid[1], names.get(thread.ptid[1]) or thread.name, pointer, stack, pc)
 
-        return sorted(in_every_thread(look), key=lambda thread: thread.lwp)  # gdb 16 numbers those of a process newest first
+        return sorted(call_in_every_thread(look), key=lambda thread: thread.lwp)  # gdb 16 numbers those of a process newest first
 
     def _by_handle(self, thread: Any) -> Optional[int]:
         """The thread's pthread_t, which is its thread pointer where static blocks lie below; None without libthread_db."""
@@ -312,7 +311,7 @@ class GdbTarget(ElfTarget):
         if not self.held_by_gdb or self.kind == "core":
             return ElfTarget.register_words(self, thread)
         if self._register_words is None:
-            self._register_words = dict(in_every_thread(lambda selected: (selected.ptid[1], register_words(self.arch))))
+            self._register_words = dict(call_in_every_thread(lambda selected: (selected.ptid[1], read_register_words(self.arch))))
         return self._register_words.get(thread.lwp, ())
 
     def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
@@ -334,7 +333,7 @@ class GdbTarget(ElfTarget):
             except (gdb.error, TypeError):
                 return thread.ptid[1], None
 
-        addresses = dict(in_every_thread(look))
+        addresses = dict(call_in_every_thread(look))
         unknown = {lwp: "libthread_db does not show where its variables are" for lwp, address in addresses.items() if address is None}
         return ThreadLocal(addresses, "libthread_db", unknown) if any(addresses.values()) else None
 
@@ -383,12 +382,12 @@ def is_loaded(build_id: str, debug_file: Optional[str]) -> bool:
     return any(objfile.owner is not None or os.path.realpath(objfile.filename or "") == real for objfile in known)
 
 
-def number(value: Any) -> int:
+def unsigned_register(value: Any) -> int:
     """A register's value as an unsigned 64-bit integer; gdb types some as pointers, some as signed."""
     return int(value) & 0xFFFFFFFFFFFFFFFF
 
 
-def register_words(arch: Architecture) -> List[int]:
+def read_register_words(arch: Architecture) -> List[int]:
     """Every word in the selected thread's general and vector registers, as far as gdb names them so."""
     frame, words = gdb.newest_frame(), []
     for names, fields, count in arch.gdb_words:
@@ -397,14 +396,14 @@ def register_words(arch: Architecture) -> List[int]:
                 value = frame.read_register(name)
                 for field in fields:
                     value = value[field]
-                words += [number(value[place]) for place in range(count)] if fields else [number(value)]
+                words += [unsigned_register(value[place]) for place in range(count)] if fields else [unsigned_register(value)]
             except (gdb.error, ValueError, KeyError):  # not on this CPU
                 break
     return words
 
 
-def in_every_thread(look: Callable[[Any], Any]) -> List[Any]:
-    """What `look` gives with each thread selected in turn; the user's thread and frame are selected again afterwards."""
+def call_in_every_thread(look: Callable[[Any], Any]) -> List[Any]:
+    """Return the results of `look` with each thread selected in turn; the user's selection is restored."""
     thread, frame, results = gdb.selected_thread(), None, []
     try:
         frame = gdb.selected_frame() if thread is not None else None
@@ -439,33 +438,33 @@ def read_memory(address: int, size_bytes: int) -> bytes:
     return first + read_memory(address + half, size_bytes - half) if len(first) == half else first
 
 
-def connection() -> str:
-    """How gdb is connected to the selected inferior: `core`, `native`, `remote`, ...; empty if it has no process."""
+def read_connection() -> str:
+    """Return how gdb is connected to the selected inferior: `core`, `native`, `remote`, ...; empty without a process."""
     inferior = gdb.selected_inferior()
     known = getattr(inferior, "connection", None)
     if known is not None:
         return str(known.type)
-    for line in (quiet("info inferiors") or "").splitlines():  # gdb 10 has no such attribute
+    for line in (try_gdb("info inferiors") or "").splitlines():  # gdb 10 has no such attribute
         match = re.match(r"\* +%d +.*?\d+ \((\S+?)( .*)?\)" % inferior.num, line)
         if match:
             return match.group(1)
-    return "core" if core_path() else ("native" if inferior.pid else "")
+    return "core" if read_core_path() else ("native" if inferior.pid else "")
 
 
-def core_path() -> Optional[str]:
+def read_core_path() -> Optional[str]:
     """The core that gdb has opened."""
-    match = re.search(r"Local core dump file:\s+`(.*)', file type", quiet("info files") or "")
+    match = re.search(r"Local core dump file:\s+`(.*)', file type", try_gdb("info files") or "")
     return match.group(1) if match else None
 
 
-def selected_target() -> GdbTarget:
+def open_selected_target() -> GdbTarget:
     """The process or core that gdb has selected."""
     inferior = gdb.selected_inferior()
-    way = connection()
+    way = read_connection()
     sysroot = str(gdb.parameter("sysroot") or "")
     root = "" if sysroot.startswith("target:") else sysroot
-    if way == "core" or (not inferior.pid and core_path()):
-        path = core_path()
+    if way == "core" or (not inferior.pid and read_core_path()):
+        path = read_core_path()
         if path is None:
             raise HeapxError("gdb does not show which core it has opened", "use gdbheapx --core FILE from a shell", code=GDB_FAILED)
         program = gdb.current_progspace().filename
@@ -477,6 +476,6 @@ def selected_target() -> GdbTarget:
             return GdbTarget(LiveSource(inferior.pid, root), held_by_gdb=True)
         except HeapxError:
             pass  # gdb can read it although this process may not: go through gdb
-    from gdbheapx.inferior.gdb.remote_source import RemoteSource
+    from gdbheapx.inferior.gdb.readers import RemoteSource
 
-    return GdbTarget(RemoteSource(inferior.pid, execute, read_memory, root), held_by_gdb=True)
+    return GdbTarget(RemoteSource(inferior.pid, execute_gdb, read_memory, root), held_by_gdb=True)

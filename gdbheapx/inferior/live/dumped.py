@@ -21,7 +21,7 @@ from gdbheapx.inferior.elf.file import (
     NT_PRSTATUS,
     PT_NOTE,
     ElfFile,
-    Header,
+    ElfHeader,
     ProgramHeader,
     parse_header,
     parse_notes,
@@ -76,7 +76,7 @@ def read_head(pid: int, pipe: int, until: float) -> Head:
     return Head(data, descriptor, why, fields.get("Name"), threads, memory_bytes, signal)
 
 
-def _take(pipe: int, data: bytearray, until: float) -> Tuple[Header, int]:
+def _take(pipe: int, data: bytearray, until: float) -> Tuple[ElfHeader, int]:
     """The header, and how many program headers there are."""
     _fill(pipe, data, HEADER_BYTES, until)
     header = parse_header(bytes(data))
@@ -92,7 +92,7 @@ def _take(pipe: int, data: bytearray, until: float) -> Tuple[Header, int]:
     return header, count
 
 
-def _in_memory(header: Header, count: int, data: bytearray) -> int:
+def _in_memory(header: ElfHeader, count: int, data: bytearray) -> int:
     end = max(entry.offset + entry.filesz for entry in _entries(header, data, count))
     descriptor = os.memfd_create("gdbheapx", os.MFD_CLOEXEC)
     with open(descriptor, "wb", closefd=False) as file:
@@ -105,7 +105,7 @@ def _in_memory(header: Header, count: int, data: bytearray) -> int:
     return descriptor
 
 
-def _signal(header: Header, data: bytearray) -> int:
+def _signal(header: ElfHeader, data: bytearray) -> int:
     """si_signo of the first elf_prstatus, which is that of the thread that crashed."""
     notes = _entries(header, data, 1)[0]
     for name, kind, desc in parse_notes(header.order, bytes(memoryview(data)[notes.offset : notes.offset + notes.filesz]), notes.align):
@@ -133,7 +133,7 @@ def _fill(pipe: int, data: bytearray, size_bytes: int, until: float) -> None:
             raise HeapxError(what, "there is nothing left to read of it", code=PROCESS_ENDED)
 
 
-def _entries(header: Header, data: bytearray, count: int) -> List[ProgramHeader]:
+def _entries(header: ElfHeader, data: bytearray, count: int) -> List[ProgramHeader]:
     table = bytes(data[header.phoff : header.phoff + count * header.phentsize])
     return parse_program_headers(header.order, header.word_bytes, table)
 

@@ -8,7 +8,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.files import RegularFile, TargetPath
 from gdbheapx.hints import about
 from gdbheapx.inferior.base import Mapping
-from gdbheapx.inferior.elf.file import Header, parse_auxv, parse_header
+from gdbheapx.inferior.elf.file import ElfHeader, parse_auxv, parse_header
 from gdbheapx.problems import ALREADY_TRACED, NO_PROCESS, NOT_PERMITTED, PROC_UNUSABLE, PROCESS_ENDED
 
 
@@ -67,7 +67,7 @@ def maps(pid: int) -> List[Mapping]:
     return parse_maps(os.fsdecode(data)) if data else []
 
 
-def auxv(pid: int, header: Header) -> Dict[int, int]:
+def auxv(pid: int, header: ElfHeader) -> Dict[int, int]:
     """The auxiliary vector."""
     return parse_auxv(header, slurp("/proc/%d/auxv" % entry(pid)) or b"")
 
@@ -80,7 +80,7 @@ def executable(pid: int) -> Optional[str]:
         return None
 
 
-def executable_header(pid: int) -> Optional[Header]:
+def executable_header(pid: int) -> Optional[ElfHeader]:
     """The ELF header of its program."""
     try:
         return parse_header(RegularFile(TargetPath("/proc/%d/exe" % entry(pid), None)).pread(64, 0))

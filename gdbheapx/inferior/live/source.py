@@ -26,7 +26,7 @@ from gdbheapx.files import RegularFile, TargetPath
 from gdbheapx.inferior.base import (
     BulkSource,
     CopiedMemory,
-    Counting,
+    CounterReader,
     HugePages,
     Identity,
     Mapping,
@@ -36,14 +36,14 @@ from gdbheapx.inferior.base import (
     ProcessSource,
     SwapRoom,
     Thread,
-    program_name,
-    utc,
+    choose_program_name,
+    format_utc,
 )
 from gdbheapx.inferior.live import page_table, procfs
 from gdbheapx.inferior.live.file_systems import FileSystems, is_fuse
 from gdbheapx.inferior.live.headroom import Deaths, LiveSwapRoom
 from gdbheapx.inferior.live.page_table import GUARD, OF_FILE, PRESENT, SWAPPED
-from gdbheapx.inferior.source import Source
+from gdbheapx.inferior.source import TargetSource
 from gdbheapx.problems import MAPPED_FILE_UNREAD, PROCESS_ENDED, USERFAULTFD_UNREAD, Diagnostic
 from gdbheapx.ranges import Ranges, subtract, union
 from gdbheapx.units import Size, plural, say
@@ -348,7 +348,7 @@ def _file_system(descriptor: int) -> int:
     return 0 if failed else ctypes.c_long.from_buffer(answer).value
 
 
-class LiveSource(Source):
+class LiveSource(TargetSource):
     """A process of this machine, running or stopped."""
 
     kind = "live"
@@ -369,7 +369,7 @@ class LiveSource(Source):
             raise procfs.why_not_permitted(pid)
         if header is None:
             raise procfs.why_not_permitted(pid)
-        Source.__init__(self, header)
+        TargetSource.__init__(self, header)
         self.executable = procfs.executable(pid)
         self.sysroot = sysroot or procfs.root_prefix(pid)
         self._huge_setting: Optional[Tuple[Optional[str]]] = None
@@ -489,7 +489,7 @@ class LiveSource(Source):
 
         return forked.read_parent(self._pid, address, size_bytes)
 
-    def counters(self) -> Counting:
+    def counters(self) -> CounterReader:
         from gdbheapx.inferior.live.counters import Counters
 
         return Counters(self._pid)
@@ -509,10 +509,10 @@ class LiveSource(Source):
             place = procfs.argument_range(self._pid)
             text = self.read_prefix(place[0], min(place[1] - place[0], MOST_ARGUMENTS)).rstrip(b"\0") if place else b""
             words = text.decode("utf-8", "replace").split("\0")
-            program = program_name(procfs.thread_name(self._pid, self._pid), words[0], self.executable)
+            program = choose_program_name(procfs.thread_name(self._pid, self._pid), words[0], self.executable)
             line = " ".join(map(shlex.quote, words)) if text else None
             self._identity = Identity(program, line, os.uname().nodename, None, procfs.uptime_s(self._pid))
-        return self._identity._replace(time=utc(self._stopped_at_s or time.time()))
+        return self._identity._replace(time=format_utc(self._stopped_at_s or time.time()))
 
     def stands_still(self, still: bool, ended: Optional[int] = None) -> None:
         self._stopped_at_s = time.time()

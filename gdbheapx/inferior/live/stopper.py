@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Optional, Sequence
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.elf.file import NT_PRSTATUS, Header, Registers, decode_registers, signature_bits
+from gdbheapx.inferior.elf.file import NT_PRSTATUS, ElfHeader, ThreadRegisters, decode_registers, signature_bits
 from gdbheapx.inferior.live import keeper
 from gdbheapx.problems import NO_ANSWER, SECCOMP, Code
 
@@ -47,18 +47,18 @@ class Stopper:
             raise HeapxError(told[0], told[1], code=Code.of(told[2]))
         _, self.until_s, self.held, self.late = told
 
-    def registers(self, lwp: int, header: Header) -> Registers:
+    def registers(self, lwp: int, header: ElfHeader) -> ThreadRegisters:
         """The registers of a held thread."""
         layout = header.arch.registers
         other = layout.pointer_set if layout is not None else None
         sets = self._of(lwp, (NT_PRSTATUS, other) if other else (NT_PRSTATUS,))
         return decode_registers(header, sets[0] if sets else b"", sets[1] if other and sets else b"")
 
-    def register_sets(self, lwp: int, header: Header) -> List[bytes]:
+    def register_sets(self, lwp: int, header: ElfHeader) -> List[bytes]:
         """The contents of a held thread's general and vector registers."""
         return [data for data in self._of(lwp, (NT_PRSTATUS, *header.arch.vector_sets)) if data]
 
-    def signature_bits(self, lwp: int, header: Header) -> int:
+    def signature_bits(self, lwp: int, header: ElfHeader) -> int:
         """Which bits of pointers to data may be a signature (Architecture.signature_set)."""
         number = header.arch.signature_set
         sets = self._of(lwp, (number,)) if number is not None else []
@@ -107,7 +107,7 @@ class Recorded(Stopper):
         return [self._recorded[lwp].get(number, b"") for number in numbers] if lwp in self._recorded else []
 
 
-def wanted_sets(header: Header) -> List[int]:
+def wanted_sets(header: ElfHeader) -> List[int]:
     """The numbers of all that is asked for."""
     other = header.arch.registers.pointer_set if header.arch.registers is not None else None
     return [NT_PRSTATUS, *(number for number in (other, header.arch.signature_set) if number), *header.arch.vector_sets]

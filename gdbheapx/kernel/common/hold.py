@@ -5,7 +5,7 @@ import struct
 from array import array
 from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence
 
-from gdbheapx.inferior.base import Held
+from gdbheapx.inferior.base import EndedStop
 from gdbheapx.kernel.common.copy import CopiedRange, Copy, CopyTaken
 from gdbheapx.kernel.common.library import OpenSource, at, declared, flat
 from gdbheapx.kernel.common.records import ADDRESS_MASK
@@ -75,7 +75,7 @@ class Hold:
             self._library.heapx_hold_free(self._handle)
             self._handle = None
 
-    def take(self, copy: Copy, source: OpenSource, maps: bytes, ranges: Sequence[CopiedRange], find: Find) -> Optional[Held]:
+    def take(self, copy: Copy, source: OpenSource, maps: bytes, ranges: Sequence[CopiedRange], find: Find) -> Optional[EndedStop]:
         """Stop the process and end its copy: the ranges are those of `maps`; if they are others, find() tells. None: it was not
         possible, and the process runs on."""
         copy.set(ranges)
@@ -89,7 +89,7 @@ class Hold:
         taken = HoldTaken(*self._out)
         copy.taken = CopyTaken(taken.copied_bytes, taken.unread_bytes)
         left, ended = None if taken.unread_from == ADDRESS_MASK else taken.unread_from, taken.ended - 1 if taken.ended else None
-        return Held(left, taken.began_ns, taken.stopped_ns / 1e6, ended, self._bytes(6), registers(self._bytes(8)))
+        return EndedStop(left, taken.began_ns, taken.stopped_ns / 1e6, ended, self._bytes(6), registers(self._bytes(8)))
 
     def _bytes(self, place: int) -> bytes:
         return ctypes.string_at(self._out[place], self._out[place + 1])

@@ -3,8 +3,8 @@
 from typing import Any, List, Optional, Sequence
 
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.analysis.memory.depths import ThreadStacks
-from gdbheapx.analysis.pins import Group, Kept
+from gdbheapx.analysis.memory.attribute import ThreadStacks
+from gdbheapx.analysis.pins import Kept, PinRow
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import Module
@@ -47,14 +47,14 @@ def jemalloc_arena(index: int = 0, **fields: Any) -> JemallocArena:
     return row._replace(dirty_decay_ms=10000)._replace(**fields)
 
 
-def pin_group(kept: int, blocks: int = 0, size: int = 0, **fields: Any) -> Group:
+def pin_group(kept: int, blocks: int = 0, size: int = 0, **fields: Any) -> PinRow:
     """Blocks that keep so many bytes."""
-    row = Group(*([None] * len(Group._fields)))._replace(module="", sure="", where="hole", places=1, alone_bytes=0, allocator="glibc", arenas=[0])
+    row = PinRow(*([None] * len(PinRow._fields)))._replace(module="", sure="", where="hole", places=1, alone_bytes=0, allocator="glibc", arenas=[0])
     row = row._replace(kept_bytes=kept, pins_blocks=blocks, pins_bytes=blocks * size, kept_for_each=kept / (blocks * size) if blocks else None)
     return row._replace(size_bytes=size or None, status="used" if blocks else None)._replace(**fields)
 
 
-def pins_kept(*groups: Group) -> Kept:
+def pins_kept(*groups: PinRow) -> Kept:
     """All that is kept."""
     whole = sum(one.kept_bytes for one in groups)
     return Kept(whole, groups, [], has_owners=True, held_bytes=2 * whole, is_cut=False, may_be_stale=False)

@@ -12,7 +12,7 @@ from gdbheapx.actions.inside import Inside
 from gdbheapx.allocators.plan import Held, Span
 from gdbheapx.arch import named
 from gdbheapx.inferior.base import Mapping, Member, StructType, TypeSet
-from gdbheapx.inferior.standing import Frame, Standing
+from gdbheapx.inferior.standing import Frame, StoppedThread
 from gdbheapx.jemalloc import plan
 
 STACK = Mapping(0x7000000, 0x7800000, True, True, False, False, "", None)
@@ -45,13 +45,13 @@ def inside(target: Optional[Memory] = None) -> Inside:
     return Inside(found, [MALLOC])
 
 
-def thread(pcs: Sequence[int], system_call: Optional[int] = 35, whole: bool = True, signal: Optional[int] = None, sp: int = 0x7700000) -> Standing:
+def thread(pcs: Sequence[int], system_call: Optional[int] = 35, whole: bool = True, signal: Optional[int] = None, sp: int = 0x7700000) -> StoppedThread:
     """A thread with these frames."""
     frames = [Frame(pc, None, at == signal) for at, pc in enumerate(pcs)]
-    return Standing(LWP, "worker", pcs[0], sp, system_call, frames, whole)
+    return StoppedThread(LWP, "worker", pcs[0], sp, system_call, frames, whole)
 
 
-def choose(one: Standing, pointer: Optional[int] = 0x77F0000, only: bool = False) -> caller.Choice:
+def choose(one: StoppedThread, pointer: Optional[int] = 0x77F0000, only: bool = False) -> caller.Choice:
     """The choice among one thread."""
     return caller.choose([one], inside(), MAPPINGS, [(LWP, pointer)], PID, lambda _: None, only)
 
@@ -75,7 +75,7 @@ def test_a_thread_in_a_system_call_is_chosen() -> None:
         (thread([0x410000], system_call=None, whole=False), 0x77F0000, "cannot unwind"),
     ],
 )
-def test_these_threads_are_not_called_on(one: Standing, pointer: Optional[int], word: str) -> None:
+def test_these_threads_are_not_called_on(one: StoppedThread, pointer: Optional[int], word: str) -> None:
     """Each for its own reason, in one sentence that names the thread."""
     found = choose(one, pointer)
     assert found.thread is None

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdbheapx.analysis.memory.attribute import Attribution, Held
-from gdbheapx.analysis.memory.places import Places
-from gdbheapx.analysis.memory.stack_lists import WORD, ControlBlocks
+from gdbheapx.analysis.memory.attribute import Attribution, HeldMemory
+from gdbheapx.analysis.memory.kinds import MappingPlaces
+from gdbheapx.analysis.memory.stacks import WORD, ControlBlocks
 from gdbheapx.budget import Budget
 
 pytestmark = pytest.mark.once  # pure functions
@@ -21,9 +21,9 @@ TOP = 1 << 64
 def reader(kind: str, words: bytes) -> Any:
     """A reader of a process of which every page has these bytes, again and again; it asks for no range that there cannot be."""
 
-    def held(ranges: Any) -> Held:
+    def held(ranges: Any) -> HeldMemory:
         assert all(0 <= start < end < TOP for start, end in ranges)
-        return Held(sum(end - start for start, end in ranges), None)
+        return HeldMemory(sum(end - start for start, end in ranges), None)
 
     def read_prefix(address: int, size_bytes: int) -> bytes:
         assert 0 <= address < address + size_bytes < TOP
@@ -36,14 +36,14 @@ def reader(kind: str, words: bytes) -> Any:
 @given(kind=st.sampled_from(["live", "core"]), head=st.integers(0, TOP - 1), words=st.binary(min_size=8, max_size=64))
 def test_lists_lead_anywhere(kind: str, head: int, words: bytes) -> None:
     """A list of stacks whose links are any words is followed as far as there can be memory, and no further."""
-    assert isinstance(ControlBlocks(Places([]), reader(kind, words), PAGE, 704).follow(head), list)
+    assert isinstance(ControlBlocks(MappingPlaces([]), reader(kind, words), PAGE, 704).follow(head), list)
 
 
 def test_time_ends_a_list() -> None:
     """Of a list that leads on and on the node is known where there was no more time."""
     budget = Budget()
     endless = {8 * WORD * at: (8 * WORD * (at + 1), 8 * WORD * (at - 1)) for at in range(1, 9)}
-    blocks = ControlBlocks(Places([]), lambda address, size_bytes: struct.pack("<2Q", *endless[address]), PAGE, 704, budget)
+    blocks = ControlBlocks(MappingPlaces([]), lambda address, size_bytes: struct.pack("<2Q", *endless[address]), PAGE, 704, budget)
     budget.interrupt()
     assert not blocks.follow(8 * WORD) and blocks.cut_at == 2 * 8 * WORD
 

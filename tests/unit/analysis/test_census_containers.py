@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.analysis.census import containers
-from gdbheapx.analysis.reachability.held import words
+from gdbheapx.analysis.reachability.owners import describe_containers
 
 pytestmark = pytest.mark.once  # pure functions
 HERE, TABLE, NODES, MORE = 0x500000, 0x600000, 0x610000, 0x700000
@@ -86,7 +86,7 @@ def is_rust(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def told(memory: Memory, end: int = HERE + 256) -> str:
     made: Any = memory
-    return words(containers.ContainerFinder(made, made).within(HERE, end))
+    return describe_containers(containers.ContainerFinder(made, made).within(HERE, end))
 
 
 def hashed(memory: Memory, count: int, load: int = LOAD, told_count: Optional[int] = None) -> None:

@@ -11,7 +11,7 @@ import pytest
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.find import PlaceNames
 from gdbheapx.analysis.census.world import EXACT, PLACE, Signature
-from gdbheapx.analysis.reachability import regions
+from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.kernel.blocks.signatures import ELEMENT, MEMBER_SHAPE, MEMBER_SLOT, MEMBERS, OTHERS, REFERRED, ROOTED, ROOTED_MEMBERS, Signed
 
 LIST, TREE, ARRAY = 0, 1, 4
@@ -37,7 +37,7 @@ def test_the_size_of_blocks_that_nothing_names() -> None:
 
 def test_elements_and_what_is_below_them() -> None:
     """Elements are called by the word or the table that holds their container, and blocks below by the way from the elements."""
-    root: Any = SimpleNamespace(kind=regions.DATA, module=SimpleNamespace(shown_name="app"), start=0x1000)
+    root: Any = SimpleNamespace(kind=heap_graph.DATA, module=SimpleNamespace(shown_name="app"), start=0x1000)
     roots: Any = SimpleNamespace(
         at=lambda module, address, is_short: "g_queue" if address == 0x1000 else "g_queue+0x8", variable=lambda *place: None
     )

@@ -120,7 +120,7 @@ def test_slabs(fill: Any) -> None:
     """All blocks of the size are told, with their share; three of them are no habit."""
     assert found(fill) == slabs.Slabs(12, 12 * SIZE, [SIZE], 50.0)
     assert found(fill, 3) is None
-    said = str(census_text.of_slabs(found(fill)))
+    said = str(census_text.describe_slabs(found(fill)))
     assert said == (
         "This program has its own allocator: about 12 blocks of malloc (192.0 KiB, 50 % of memory in use) are its slabs, 16.0 KiB each"
     )

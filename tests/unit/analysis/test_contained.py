@@ -10,11 +10,10 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.analysis.reachability import ownership, refs, regions
-from gdbheapx.analysis.reachability.contained import Member
-from gdbheapx.analysis.reachability.dominance import Part, Tallied
-from gdbheapx.analysis.reachability.owners import CONTAINER, ELEMENTS, SHARED, Owned, named
-from gdbheapx.analysis.reachability.regions import Root
+from gdbheapx.analysis.reachability import dominance, heap_graph, refs
+from gdbheapx.analysis.reachability.dominance import ContainerElement, OwnerTally, RootPart
+from gdbheapx.analysis.reachability.heap_graph import GraphRoot
+from gdbheapx.analysis.reachability.owners import CONTAINER, ELEMENTS, SHARED, OwnedMemory, add_owner_types
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import CERTAIN, HASH_TABLE, LIKELY, LIST, NO_NODE, NO_SLOT, Container, Edge, Referrer, Sum, Tree
 from gdbheapx.report import reach_text
@@ -76,11 +75,11 @@ class FakeNames:
     def at(self, module: Any, address: int, is_short: bool = False) -> str:
         return "%s%s" % ({0: "g_queue", 16: "g_queue+0x10", 64: "g_work"}[address], "" if is_short else " in app")
 
-    def of_root(self, root: Root, slot: int) -> str:
+    def of_root(self, root: GraphRoot, slot: int) -> str:
         return "stack of thread 7" + (", frame 2" if slot != NO_SLOT else "")
 
 
-def tallied(owners: Dict[int, int], sizes: Sequence[int], containers: Sequence[Container], members: Dict[int, List[int]]) -> Tallied:
+def tallied(owners: Dict[int, int], sizes: Sequence[int], containers: Sequence[Container], members: Dict[int, List[int]]) -> OwnerTally:
     """`owners`: of each node that has one."""
     above = array("I", [owners.get(node, NO_NODE) for node in range(FIRST + len(containers))])
     retained = array("Q", [*sizes, *[0] * (ROOTS + len(containers))])
@@ -94,21 +93,21 @@ def tallied(owners: Dict[int, int], sizes: Sequence[int], containers: Sequence[C
     for number, nodes in members.items():
         for node in nodes:
             of[node] = number + 1
-    made: Any = object.__new__(Tallied)
+    made: Any = object.__new__(OwnerTally)
     made._tree, made.graph, made.names, made.paths, made._contained = Tree(above, retained, blocks, containers, of), FakeGraph(sizes, members), FakeNames(), None, None
     module: Any = type("M", (), {"link": None})()
-    data = Root(regions.DATA, 0, 128, module, None)
-    made.parts = [Part(data, 0), Part(Root(regions.STACK, 0x9000, 0xA000, None, None), NO_SLOT), Part(data, 8)]
+    data = GraphRoot(heap_graph.DATA, 0, 128, module, None)
+    made.parts = [RootPart(data, 0), RootPart(GraphRoot(heap_graph.STACK, 0x9000, 0xA000, None, None), NO_SLOT), RootPart(data, 8)]
     numbers = type("N", (), {"blocks": BLOCKS})()
     regions_ = type("R", (), {"nodes": (), "roots": [part.root for part in made.parts]})()
     made.reach = type("Reach", (), {"roots_from": BLOCKS, "word_bytes": 8, "numbers": numbers, "mapping": lambda self, node: None, "regions": regions_, "kept": None})()
     made.has_starts, made._named, made.weak, made.strong = False, frozenset(), (STACK, STACK + 1), (BLOCKS, STACK)
     made.used, made.leaked = Sum(BLOCKS, sum(sizes)), Sum(0, 0)
-    result: Tallied = made
+    result: OwnerTally = made
     return result
 
 
-def queue(users: Sequence[Tuple[int, int]] = (), sure: str = LIKELY, shape: str = LIST, entries: Sequence[Tuple[int, int]] = ((QUEUE, 0),), more: int = 5000) -> Tallied:
+def queue(users: Sequence[Tuple[int, int]] = (), sure: str = LIKELY, shape: str = LIST, entries: Sequence[Tuple[int, int]] = ((QUEUE, 0),), more: int = 5000) -> OwnerTally:
     """A list of 20 elements of 100 bytes, of which the fourth keeps 5,000 more, and some other blocks."""
     sizes = [100] * 20 + [more] + [0] * 18 + [400]
     one = Container(FIRST, shape, 20, 100, 2000, entries, sure, users, 3 if users else 0, 300 if users else 0)
@@ -116,14 +115,14 @@ def queue(users: Sequence[Tuple[int, int]] = (), sure: str = LIKELY, shape: str 
     return tallied(owners, sizes, [one], {0: list(range(20))})
 
 
-def text(rows: Sequence[Owned]) -> str:
-    return "\n".join(reach_text.rows_lines(PLAIN, rows))
+def text(rows: Sequence[OwnedMemory]) -> str:
+    return "\n".join(reach_text.format_owner_rows(PLAIN, rows))
 
 
 def test_a_variable_that_keeps_one_container_is_its_row() -> None:
     """Elements that are alike are one row, those that keep far more have their number; the parts add up to the whole."""
     made = queue([(STACK, 1), (WORK, 40)])
-    row = ownership.find(made, 3, 20).owners[0]
+    row = dominance.find_owners(made, 3, 20).owners[0]
     assert (row.owner, row.kind, row.confidence, row.retained_bytes) == ("g_queue in app", "global", LIKELY, 7000)
     assert row.container is not None and row.container[:4] == (LIST, 20, 100, 2000) and not row.holders
     assert [(one.owner, one.kind, one.retained_bytes) for one in row.children] == [("19 other elements of 100 bytes", ELEMENTS, 1900), ("g_queue[3]", "block", 5100)]
@@ -136,21 +135,21 @@ def test_a_variable_that_keeps_one_container_is_its_row() -> None:
 
 def test_suspects_are_containers() -> None:
     """One sentence: who, what, how much, how large an element is, who else uses some; two that hold the same are told side by side."""
-    suspect = ownership.find(queue([(STACK, 1)], CERTAIN, HASH_TABLE), 1, 20).suspects[0]
-    assert reach_text.suspicion(suspect) == "Suspect: g_queue in app keeps 6.8 KiB (95 %); most of it is 4.9 KiB at g_queue[0x4000] -> +0x10"
+    suspect = dominance.find_owners(queue([(STACK, 1)], CERTAIN, HASH_TABLE), 1, 20).suspects[0]
+    assert reach_text.describe_suspicion(suspect) == "Suspect: g_queue in app keeps 6.8 KiB (95 %); most of it is 4.9 KiB at g_queue[0x4000] -> +0x10"
     for name, node in (("g_queue[0x4000]", 3), ("g_queue[0x4000] -> +0x10", 20)):
-        assert ownership.find_named(queue(shape=HASH_TABLE), name) == node
-    suspect = ownership.find(queue([(STACK, 1)], CERTAIN, HASH_TABLE, more=2900), 1, 20).suspects[0]
+        assert dominance.find_named_node(queue(shape=HASH_TABLE), name) == node
+    suspect = dominance.find_owners(queue([(STACK, 1)], CERTAIN, HASH_TABLE, more=2900), 1, 20).suspects[0]
     wanted = "Suspect: g_queue in app, hash table of 20 elements of 100 bytes, keeps 4.8 KiB (92 %); 3 elements (300 bytes) are in use elsewhere: 1 stack"
-    assert reach_text.suspicion(suspect) == wanted + "; largest parts: element 0x4000 (100 bytes) (57 %)"
-    suspect = ownership.find(queue([(STACK, 1)], CERTAIN, HASH_TABLE, more=100), 1, 20).suspects[0]
-    assert reach_text.suspicion(suspect).startswith("Suspect: g_queue in app, hash table of 20 elements of 100 bytes, keeps 2.1 KiB (84 %), ~105 bytes each; 3 elements")
-    assert reach_text.called(suspect) == "g_queue in app, hash table of 20 elements of 100 bytes"
+    assert reach_text.describe_suspicion(suspect) == wanted + "; largest parts: element 0x4000 (100 bytes) (57 %)"
+    suspect = dominance.find_owners(queue([(STACK, 1)], CERTAIN, HASH_TABLE, more=100), 1, 20).suspects[0]
+    assert reach_text.describe_suspicion(suspect).startswith("Suspect: g_queue in app, hash table of 20 elements of 100 bytes, keeps 2.1 KiB (84 %), ~105 bytes each; 3 elements")
+    assert reach_text.name_suspect(suspect) == "g_queue in app, hash table of 20 elements of 100 bytes"
     made = queue(entries=[(QUEUE, 0), (WORK, 8)], sure="shared")
-    found = ownership.find(made, 2, 20)
+    found = dominance.find_owners(made, 2, 20)
     assert found.owners[0].kind == SHARED and list(found.owners[0].holders) == ["g_queue in app", "g_work in app"]
-    assert reach_text.suspicion(found.suspects[0]) == "Suspect: g_queue in app and g_work in app hold the same list of 20 elements of 100 bytes: 6.8 KiB (95 %), neither alone; largest parts: element 0x4000 (100 bytes) (69 %)"
-    assert ownership.find_named(made, "g_queue in app and g_work in app") == FIRST
+    assert reach_text.describe_suspicion(found.suspects[0]) == "Suspect: g_queue in app and g_work in app hold the same list of 20 elements of 100 bytes: 6.8 KiB (95 %), neither alone; largest parts: element 0x4000 (100 bytes) (69 %)"
+    assert dominance.find_named_node(made, "g_queue in app and g_work in app") == FIRST
     member = made.contained.member(3)
     assert member is not None and member.name == "list g_queue and g_work"
     assert found.owners[0].children[1].owner == "block 0x4000 (100 bytes)", "it is not one holder's element more than the other's"
@@ -161,16 +160,16 @@ def test_a_container_that_a_block_holds() -> None:
     sizes = [100] * 8 + [80] + [0] * 30 + [20]
     one = Container(FIRST, LIST, 8, 100, 800, [(8, 12)], CERTAIN)
     made = tallied({**dict.fromkeys(range(8), FIRST), FIRST: 8, 8: QUEUE, 39: QUEUE}, sizes, [one], {0: list(range(8))})
-    found = ownership.find(made, 3, 20)
+    found = dominance.find_owners(made, 3, 20)
     assert found.owners[0].container is None and found.owners[0].children[0].owner == "block 0x9000 (80 bytes)"
     point = found.suspects[0].accumulation
     for name, said in (("g_queue+0x10 -> +0x60", "g_queue+0x10 -> +0x60"), ("block 0x9000 (80 bytes) -> +0x60", "g_queue in app")):
         suspect = found.suspects[0]._replace(retained_bytes=805, accumulation=point._replace(name=name, is_below=name in point.name))
-        assert reach_text.called(suspect) == said + ", list of 8 elements of 100 bytes", "a way that begins anywhere does not tell whose it is"
+        assert reach_text.name_suspect(suspect) == said + ", list of 8 elements of 100 bytes", "a way that begins anywhere does not tell whose it is"
     inner = found.owners[0].children[0].children[0]
     assert (inner.owner, inner.kind) == ("g_queue+0x10 -> +0x60", CONTAINER) and inner.address == 0x1000
-    assert reach_text.suspicion(found.suspects[0]).startswith("Suspect: g_queue in app keeps 900 bytes (100 %); most of it is g_queue+0x10 -> +0x60, list of 8 elements")
-    assert ownership.find_named(made, "g_queue+0x10 -> +0x60") == FIRST
+    assert reach_text.describe_suspicion(found.suspects[0]).startswith("Suspect: g_queue in app keeps 900 bytes (100 %); most of it is g_queue+0x10 -> +0x60, list of 8 elements")
+    assert dominance.find_named_node(made, "g_queue+0x10 -> +0x60") == FIRST
     assert made.contained.step(one) == "[list at +0x60]"
     assert made.contained.rows(9)[0][:9] == (0, "g_queue+0x10 -> +0x60", LIST, "+0x60", 8, 100, 800, 800, 8)
 
@@ -184,10 +183,10 @@ def test_parts_that_are_containers_are_told_as_such() -> None:
     owners.update((node, FIRST + number) for number, nodes in members.items() for node in nodes)
     sizes = [100] * 8 + [64, 64, 40] + [100] * 16 + [0] * 13
     made = tallied(owners, sizes, [*tables, listed], members)
-    found = named(ownership.find(made, 1, 20), {0x1000 * (node + 1): "Session" for node in range(BLOCKS)})
+    found = add_owner_types(dominance.find_owners(made, 1, 20), {0x1000 * (node + 1): "Session" for node in range(BLOCKS)})
     suspect = found.suspects[0]
     table = "the hash table g_queue+0x10 -> +0x10 -> +0x0 of 8 elements (34 %)"  # the graph here has one word for every edge
-    assert reach_text.suspicion(suspect).endswith("; largest parts: %s, %s, the list g_queue+0x10 -> +0x20 of 8 elements (31 %%)" % (table, table))
+    assert reach_text.describe_suspicion(suspect).endswith("; largest parts: %s, %s, the list g_queue+0x10 -> +0x20 of 8 elements (31 %%)" % (table, table))
     assert [part.container.kind for part in suspect.accumulation.parts if part.container] == [HASH_TABLE, HASH_TABLE, LIST]
 
 
@@ -197,7 +196,7 @@ def test_a_user_is_a_container_that_two_hold() -> None:
     other = Container(FIRST + 1, LIST, 8, 50, 400, [(QUEUE, 2), (WORK, 8)], "shared")
     owners = {FIRST: QUEUE, **dict.fromkeys(range(8), FIRST), **dict.fromkeys(range(8, 16), FIRST + 1)}
     made = tallied(owners, [100] * 8 + [50] * 8 + [0] * 24, [one, other], {0: list(range(8)), 1: list(range(8, 16))})
-    row = ownership.find(made, 2, 20).owners[0]
+    row = dominance.find_owners(made, 2, 20).owners[0]
     assert [(user.owner, user.kind, user.pointers) for user in row.users] == [("g_queue+0x10 in app and g_work in app", SHARED, 5)]
     assert made.contained.has_names(FIRST + 1) and made.contained.has_names(0) is None
     assert made.contained.is_below(other, WORK) and not made.contained.is_below(one, WORK)
@@ -208,7 +207,7 @@ def test_elements_of_several_sizes(count: int) -> None:
     """A row for each of the most, one for the others, and no byte is lost."""
     sizes = [16 * (1 + node % count) for node in range(30)] + [0] * 10
     made = tallied({**dict.fromkeys(range(30), FIRST), FIRST: QUEUE}, sizes, [Container(FIRST, LIST, 30, 0, sum(sizes), [(QUEUE, 0)], CERTAIN)], {0: list(range(30))})
-    row = ownership.find(made, 2, 20).owners[0]
+    row = dominance.find_owners(made, 2, 20).owners[0]
     assert row.container is not None and row.container.element_bytes is None and len(row.children) == 4
     assert sum(one.retained_bytes for one in row.children) == row.retained_bytes == sum(sizes)
     assert sum(one.retained_blocks for one in row.children) == 30
@@ -218,17 +217,17 @@ def test_a_container_that_several_blocks_of_one_variable_hold() -> None:
     """The variable keeps it alone, whatever leads there below it: it is called by that, and not by each of the blocks."""
     one = Container(FIRST, HASH_TABLE, 8, 100, 800, [(8, 1), (9, 2)], "shared")
     made = tallied({**dict.fromkeys(range(8), FIRST), FIRST: QUEUE, 8: QUEUE, 9: QUEUE}, [100] * 8 + [16] * 2 + [0] * 30, [one], {0: list(range(8))})
-    told = reach_text.suspicion(ownership.find(made, 2, 20).suspects[0])
+    told = reach_text.describe_suspicion(dominance.find_owners(made, 2, 20).suspects[0])
     assert told.startswith("Suspect: g_queue in app, hash table of 8 elements of 100 bytes, keeps 832 bytes (100 %)"), told
 
 
-class HashTableMarks(refs.Marks):
+class HashTableMarks(refs.RefsMarks):
     """Block 0 is an element of a hash table, block 1 another one that leads there, block 2 the table with its first pointer at word 5,
     block 3 has to do with an element; variables hold both."""
 
     def __init__(self) -> None:
         self.starts, self.lost, self.elements, self.parents = frozenset(), {}, {}, [NO_NODE, NO_NODE, QUEUE, WORK]  # type: ignore[assignment]
-        member = Member(0, [(2, 5)], "hash table g_table")
+        member = ContainerElement(0, [(2, 5)], "hash table g_table")
         self.contained: Any = SimpleNamespace(member=lambda node: member if node < 2 else None, place=lambda node: None)
 
 
@@ -240,12 +239,12 @@ def test_what_holds_a_table_is_no_user_of_its_elements() -> None:
     )
     graph.evidence, graph.edge_to = lambda node: 0, lambda node, target: Edge(target, 0, 2)
     reach: Any = SimpleNamespace(graph=graph, roots_from=BLOCKS, word_bytes=8, mapping=lambda node: None)
-    reach.root = lambda node: Root(0x9000, 8, regions.DATA, None, None) if node >= BLOCKS else None
+    reach.root = lambda node: GraphRoot(0x9000, 8, heap_graph.DATA, None, None) if node >= BLOCKS else None
     names: Any = SimpleNamespace(of=lambda node, slot: {QUEUE: "g_table", WORK: "g_work"}[node])
-    found = refs.find(reach, names, 0x1000, HashTableMarks())
+    found = refs.find_refs(reach, names, 0x1000, HashTableMarks())
     assert found is not None and found.links == 1
     assert [(chain.is_user, chain.steps[0].address, chain.steps[-1].root) for chain in found.chains] == [
         (False, 0x3000, "g_table"),
         (True, 0x4000, "g_work"),
     ]
-    assert "It is an element of the hash table g_table; 1 link from its neighbours" in list(reach_text.lines(PLAIN, found, 9, 9))
+    assert "It is an element of the hash table g_table; 1 link from its neighbours" in list(reach_text.format_refs(PLAIN, found, 9, 9))

@@ -4,17 +4,17 @@ from typing import Any, List, Tuple
 
 import pytest
 
-from gdbheapx.analysis import coverage
-from gdbheapx.analysis.coverage import SMALL_BYTES, Coverage, unless_zero
+from gdbheapx.analysis import memory_verdict
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.analysis.memory.attribute import Piece
+from gdbheapx.analysis.memory.attribute import MappingPiece
+from gdbheapx.analysis.memory_verdict import SMALL_BYTES, Coverage, hide_unread_zero
 from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.command import Style
 from gdbheapx.inferior.base import MappingUse
 from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.model import Address
 from gdbheapx.problems import MEMORY_UNREAD
-from gdbheapx.report import leaks_text, pages
+from gdbheapx.report import pages, reach_text
 
 MIB = 1 << 20
 PLAIN = Style(False, False)
@@ -29,9 +29,9 @@ class FakeUse:
 
 def covered(*rows: Tuple[str, int]) -> Coverage:
     """Of pieces of these kinds."""
-    pieces = [Piece(place, kinds.Owner(kind, "anything"), size_bytes, None) for place, (kind, size_bytes) in enumerate(rows)]
+    pieces = [MappingPiece(place, kinds.MemoryOwner(kind, "anything"), size_bytes, None) for place, (kind, size_bytes) in enumerate(rows)]
     uses: List[MappingUse] = [FakeUse(place) for place in range(len(rows))]  # type: ignore[misc]
-    return coverage._sum(pieces, uses)
+    return memory_verdict._sum(pieces, uses)
 
 
 def test_kinds() -> None:
@@ -59,8 +59,8 @@ def test_from_where_on_it_is_low(read_bytes: int, unread_bytes: int, is_low: boo
 def test_zero_is_unknown() -> None:
     """Of what was found there is that much at least; of nothing nobody knows how much there is."""
     low, whole = Coverage(100 * MIB, 0), Coverage(100 * MIB, 95 * MIB)
-    assert [unless_zero(Sum(0, 0), one) for one in (low, whole, None)] == [None, (0, 0), (0, 0)]
-    assert unless_zero(Sum(2, 64), low) == (2, 64)
+    assert [hide_unread_zero(Sum(0, 0), one) for one in (low, whole, None)] == [None, (0, 0), (0, 0)]
+    assert hide_unread_zero(Sum(2, 64), low) == (2, 64)
 
 
 class FakeSession:
@@ -81,7 +81,7 @@ class FakeSession:
 def test_what_an_answer_says(read_bytes: int, percent: float, codes: List[str]) -> None:
     """The share is rounded down: an answer that is whole has 90 % or more."""
     session: Any = FakeSession()
-    coverage.note(session, Coverage(100 * MIB, read_bytes))
+    memory_verdict.note_coverage(session, Coverage(100 * MIB, read_bytes))
     assert session.coverage == {"anonymous_bytes": 100 * MIB, "read_bytes": read_bytes, "share_percent": percent}
     assert session.codes == codes
 
@@ -90,10 +90,10 @@ def test_leaks_in_words() -> None:
     """Nothing is not said of what was not looked at."""
     none, some, nothing = (Leaks(Sum(1, 8), Sum(0, 0), {}, leaked, 0) for leaked in (None, Sum(1, 8), Sum(0, 0)))
     seen = Coverage(200 * MIB, 8192)
-    assert next(iter(leaks_text.page(none, None, coverage=seen))) == "Leaked: unknown (looked at 8.0 KiB of 200.0 MiB (0 %))"
-    assert str(next(iter(leaks_text.page(some, None, coverage=seen)))).startswith("Leaked: at least 8 bytes in 1 block")
-    assert next(iter(leaks_text.page(nothing, None))) == "Leaked: nothing"
-    assert leaks_text.data(none, None, None, seen)["classes"]["leaked"] == {
+    assert next(iter(reach_text.make_leaks_page(none, None, coverage=seen))) == "Leaked: unknown (looked at 8.0 KiB of 200.0 MiB (0 %))"
+    assert str(next(iter(reach_text.make_leaks_page(some, None, coverage=seen)))).startswith("Leaked: at least 8 bytes in 1 block")
+    assert next(iter(reach_text.make_leaks_page(nothing, None))) == "Leaked: nothing"
+    assert reach_text.make_leaks_data(none, None, None, seen)["classes"]["leaked"] == {
         "blocks": None,
         "bytes": None,
         "roots": None,
@@ -104,5 +104,5 @@ def test_leaks_in_words() -> None:
 def test_check_in_words() -> None:
     """It claims no more than was looked at."""
     low, whole = Coverage(200 * MIB, 8192), Coverage(200 * MIB, 199 * MIB)
-    said = [list(pages.broken_rules(PLAIN, [], one)) for one in (low, whole, None)]
+    said = [list(pages.format_broken_rules(PLAIN, [], one)) for one in (low, whole, None)]
     assert said == [["No corruption found: looked at 8.0 KiB of 200.0 MiB (0 %)"], ["No corruption found."], ["No corruption found."]]

@@ -390,7 +390,7 @@ def test_what_a_core_lost_changes_no_verdict_on_the_memory(read: List[int], lost
     """Whoever had what was cut off: the verdict on what is left is the one on the whole, or there is none."""
     def judged(sizes: Sequence[int], lost_bytes: Optional[int]) -> Optional[str]:
         parts = [part(kind, size, program="JVM" if kind == kinds.RUNTIME else None) for kind, size in zip(KINDS, sizes) if size]
-        found = memory_verdict.judge(split(parts), lost_bytes)
+        found = memory_verdict.judge_memory(split(parts), lost_bytes)
         return found.verdict.code if found is not None else None
 
     whole, cut = judged([one + more for one, more in zip(read, lost)], 0), judged(read, sum(lost) if is_told or not any(lost) else None)
@@ -406,7 +406,7 @@ def test_an_open_allocator_may_have_what_nobody_else_has(sizes: List[int], share
     """Where its state could not be read, anonymous memory counts for neither side."""
     def judged(held: int, other: int, is_open: bool) -> Optional[str]:
         own = [part(kinds.ALLOCATOR, held), part(kinds.ANONYMOUS, other), part(kinds.STACK, sizes[2]), part(kinds.RUNTIME, sizes[3], program="JVM")]
-        found = memory_verdict.judge(split([one for one in own if one.resident_bytes]), 0, is_open)
+        found = memory_verdict.judge_memory(split([one for one in own if one.resident_bytes]), 0, is_open)
         return found.verdict.code if found is not None else None
 
     mine = sizes[1] * share // 4

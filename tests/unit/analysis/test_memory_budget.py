@@ -1,6 +1,6 @@
 """Whether the graph fits: what this process may use.
 
-Files: analysis/reachability/memory_budget.py own_memory.py
+Files: analysis/reachability/heap_graph.py own_memory.py
 """
 
 import builtins
@@ -17,7 +17,7 @@ from typing import Any, Dict, List
 import pytest
 
 from gdbheapx import own_memory
-from gdbheapx.analysis.reachability import memory_budget
+from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.errors import HeapxError
 from tests.support.paths import ROOT
 
@@ -106,18 +106,18 @@ def test_what_does_not_even_fit_without_a_graph_is_refused(monkeypatch: pytest.M
     session: Any = SimpleNamespace(copied_bytes=0, target=SimpleNamespace(has_memory=True), heaps=SimpleNamespace(all=lambda: [Heap()]))
     monkeypatch.setenv(own_memory.VARIABLE, "600000000")
     with pytest.raises(HeapxError) as refused:
-        memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)
+        heap_graph.check_least(session, heap_graph.SWEEP_BYTES, indexed=True)
     assert "584.1 MiB" in refused.value.message and "572.2 MiB" in refused.value.message and refused.value.hint
     monkeypatch.setenv(own_memory.VARIABLE, "620000000")
-    memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)
+    heap_graph.check_least(session, heap_graph.SWEEP_BYTES, indexed=True)
     with pytest.raises(HeapxError):
-        memory_budget.check_least(session, memory_budget.PINNED_BYTES)
+        heap_graph.check_least(session, heap_graph.PINNED_BYTES)
     monkeypatch.setenv(own_memory.VARIABLE, "1")
-    monkeypatch.setattr(memory_budget, "LITTLE_BYTES", 620_000_000)
-    memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)
+    monkeypatch.setattr(heap_graph, "LITTLE_BYTES", 620_000_000)
+    heap_graph.check_least(session, heap_graph.SWEEP_BYTES, indexed=True)
     monkeypatch.setattr(Heap, "shape", SimpleNamespace(unit_bytes=8))
     with pytest.raises(HeapxError, match=r"882\.1 MiB"):  # an index of twice as many places
-        memory_budget.check_least(session, memory_budget.SWEEP_BYTES, indexed=True)
+        heap_graph.check_least(session, heap_graph.SWEEP_BYTES, indexed=True)
 
 
 def test_a_look_has_limits(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What is large comes first; an allocator is spoken of only if it holds enough.
 
-Files: analysis/memory/kinds.py, analysis/memory/runtimes.py, analysis/runtime_tables.py, analysis/next_steps.py.
+Files: analysis/memory/kinds.py, analysis/memory/kinds.py, analysis/runtime_tables.py, analysis/next_steps.py.
 """
 
 import ast
@@ -70,7 +70,7 @@ def memory(parts: List[MemoryPart], pss: Optional[int] = None) -> Split:
 )
 def test_the_verdict_speaks_of_what_is_large(parts: List[MemoryPart], code: Optional[str]) -> None:
     """The largest group decides, swap and hugetlb pages with it; where allocators are it, or the process is small, they are judged."""
-    found = memory_verdict.judge(memory(parts))
+    found = memory_verdict.judge_memory(memory(parts))
     assert (found.verdict.code if found else None) == code
 
 
@@ -80,17 +80,17 @@ def test_file_pages_of_a_core_are_no_memory() -> None:
         part(kind, 0, resident_bytes=None, dumped_bytes=size * MB)
         for kind, size in ((kinds.CACHE, 900), (kinds.RUNTIME, 60), (kinds.ALLOCATOR, 20))
     ]
-    found = memory_verdict.judge(memory(parts))
+    found = memory_verdict.judge_memory(memory(parts))
     assert found is not None and found.verdict.code == "mostly-runtime" and "60.0 MiB of 80.0 MiB" in found.verdict.lines[0].evidence
-    assert memory_verdict.matters(memory(parts), ["glibc"])
+    assert memory_verdict.has_much_memory(memory(parts), ["glibc"])
 
 
 def test_one_per_cent_does_not_matter() -> None:
     """An allocator is spoken of from a tenth on, if that is not next to nothing, and where nothing is known of the memory."""
     for held, rest, matters in ((1, 99, False), (9, 91, False), (10, 90, True), (2, 18, False), (2, 2, True)):
         found = memory([part(kinds.ALLOCATOR, held * MB), part(kinds.CACHE, rest * MB)])
-        assert memory_verdict.matters(found, ["glibc"]) is matters, (held, rest)
-    assert memory_verdict.matters(None, ["glibc"])
+        assert memory_verdict.has_much_memory(found, ["glibc"]) is matters, (held, rest)
+    assert memory_verdict.has_much_memory(None, ["glibc"])
 
 
 def test_unclaimed_memory_may_be_an_unread_allocators() -> None:
@@ -101,7 +101,7 @@ def test_unclaimed_memory_may_be_an_unread_allocators() -> None:
         (kinds.SHARED, {}, False),
         (kinds.CACHE, {}, False),
     ):
-        found = memory_verdict.judge(memory([part(kind, 90 * MB, **more)]))
+        found = memory_verdict.judge_memory(memory([part(kind, 90 * MB, **more)]))
         assert found is not None and found.may_be_mallocs == may
 
 
@@ -115,12 +115,12 @@ class Live:
 def test_objects_of_a_runtime_are_in_use() -> None:
     """Whether they are a leak is the question: the verdict says who knows, and of pools that were read what is in use."""
     parts = [part(kinds.ALLOCATOR, 5 * MB), part(kinds.RUNTIME, 45 * MB, program="CPython")]
-    found = memory_verdict.judge(memory(parts))
+    found = memory_verdict.judge_memory(memory(parts))
     assert found is not None and str(found.verdict.evidence).endswith("are Python objects (CPython's allocator)") and found.verdict.kind == verdict.RUNTIME
     assert hints.ask("owners") in (found.verdict.lines[0].hint or "")
     rows = [RuntimeRow(runtime_tables.USED, "", 40 * MB), RuntimeRow(runtime_tables.FREE, "", 3 * MB)]
     tables = [RuntimeTable("CPython", rows, 0, 0)]
-    assert memory_verdict.largest_program(memory(parts)) == "CPython"
+    assert memory_verdict.find_largest_program(memory(parts)) == "CPython"
     read = inside.with_objects(found.verdict, "CPython", tables)
     assert read.evidence == read.lines[0].evidence and "its objects use 40.0 MiB, 3.0 MiB are free" in str(read.lines[0].details)
     assert inside.with_objects(found.verdict, "JVM", tables) == inside.with_objects(found.verdict, "CPython", None) == found.verdict

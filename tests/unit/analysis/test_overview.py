@@ -9,7 +9,7 @@ from gdbheapx.analysis.overview import Overview, overview
 from gdbheapx.budget import Budget
 from gdbheapx.command import Style
 from gdbheapx.report import overview_text
-from gdbheapx.report.text import show
+from gdbheapx.report.text import format_page
 from tests.support.builders.recorded import FirstPages, Recorded, recorded, use
 
 
@@ -53,7 +53,7 @@ def seen(target: Recorded) -> Overview:
 
 def text(found: Overview, plain: bool = False) -> str:
     style = Style(plain, False)
-    return "\n".join(line for page in (overview_text.lines(found), overview_text.last_lines(style, found, 99)) for line in show(style, page))
+    return "\n".join(line for page in (overview_text.format_overview(found), overview_text.format_last_lines(style, found, 99)) for line in format_page(style, page))
 
 
 def test_a_process_without_an_allocator_is_split() -> None:

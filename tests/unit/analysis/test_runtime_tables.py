@@ -8,13 +8,13 @@ from gdbheapx.analysis import runtime_tables
 from gdbheapx.analysis.census.find import Census, CensusLook, Managed
 from gdbheapx.analysis.census.world import EXACT, PLACE, Recogniser, RuntimeLabels, Signature
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.analysis.memory.kinds import Owner
+from gdbheapx.analysis.memory.kinds import MemoryOwner
 from gdbheapx.analysis.runtime_tables import Watch
 from gdbheapx.analysis.split import Memory, Split
 from gdbheapx.model import MemoryPart
 
 OBJECT, BODY, TAG = Signature("dict", "python"), Signature("dict+0x8", "python", PLACE), Signature("NMT GC", "jvm", EXACT)
-POOLS = Owner(kinds.RUNTIME, "CPython: object arenas (obmalloc)", program="CPython")
+POOLS = MemoryOwner(kinds.RUNTIME, "CPython: object arenas (obmalloc)", program="CPython")
 
 
 class Known(Recogniser):
@@ -31,7 +31,7 @@ def part(kind: str, name: str, size: int, program: Optional[str] = None, sure: s
     return MemoryPart(kind, name, size, None, 0, 0, size, 0, 0, 0, 1, "glibc" if kind == kinds.ALLOCATOR else None, program, sure)
 
 
-def table(module: str, outside: Dict[Optional[Signature], int], held: Dict[Owner, int], absent: int = 0) -> Dict[str, int]:
+def table(module: str, outside: Dict[Optional[Signature], int], held: Dict[MemoryOwner, int], absent: int = 0) -> Dict[str, int]:
     """Kinds with their bytes, of 1000 bytes of malloc, 500 of the runtime, 100 of a file and 50 that nothing names."""
     parts = [
         part(kinds.ALLOCATOR, "malloc", 1000),
@@ -61,7 +61,7 @@ def test_pools_in_their_own_mappings() -> None:
 
 def test_pools_in_memory_of_mallocs() -> None:
     """They are taken off it; a mapping of the runtime's in which none lies keeps its name."""
-    found = table("python", {OBJECT: 400}, {Owner(kinds.ALLOCATOR, "malloc", allocator="glibc"): 600})
+    found = table("python", {OBJECT: 400}, {MemoryOwner(kinds.ALLOCATOR, "malloc", allocator="glibc"): 600})
     assert (found["malloc-owned"], found["malloc-free"], found["remainder"], found[kinds.RUNTIME]) == (400, 0, 50, 500)
 
 

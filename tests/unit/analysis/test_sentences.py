@@ -14,10 +14,9 @@ from gdbheapx import findings as codes
 from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Surroundings
-from gdbheapx.analysis import copied_pages, inside, memory_verdict, pins, unloaded
+from gdbheapx.analysis import copied_pages, inside, memory_verdict, pins
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.analysis.memory.depths import ThreadStacks
-from gdbheapx.analysis.memory.ended import EndedThreads, ThreadStart
+from gdbheapx.analysis.memory.attribute import EndedThreads, ThreadStacks, ThreadStart
 from gdbheapx.glibc.messages import pages as glibc_pages
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.glibc.records import GlibcFacts, MmappedTotals
@@ -46,7 +45,7 @@ from tests.support.builders.records import (
 )
 from tests.support.said import Case, check_case, unsaid
 
-MODULES = (verdict, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, pins, unloaded, copied_pages)
+MODULES = (verdict, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, pins, memory_verdict, copied_pages)
 """Where the sentences are."""
 
 # ---------------------------------------------------------------------------------------------------- glibc
@@ -467,7 +466,7 @@ def large(kind: str, size: int = 90, **more: Any) -> Callable[[], Iterable[Findi
     rest = [part(kinds.ALLOCATOR, 10 * MB)] if size == 90 else [part(kinds.ALLOCATOR, 30 * MB), part(kinds.STACK, 30 * MB)]
 
     def say() -> Iterable[Finding]:
-        found = memory_verdict.judge(split([*rest, part(kind, size * MB, **more)]))
+        found = memory_verdict.judge_memory(split([*rest, part(kind, size * MB, **more)]))
         return found.verdict.lines if found else []
 
     return say
@@ -481,7 +480,7 @@ def lost(lost_bytes: Any, is_open: bool = False, *parts: Any) -> Callable[[], It
     """Of a core that lacks so much."""
 
     def say() -> Iterable[Finding]:
-        found = memory_verdict.judge(split(parts or [part(kinds.ALLOCATOR, 60 * MB)]), lost_bytes, is_open)
+        found = memory_verdict.judge_memory(split(parts or [part(kinds.ALLOCATOR, 60 * MB)]), lost_bytes, is_open)
         return found.verdict.lines if found else []
 
     return say
@@ -497,7 +496,7 @@ def leaked(judged: verdict.Verdict = IN_USE, **fields: Any) -> Callable[[], Iter
 
 
 def judged(whole: Any) -> Iterable[Finding]:
-    found = memory_verdict.judge(whole)
+    found = memory_verdict.judge_memory(whole)
     return found.verdict.lines if found else []
 
 
@@ -532,17 +531,17 @@ MEMORY = {
     "guessed": mostly(kinds.RUNTIME, "GCC's own memory", program="GCC", sure="guess"),
     "less than half": Case(large(kinds.CACHE, 40), [codes.MOSTLY + kinds.CACHE], ["40.0 MiB of 100.0 MiB (40 %) are page cache"]),
     "beside malloc": Case(
-        lambda: memory_verdict.beside(split([part(kinds.ALLOCATOR, 60 * MB), part(kinds.RUNTIME, 40 * MB, program="Go", name="Go: heap", mappings=3)])),
+        lambda: memory_verdict.find_beside(split([part(kinds.ALLOCATOR, 60 * MB), part(kinds.RUNTIME, 40 * MB, program="Go", name="Go: heap", mappings=3)])),
         [codes.BESIDE_MALLOC],
         ["40.0 MiB of 100.0 MiB (40 %); 40.0 MiB in Go: heap, 3 mappings"],
     ),
     "stacks that were deeper": Case(
-        lambda: memory_verdict.findings(split([part(kinds.STACK, 60 * MB)], thread_stacks=ThreadStacks(30, 30, 240 * MB, 60 * MB, MB, 59 * MB, []))),
+        lambda: memory_verdict.find_memory_findings(split([part(kinds.STACK, 60 * MB)], thread_stacks=ThreadStacks(30, 30, 240 * MB, 60 * MB, MB, 59 * MB, []))),
         [codes.DEEPER_STACKS],
         ["60.0 MiB touched by 30 threads, 1.0 MiB in use now", "until each thread ends"],
     ),
     "threads that nobody joined": Case(
-        lambda: memory_verdict.findings(split([part(kinds.STACK, 40 * MB)], ended_threads=UNJOINED)),
+        lambda: memory_verdict.find_memory_findings(split([part(kinds.STACK, 40 * MB)], ended_threads=UNJOINED)),
         [codes.NEVER_JOINED],
         ["4,000 threads ended and were never joined", "their stacks take 31.0 MiB of RAM and 4.9 GiB of address space; 3,000 ran work in app; 9 ran app+0x1189", "pthread_join"],
     ),
@@ -552,19 +551,19 @@ MEMORY = {
         ["are stacks of threads that ended"],
     ),
     "stacks in huge pages": Case(
-        lambda: memory_verdict.findings(split([part(kinds.STACK, 120 * MB, huge_bytes=120 * MB)])),
+        lambda: memory_verdict.find_memory_findings(split([part(kinds.STACK, 120 * MB, huge_bytes=120 * MB)])),
         [codes.HUGE_STACKS],
         ["120.0 MiB of 120.0 MiB", "PR_SET_THP_DISABLE"],
     ),
     "stacks of zeros in a core": Case(
-        lambda: memory_verdict.findings(
+        lambda: memory_verdict.find_memory_findings(
             split([part(kinds.STACK, 0, dumped_bytes=120 * MB)], measure="dumped", thread_stacks=ThreadStacks(60, 60, 120 * MB, MB, MB, 0, []))
         ),
         [codes.HUGE_STACKS],
         ["most likely", "119.0 MiB of 120.0 MiB are pages of zeros", "PR_SET_THP_DISABLE"],
     ),
     "given to MADV_FREE": Case(
-        lambda: memory_verdict.findings(split([part(kinds.ANONYMOUS, 200 * MB, droppable_bytes=150 * MB), part(kinds.CACHE, MB, droppable_bytes=MB)])),
+        lambda: memory_verdict.find_memory_findings(split([part(kinds.ANONYMOUS, 200 * MB, droppable_bytes=150 * MB), part(kinds.CACHE, MB, droppable_bytes=MB)])),
         [codes.LAZY_FREE],
         ["150.0 MiB of 201.0 MiB, most of it in anonymous"],
     ),
@@ -572,7 +571,7 @@ MEMORY = {
         large(kinds.ANONYMOUS, droppable_bytes=60 * MB), [codes.MOSTLY + kinds.ANONYMOUS], ["60.0 MiB of it freed with MADV_FREE; malloc"]
     ),
     "libraries that are gone": Case(
-        lambda: unloaded.findings(SimpleNamespace(kept=lambda *_: 40), Sum(90000, 130 * MB), Sum(80040, 124 * MB)),  # type: ignore[arg-type]
+        lambda: memory_verdict.find_unloaded_findings(SimpleNamespace(kept=lambda *_: 40), Sum(90000, 130 * MB), Sum(80040, 124 * MB)),  # type: ignore[arg-type]
         [codes.UNLOADED],
         ["40 libraries were loaded and unloaded", "124.0 MiB in 80,040 blocks"],
     ),
@@ -581,9 +580,9 @@ MEMORY = {
         [codes.COPIED_ON_WRITE],
         ["process 4711", "about 30.0 MiB of 40.0 MiB", "90 of 128 compared pages equal the parent's, 6 differ in few words", "whichever of the two"],
     ),
-    "too few libraries": Case(lambda: unloaded.findings(SimpleNamespace(kept=lambda *_: 1), Sum(9, 130 * MB), Sum(8, 124 * MB)), []),  # type: ignore[arg-type]
+    "too few libraries": Case(lambda: memory_verdict.find_unloaded_findings(SimpleNamespace(kept=lambda *_: 1), Sum(9, 130 * MB), Sum(8, 124 * MB)), []),  # type: ignore[arg-type]
     "shared pages": Case(
-        lambda: memory_verdict.findings(split([part(kinds.SHARED, 100 * MB, shared_bytes=90 * MB)], pss=30 * MB)),
+        lambda: memory_verdict.find_memory_findings(split([part(kinds.SHARED, 100 * MB, shared_bytes=90 * MB)], pss=30 * MB)),
         [codes.SHARED_PAGES],
         ["90.0 MiB of RSS 100.0 MiB, not counting page cache; PSS 30.0 MiB"],
     ),

@@ -1,6 +1,6 @@
 """A mapping is a runtime's where it has each property of a shape; without any one of them it is not.
 
-Files: analysis/memory/runtimes.py, analysis/memory/shapes.py.
+Files: analysis/memory/kinds.py, analysis/memory/attribute.py.
 """
 
 from types import SimpleNamespace
@@ -8,8 +8,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import pytest
 
-from gdbheapx.analysis.memory import shapes
-from gdbheapx.analysis.memory.runtimes import GIB, KIB, RUNTIMES, Runtime, Shape
+from gdbheapx.analysis.memory import attribute
+from gdbheapx.analysis.memory.kinds import GIB, KIB, RUNTIMES, KnownRuntime, MappingShape
 
 pytestmark = pytest.mark.once  # pure functions
 PAGE = 4 * KIB
@@ -25,15 +25,15 @@ class Place(NamedTuple):
     run: Tuple[int, int]
     flags: Optional[frozenset]  # type: ignore[type-arg]
 
-    def fits(self, shape: Shape, holds_pools: bool = True) -> bool:
+    def fits(self, shape: MappingShape, holds_pools: bool = True) -> bool:
         mapping = SimpleNamespace(start=self.start, end=self.start + self.size, size_bytes=self.size)
         places: Any = SimpleNamespace(
             uses=[SimpleNamespace(mapping=mapping, flags=self.flags)], reserve_above=lambda place: self.reserved, run=lambda place: self.run
         )
-        return shapes.fits(shape._replace(probe=None) if holds_pools else shape, places, 0, lambda: (), lambda address, size: b"")
+        return attribute.fits_shape(shape._replace(probe=None) if holds_pools else shape, places, 0, lambda: (), lambda address, size: b"")
 
 
-def positive(shape: Shape) -> Place:
+def positive(shape: MappingShape) -> Place:
     """The least that has every property."""
     start = GIB if shape.below is not None else 1 << 40
     size = max(shape.min_bytes, shape.multiple_bytes, shape.end_align_bytes, PAGE)
@@ -41,7 +41,7 @@ def positive(shape: Shape) -> Place:
     return Place(start, size, reserved, (start, start + max(shape.min_run_bytes, shape.run_align_bytes, size)), shape.flags)
 
 
-def negatives(shape: Shape) -> Dict[str, Place]:
+def negatives(shape: MappingShape) -> Dict[str, Place]:
     """By the property that each lacks, one alone."""
     good = positive(shape)
     low, high = good.run
@@ -58,11 +58,11 @@ def negatives(shape: Shape) -> Dict[str, Place]:
         "reach": good._replace(reserved=0),
         "flags": good._replace(flags=frozenset()),
     }
-    return {name: place for name, place in made.items() if getattr(shape, name) != Shape._field_defaults[name]}
+    return {name: place for name, place in made.items() if getattr(shape, name) != MappingShape._field_defaults[name]}
 
 
 @pytest.mark.parametrize("runtime, shape", SHAPES, ids=["%s-%d" % (one.name, number) for number, (one, _) in enumerate(SHAPES)])
-def test_every_property_counts(runtime: Runtime, shape: Shape) -> None:
+def test_every_property_counts(runtime: KnownRuntime, shape: MappingShape) -> None:
     """WebAssembly, V8, Go, the JVM and all others; a probe that finds nothing refuses, too."""
     good = positive(shape)
     assert good.fits(shape)
@@ -78,4 +78,7 @@ def test_no_runtime_where_its_objects_are_not(names: List[str]) -> None:
     """Whatever its mappings look like, a program without them has none: and then nothing is a runtime's by shape."""
     modules = [SimpleNamespace(file_name=name, is_executable=not number) for number, name in enumerate(names)]
     target: Any = SimpleNamespace(modules=lambda: modules, has_section=lambda module, section: False)
-    assert not shapes.present(target) and shapes.by_shape((), None, 0, lambda: (), lambda address, size: b"") is None  # type: ignore[arg-type]
+    assert (
+        not attribute.find_present_runtimes(target)
+        and attribute.find_owner_by_shape((), None, 0, lambda: (), lambda address, size: b"") is None
+    )  # type: ignore[arg-type]

@@ -1,13 +1,13 @@
 """Whose the memory is, from recorded smaps of real programs and of other kernels.
 
-Files: analysis/memory/attribute.py, analysis/memory/shapes.py, analysis/memory/stacks.py, analysis/split.py.
+Files: analysis/memory/attribute.py, analysis/memory/attribute.py, analysis/memory/stacks.py, analysis/split.py.
 """
 
 from typing import List, Optional
 
 import pytest
 
-from gdbheapx.analysis.memory import kinds, shapes
+from gdbheapx.analysis.memory import attribute, kinds
 from gdbheapx.inferior.base import Thread
 from tests.support.builders.recorded import RECORDED, Recorded, divide, part, recorded, use
 
@@ -109,7 +109,7 @@ def test_go_with_cgo() -> None:
 
 
 def header(count: int, size_class: int, next_offset: int, max_offset: int) -> bytes:
-    return shapes.HEADER.pack(count, 0, 0, 0, 0, 7, size_class, next_offset, max_offset)
+    return attribute.HEADER.pack(count, 0, 0, 0, 0, 7, size_class, next_offset, max_offset)
 
 
 @pytest.mark.parametrize("blocks", [3, 0])

@@ -1,6 +1,6 @@
 """Ended threads by the C library's lists: nobody has joined them, or their stacks are kept for reuse.
 
-Files: analysis/memory/ended.py, analysis/memory/stack_lists.py.
+Files: analysis/memory/attribute.py, analysis/memory/stacks.py.
 """
 
 import struct
@@ -99,7 +99,7 @@ def test_each_list_says_what_became_of_its_threads(case: str, layout: Layout, gu
     per_stack = STACK_BYTES - GUARD_BYTES if guards else STACK_BYTES
     kinds = (("never joined", unjoined), ("cached for reuse", cached), ("thread stacks", len(living)))
     assert {word: sum(size for name, size in rows(found).items() if word in name) for word, _ in kinds} == {word: count * per_stack for word, count in kinds}
-    findings = [finding for finding in memory_verdict.findings(found) if finding.code == codes.NEVER_JOINED]
+    findings = [finding for finding in memory_verdict.find_memory_findings(found) if finding.code == codes.NEVER_JOINED]
     assert [finding.what.split(" ")[0] for finding in findings] == ["20"][: unjoined == 20]
 
 

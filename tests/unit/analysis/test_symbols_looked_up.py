@@ -1,13 +1,13 @@
 """What symbol tables tell of many words of a stack, and of thread-local storage: each table is read once.
 
-Files: analysis/reachability/symbols.py.
+Files: analysis/reachability/names.py.
 """
 
 from types import SimpleNamespace
 from typing import List, cast
 
-from gdbheapx.analysis.reachability.symbols import TargetSymbols
-from gdbheapx.inferior.base import Call, Function, Module, StackCopy, StaticBlock, Target, Thread
+from gdbheapx.analysis.reachability.heap_graph import TargetSymbols
+from gdbheapx.inferior.base import Function, Module, StackCall, StackCopy, StaticBlock, Target, Thread
 
 MODULE = Module("/usr/bin/app", 0x1000, True, None, None)
 
@@ -18,7 +18,7 @@ def test_names_are_looked_up_once() -> None:
     """A thousand words of one call and of one variable ask for no more than the first one did."""
     asked: List[str] = []
     target = SimpleNamespace(
-        calls=lambda stack: [Call(0x7000, 0x9000, 0x1234, False)],
+        calls=lambda stack: [StackCall(0x7000, 0x9000, 0x1234, False)],
         image_ranges=lambda: asked.append("images") or [(0x1000, 0x2000, MODULE)],
         functions=lambda module, exported: asked.append("functions") or [Function(0x1200, 0x1300, "work", False)],
         variables=lambda module: asked.append("variables") or [("t_cache", 16, 8, True), ("g_all", 16, 8, False)],

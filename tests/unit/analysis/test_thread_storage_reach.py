@@ -1,6 +1,6 @@
 """Thread-local storage reaches as far below a thread pointer as the blocks that came with the thread, and no frame of a stack lies in it.
 
-Files: analysis/reachability/regions.py, inferior/elf/link_map.py.
+Files: analysis/reachability/heap_graph.py, inferior/elf/link_map.py.
 """
 
 import os
@@ -13,9 +13,9 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.analysis.reachability import regions
+from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.inferior.elf.file import PT_TLS, ProgramHeader, parse_header
-from gdbheapx.inferior.elf.link_map import Loaded, Numbers
+from gdbheapx.inferior.elf.link_map import Loaded, NumberReader
 from gdbheapx.inferior.target import open_elf_target
 
 PTHREAD_BYTES = 2048
@@ -82,7 +82,7 @@ def link_map(fields: List[int], address: int = 0x9000) -> Loaded:
     header = parse_header(b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, 0, 0, 64, 56, 0, 64, 0, 0))
     assert header is not None
     entry = ProgramHeader(type=PT_TLS, offset=0, vaddr=0x3D08, filesz=8, memsz=72, align=16, flags=4)
-    loaded = Loaded(Numbers(lambda at, size: memory.get(at, b"")[:size], header), "/lib/a.so", 0x400000, 0, False, [entry])
+    loaded = Loaded(NumberReader(lambda at, size: memory.get(at, b"")[:size], header), "/lib/a.so", 0x400000, 0, False, [entry])
     loaded.node = address
     return loaded
 
@@ -117,18 +117,23 @@ def test_no_frame_is_thread_local(tmp_path: Path) -> None:
         target = open_elf_target("%s.%d" % (tmp_path / "core", process.pid))
         end = max(end for _, end, module in target.image_ranges() if module.is_executable)
         brk = min(mapping for mapping in target.mappings() if mapping.start >= end)
-        roots = regions.find(target, [(brk.start, brk.end)]).roots
-        storage = [root for root in roots if root.kind == regions.THREAD_LOCAL]
+        roots = heap_graph.find_regions(target, [(brk.start, brk.end)]).roots
+        storage = [root for root in roots if root.kind == heap_graph.THREAD_LOCAL]
         threads = [thread for thread in target.threads() if thread.lwp != process.pid]
         assert len(threads) == 2
         for thread in threads:
             pointer, start = thread.stack_pointer or 0, thread.thread_pointer or 0
             assert not any(root.start <= pointer < root.end for root in storage)
             assert any(root.start <= start - 320 and start - 2048 < root.start for root in storage)
-            arguments = [root for root in roots if root.thread == thread and root.kind == regions.STACK and root.end - root.start == 8]
+            arguments = [root for root in roots if root.thread == thread and root.kind == heap_graph.STACK and root.end - root.start == 8]
             assert len(arguments) == 1 and arguments[0].start > start
         live: Any = SwappedOut(target, [thread.thread_pointer or 0 for thread in threads])
-        assert {thread.thread_pointer for root in regions.find(live, [(brk.start, brk.end)]).roots for thread in [root.thread] if thread}
+        assert {
+            thread.thread_pointer
+            for root in heap_graph.find_regions(live, [(brk.start, brk.end)]).roots
+            for thread in [root.thread]
+            if thread
+        }
         assert not live.brought_in, "a look brings no page in"
     finally:
         os.kill(process.pid, signal.SIGKILL)

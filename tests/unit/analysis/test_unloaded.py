@@ -1,6 +1,6 @@
 """How many libraries were unloaded, by the dynamic linker's own count, at whatever place its release has it.
 
-Files: analysis/unloaded.py.
+Files: analysis/memory_verdict.py.
 """
 
 import struct
@@ -9,11 +9,11 @@ from typing import Any, List, Optional, Sequence
 
 import pytest
 
-from gdbheapx.analysis import unloaded
-from gdbheapx.analysis.reachability.leaks import Group, Leaks
+from gdbheapx.analysis import memory_verdict
+from gdbheapx.analysis.reachability.leaks import LeakGroup, Leaks
 from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.model import Address
-from gdbheapx.report import leaks_text
+from gdbheapx.report import reach_text
 
 pytestmark = pytest.mark.once  # pure functions
 MUTEX = [0, 0, 1, 0, 0]
@@ -41,20 +41,20 @@ def state(mutexes: int = 3, adds: int = 44, loaded: int = 4, namespaces: int = 1
 @pytest.mark.parametrize("adds, loaded, gone", [(44, 4, 40), (4, 4, 0), (3, 4, None), (1 << 40, 4, None)])
 def test_loads_that_are_gone(mutexes: int, adds: int, loaded: int, gone: Optional[int]) -> None:
     """All that were counted, without those that are there; a count that cannot be is none."""
-    assert unloaded.count(session(state(mutexes, adds, loaded))) == gone
+    assert memory_verdict.count_unloaded(session(state(mutexes, adds, loaded))) == gone
 
 
 def test_what_is_not_known() -> None:
     """A program without a dynamic linker, one in the middle of a load, more namespaces than one, a state that is cut off."""
     cases = [session(state(), symbol=False), session(state(lock=[1, 4711, 1, 0, 0])), session(state(namespaces=2)), session(state()[:20]), session([]), session(state(), size=1 << 20)]
-    assert [unloaded.count(case) for case in cases] == [None] * len(cases)
+    assert [memory_verdict.count_unloaded(case) for case in cases] == [None] * len(cases)
 
 
 @pytest.mark.parametrize("blocks, gone, named", [((40, 80, 7), 40, 2), ((7, 41), 40, 0), ((2,), 2, 0), ((40,), None, 0), ((40,), 0, 0)])
 def test_leaks_name_what_agrees(blocks: Sequence[int], gone: Optional[int], named: int) -> None:
     """The sizes of which as many are lost as libraries are gone; of few libraries nothing, for chance has it too."""
-    groups = [Group(None, "root", 1 << 20 + place, count, count << 20 + place, 0, 0, [Address(0x1000)]) for place, count in enumerate(blocks)]
+    groups = [LeakGroup(None, "root", 1 << 20 + place, count, count << 20 + place, 0, 0, [Address(0x1000)]) for place, count in enumerate(blocks)]
     answer = Leaks(Sum(0, 0), Sum(0, 0), {}, Sum(100, 100 << 20), sum(blocks), groups, unloaded_libraries=gone)
-    said = [str(line) for line in leaks_text.page(answer, None) if "unloaded" in str(line)]
+    said = [str(line) for line in reach_text.make_leaks_page(answer, None) if "unloaded" in str(line)]
     assert [line.count("MiB") for line in said] == [named][: named > 0]
-    assert leaks_text.data(answer, None, None)["unloaded_libraries"] == gone
+    assert reach_text.make_leaks_data(answer, None, None)["unloaded_libraries"] == gone

@@ -55,9 +55,9 @@ def asked(step: Callable[[], object]) -> str:
 
 
 DOORS: Dict[str, Callable[[], str]] = {
-    "diff": lambda: asked(lambda: take.by_child(["--core", "old.core"], "made.snap")),
+    "diff": lambda: asked(lambda: take.take_by_child(["--core", "old.core"], "made.snap")),
     "api": lambda: asked(lambda: api.Heap(lambda: None).ask(*DIFF)),
-    "standby": lambda: asked(lambda: take.Standby(1 << 30).take("made.snap")),
+    "standby": lambda: asked(lambda: take.SnapshotStandby(1 << 30).take("made.snap")),
     "explore": explored,
     "fleet": lambda: looked(["--gdb", "none"]),
 }

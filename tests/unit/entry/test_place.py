@@ -5,8 +5,8 @@ import pytest
 from gdbheapx import command, hints, place
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import Advice, Finding
-from gdbheapx.report import json
-from gdbheapx.report.text import on_screen
+from gdbheapx.report import encodings
+from gdbheapx.report.text import format_on_screen
 from gdbheapx.units import Size, say
 
 PLACES = {
@@ -24,7 +24,7 @@ def test_a_command_is_whole_where_it_is_read(name: str) -> None:
     where, line = PLACES[name]
     sentence = say("%s are held: %s", Size(2048), hints.ask("owners"))
     assert hints.whole(sentence, where.line) == "2.0 KiB are held: " + line
-    assert on_screen(command.Style(True, False, command_line=where.line), sentence.plain) == "2048 bytes are held: %s\n" % line
+    assert format_on_screen(command.Style(True, False, command_line=where.line), sentence.plain) == "2048 bytes are held: %s\n" % line
     error = HeapxError("nothing", "see " + hints.ask("owners"))
     assert error.line() == "nothing; see gdbheapx owners"
     error.write(where.line)
@@ -32,7 +32,7 @@ def test_a_command_is_whole_where_it_is_read(name: str) -> None:
     finding = Finding(sentence, "", None)
     assert hints.in_records([finding], where.line)[0].what == "2.0 KiB are held: " + line
     assert hints.in_records((1, None), where.line) == (1, None)
-    assert json.encode(Advice(hints.ask("owners"), "why"), where.line).startswith('{"command": "%s"' % line)
+    assert encodings.encode_json(Advice(hints.ask("owners"), "why"), where.line).startswith('{"command": "%s"' % line)
 
 
 def test_what_a_shell_or_another_target_answers_is_written_for_it() -> None:

@@ -311,5 +311,5 @@ def test_words_survive_the_environment() -> None:
 
 def test_lines_are_escaped_whole() -> None:
     """Every kind of line end and escape code; a document keeps letters beyond ASCII, which paths may need."""
-    assert text.escaped("a\x1b[1m\n\r\x0b\u2028\x9b\u00e9\udcff") == "a\\x1b[1m\\n\\r\\x0b\\u2028\\x9b\\xe9\\udcff"
-    assert text.escaped("a\x1b\n\u2028\u00e9", document=True) == "a\\033\\012\\20050\u00e9"
+    assert text.escape_line("a\x1b[1m\n\r\x0b\u2028\x9b\u00e9\udcff") == "a\\x1b[1m\\n\\r\\x0b\\u2028\\x9b\\xe9\\udcff"
+    assert text.escape_line("a\x1b\n\u2028\u00e9", document=True) == "a\\033\\012\\20050\u00e9"

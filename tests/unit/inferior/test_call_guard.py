@@ -11,14 +11,14 @@ SECONDS = 60
 NESTED = """
 import os, signal
 from gdbheapx.budget import Interrupts
-from gdbheapx.inferior.gdb.call_guard import Undisturbed
+from gdbheapx.inferior.gdb.call_guard import DeferredSignals
 heard = []
 number = int(signal.%s)
 with Interrupts(heard.append) as command:
     for _ in range(2):
-        with Undisturbed():
+        with DeferredSignals():
             pass
-    with Undisturbed():
+    with DeferredSignals():
         os.kill(os.getpid(), number)
         assert not heard
     assert command.heard == [number], command.heard

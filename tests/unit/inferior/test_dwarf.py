@@ -13,9 +13,8 @@ import pytest
 
 from gdbheapx.inferior.base import TypeSet
 from gdbheapx.inferior.elf.dwarf import Dwarf, Unsupported
-from gdbheapx.inferior.elf.dwarf_types import DwarfReader, Units
 from gdbheapx.inferior.elf.file import ElfFile
-from gdbheapx.inferior.elf.type_walk import Walk
+from gdbheapx.inferior.elf.types import DwarfReader, DwarfUnits, TypeWalk
 from gdbheapx.inferior.target import open_elf_target
 from tools import whole_file
 
@@ -89,7 +88,7 @@ def read(program: Path, function: str = "chosen_function") -> TypeSet:
     address = file.symbols(function)[0].value
     unit = dwarf.unit_of(address)
     assert unit is not None
-    return Walk(DwarfReader(dwarf, unit, address), "je_").collect(STRUCTS, VARIABLES, ENUMERATORS)
+    return TypeWalk(DwarfReader(dwarf, unit, address), "je_").collect(STRUCTS, VARIABLES, ENUMERATORS)
 
 
 def shape(types: TypeSet) -> Tuple[Any, ...]:
@@ -142,8 +141,8 @@ def test_gcc(tmp_path: Path, flags: Sequence[str]) -> None:
     types = read(program)
     check(types)
     pytest.importorskip("elftools")
-    reader = whole_file.WholeReader(whole_file.elf_of(str(program)), "table")
-    assert shape(types) == shape(Walk(reader, "je_").collect(STRUCTS, VARIABLES, ENUMERATORS))
+    reader = whole_file.WholeReader(whole_file.open_elftools(str(program)), "table")
+    assert shape(types) == shape(TypeWalk(reader, "je_").collect(STRUCTS, VARIABLES, ENUMERATORS))
 
 
 @pytest.mark.parametrize("flags", [("-gdwarf-4",), ("-gdwarf-5",), ("-gdwarf-5", "-ffunction-sections"), ("-gdwarf-4", "-gdwarf-aranges")], ids=" ".join)
@@ -151,7 +150,7 @@ def test_clang(tmp_path: Path, flags: Sequence[str]) -> None:
     """clang writes no table of ranges, no siblings, and in version 5 strings and addresses by index."""
     program = build(tmp_path, *flags, compiler="clang-14")
     if "-gdwarf-5" in flags:
-        types = Units().reader(ElfFile(str(program)), ElfFile(str(program)).symbols("chosen_function")[0].value)
+        types = DwarfUnits().reader(ElfFile(str(program)), ElfFile(str(program)).symbols("chosen_function")[0].value)
         if types is None:
             return  # addresses by index: gdb is asked
     check(read(program))
@@ -167,7 +166,7 @@ def test_the_unit_is_that_of_the_function(tmp_path: Path) -> None:
 def test_constants(tmp_path: Path) -> None:
     """A const variable that the compiler put where it is used has its value in the debug information alone."""
     program = build(tmp_path)
-    reader = Units().reader(ElfFile(str(program)), ElfFile(str(program)).symbols("chosen_function")[0].value)
+    reader = DwarfUnits().reader(ElfFile(str(program)), ElfFile(str(program)).symbols("chosen_function")[0].value)
     assert reader is not None and reader.constant("config_static") == -7 and reader.constant("table") is None and reader.constant("none") is None
 
 
@@ -229,9 +228,9 @@ def test_damage(tmp_path: Path, flags: Sequence[str]) -> None:
             start, size = chance.choice(spans)
             copy[start + chance.randrange(size)] = chance.choice((0, 0xFF, 0x7F, 0x80, chance.randrange(256)))
         damaged.write_bytes(copy)
-        reader = Units().reader(ElfFile(str(damaged)), address)
+        reader = DwarfUnits().reader(ElfFile(str(damaged)), address)
         try:
-            Walk(reader, "je_").collect(STRUCTS, VARIABLES, ENUMERATORS) if reader is not None else None
+            TypeWalk(reader, "je_").collect(STRUCTS, VARIABLES, ENUMERATORS) if reader is not None else None
             outcomes.append("read" if reader is not None else "none")
         except (Unsupported, RecursionError):
             outcomes.append("unsupported")
@@ -252,16 +251,16 @@ def test_damage_to_a_whole_file(tmp_path: Path) -> None:
             copy[start + chance.randrange(size)] = chance.choice((0, 0xFF, 0x7F, 0x80, chance.randrange(256)))
         damaged.write_bytes(copy)
         try:
-            Walk(whole_file.WholeReader(whole_file.elf_of(str(damaged)), "table"), "je_").collect(STRUCTS, VARIABLES, ENUMERATORS)
+            TypeWalk(whole_file.WholeReader(whole_file.open_elftools(str(damaged)), "table"), "je_").collect(STRUCTS, VARIABLES, ENUMERATORS)
             outcomes.add("read")
-        except (whole_file.Unreadable, *whole_file.errors()):
+        except (whole_file.PyelftoolsError, *whole_file.elftools_errors()):
             outcomes.add("refused")
     assert outcomes == {"read", "refused"}
 
 
 def test_a_copy_without_debug_information(tmp_path: Path) -> None:
     """What gdb gets for unwinding: code, tables and symbols of the file, a fraction of its size on disk, no debug information."""
-    from gdbheapx.inferior.openable import Openable, has_debug_info
+    from gdbheapx.inferior.source import Openable, has_debug_info
 
     program = build(tmp_path, "-g3")
     openable = Openable()

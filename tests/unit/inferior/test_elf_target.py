@@ -1,6 +1,6 @@
 """gdbheapx/inferior/: link_map, tls, source and elf_target on a program that tells the truth about itself, live and as a core.
 
-Files: inferior/core/file.py, inferior/elf/file.py, inferior/elf/vtables.py, inferior/elf/link_map.py, inferior/source.py, inferior/target.py.
+Files: inferior/core/file.py, inferior/elf/file.py, inferior/elf/images.py, inferior/elf/link_map.py, inferior/source.py, inferior/target.py.
 """
 
 import shutil
@@ -17,7 +17,7 @@ from gdbheapx.inferior.core import file
 from gdbheapx.inferior.elf import link_map
 from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile, ProgramHeader
 from gdbheapx.inferior.live.stopper import Stopper
-from gdbheapx.inferior.source import CoreSource, base_of
+from gdbheapx.inferior.source import CoreSource, find_load_bias
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
 
 PAGE, BASE = 4096, 0x7F0000000000
@@ -316,7 +316,7 @@ def test_the_thread_local_image(both: Both) -> None:
 def test_a_thread_pointer_of_any_libc_leads_to_itself(words: Dict[int, int], offset: Optional[int], is_known: bool) -> None:
     """The machine's ABI wants it in the first word of the control block; glibc has it in the third one, too."""
     memory: Any = SimpleNamespace(word_bytes=8, header=SimpleNamespace(arch=arch.named("i386:x86-64")), word=words.get)
-    block = link_map.tls_block(link_map.TlsPlace(offset, None if offset else 1), 0x1000, memory)
+    block = link_map.find_tls_block(link_map.TlsPlace(offset, None if offset else 1), 0x1000, memory)
     assert (block.address == 0x1000 - 64) == is_known and (block.why_unknown is None) == is_known
 
 
@@ -326,8 +326,8 @@ def test_where_a_file_was_loaded_by_any_part_of_it(page: int) -> None:
     segments = [SimpleNamespace(type=PT_LOAD, offset=0, vaddr=0, filesz=0x80000), SimpleNamespace(type=PT_LOAD, offset=0x8A6E8, vaddr=0x9A6E8, filesz=0x5E88)]
     library: Any = SimpleNamespace(program_headers=lambda: segments)
     start = BASE + 0x9A6E8 & -page
-    assert base_of(library, 0, BASE, page) == BASE
-    assert base_of(library, 0x8A6E8 & -page, start, page) == BASE
+    assert find_load_bias(library, 0, BASE, page) == BASE
+    assert find_load_bias(library, 0x8A6E8 & -page, start, page) == BASE
 
 
 @pytest.mark.parametrize("auxv, ignores", [({23: 1}, True), ({23: 0}, False), ({6: 4096}, None)])

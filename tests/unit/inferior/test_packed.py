@@ -1,4 +1,4 @@
-"""gdbheapx/inferior/core/packed.py and unpacking.py
+"""gdbheapx/inferior/core/unpacking.py and unpacking.py
 
 Files: inferior/core/unpacking.py.
 """
@@ -13,7 +13,7 @@ from typing import Any, List
 
 import pytest
 
-from gdbheapx.inferior.core import packed, unpacking
+from gdbheapx.inferior.core import unpacking
 from tests.support.builders.packed import pack
 
 PAGE = 4096
@@ -37,9 +37,9 @@ def unpack(folder: Path, data: bytes) -> "tuple[bytes, str]":
     """What a file with this in it unpacks to, and the trouble."""
     path = folder / "a name that says nothing"
     path.write_bytes(data)
-    form = packed.find(str(path))
+    form = unpacking.find_form(str(path))
     assert form is not None
-    found = unpacking.unpack(str(path), form)
+    found = unpacking.unpack_core(str(path), form)
     try:
         return os.pread(found.descriptor, 1 << 30, 0), found.trouble
     finally:
@@ -50,7 +50,7 @@ def test_zeros_take_no_room(tmp_path: Path) -> None:
     """Pages of zeros are holes."""
     path = tmp_path / "core"
     path.write_bytes(gzip.compress(core_bytes(bytes(PAGE * 20_000), *noise(2))))
-    found = unpacking.unpack(str(path), packed.FORMS[b"\x1f\x8b"])
+    found = unpacking.unpack_core(str(path), unpacking.FORMS[b"\x1f\x8b"])
     status = os.fstat(found.descriptor)
     os.close(found.descriptor)
     assert status.st_size == PAGE * 20_003 and status.st_blocks * 512 < PAGE * 64
@@ -63,7 +63,7 @@ def test_the_file_is_private_and_has_no_name(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("TMPDIR", str(folder))
     path = tmp_path / "core"
     path.write_bytes(lzma.compress(core_bytes(*noise(2))))
-    found = unpacking.unpack(str(path), packed.FORMS[b"\xfd7zXZ\0"])
+    found = unpacking.unpack_core(str(path), unpacking.FORMS[b"\xfd7zXZ\0"])
     assert os.readlink("/proc/self/fd/%d" % found.descriptor).startswith(str(folder)) and list(folder.iterdir()) == []
     assert os.fstat(found.descriptor).st_mode & 0o777 == 0o600
     os.close(found.descriptor)
@@ -72,7 +72,7 @@ def test_the_file_is_private_and_has_no_name(tmp_path: Path, monkeypatch: pytest
 def test_room_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As soon as the core's headers tell how long it is; nothing of it is written where there is too little."""
     written: List[int] = []
-    monkeypatch.setattr(unpacking.Out, "_write", lambda self, at, data: written.append(len(data)))
+    monkeypatch.setattr(unpacking.UnpackedFile, "_write", lambda self, at, data: written.append(len(data)))
     data = gzip.compress(core_bytes(*noise(600), claimed_pages=1 << 40))
     with pytest.raises(unpacking.CannotUnpack) as refused:
         unpack(tmp_path, data)
@@ -130,10 +130,10 @@ def test_a_library_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     for one in [one for one in sys.modules if one.split(".")[0] == module] + [module, "compression.zstd"]:
         monkeypatch.setitem(sys.modules, one, None)
-    form = packed.find(str(path))
+    form = unpacking.find_form(str(path))
     assert form is not None
     with pytest.raises(unpacking.CannotUnpack) as refused:
-        unpacking.unpack(str(path), form)
+        unpacking.unpack_core(str(path), form)
     assert module in refused.value.cause and "gdbheapx[cores]" in refused.value.hint and form.tool in refused.value.hint
 
 

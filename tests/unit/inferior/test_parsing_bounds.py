@@ -1,6 +1,6 @@
 """What a file, a core or memory says to be long costs by what is there: steps, bytes and names are counted, not seconds.
 
-Files: inferior/elf/type_walk.py, inferior/elf/dwarf.py, inferior/elf/unwind.py, inferior/elf/vtables.py, inferior/source.py.
+Files: inferior/elf/types.py, inferior/elf/dwarf.py, inferior/elf/unwind.py, inferior/elf/images.py, inferior/source.py.
 """
 
 import os
@@ -12,11 +12,11 @@ import pytest
 
 from gdbheapx.inferior.core.file import CoreFile
 from gdbheapx.inferior.elf import file as elf
-from gdbheapx.inferior.elf import type_walk, unwind, vtables
+from gdbheapx.inferior.elf import images, types, unwind
 from gdbheapx.inferior.elf.dwarf import Dwarf, Unsupported
-from gdbheapx.inferior.elf.file import ElfFile, sleb, uleb
+from gdbheapx.inferior.elf.file import ElfFile, read_sleb, read_uleb
 from gdbheapx.inferior.elf.link_map import MAX_OBJECTS, MOST_CHAIN, LinkMap, Loaded
-from gdbheapx.inferior.source import page_bytes
+from gdbheapx.inferior.source import read_page_bytes
 from gdbheapx.work import WORK, TooMuchWork
 from tests.support.builders import core_file
 from tests.support.builders.elf_file import DYNSYM, PROGBITS, STRTAB, SYMTAB, Part, Segment, build, call_frames, number, starts, symbols
@@ -84,10 +84,10 @@ def test_a_sparse_table_is_not_read(tmp_path: Path) -> None:
 
 def test_a_number_has_ten_bytes() -> None:
     """More is no number, wherever it would end."""
-    assert uleb(b"\x80" * 9 + b"\1", 0) == (1 << 63, 10) and sleb(b"\x7f", 0) == (-1, 1)
+    assert read_uleb(b"\x80" * 9 + b"\1", 0) == (1 << 63, 10) and read_sleb(b"\x7f", 0) == (-1, 1)
     for data in (b"\xff" * 65_536, b"\x80" * 10 + b"\1"):
         with pytest.raises(ValueError):
-            uleb(data, 0)
+            read_uleb(data, 0)
 
 
 def test_abbreviations_without_end(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_abbreviations_without_end(tmp_path: Path) -> None:
     assert spent(before) < 1000
 
 
-class Nested(type_walk.RawType):
+class Nested(types.RawType):
     """A struct that has the next one twice, without a name."""
 
     code, size_bytes = "struct", 8
@@ -108,33 +108,33 @@ class Nested(type_walk.RawType):
     def __init__(self, depth: int) -> None:
         self.name, self._depth, self._inner = "n%d" % depth, depth, None if not depth else Nested(depth - 1)
 
-    def members(self) -> List[type_walk.RawMember]:
-        return [] if self._inner is None else [type_walk.RawMember("", 0, False, self._inner)] * 2
+    def members(self) -> List[types.RawMember]:
+        return [] if self._inner is None else [types.RawMember("", 0, False, self._inner)] * 2
 
-    def element(self) -> Tuple[type_walk.RawType, int]:
+    def element(self) -> Tuple[types.RawType, int]:
         return self, 1
 
     def enumerators(self) -> Dict[str, int]:
         return {}
 
 
-class Reading(type_walk.Reader):
+class Reading(types.TypeReader):
     """Has it."""
 
-    def struct(self, name: str) -> Optional[type_walk.RawType]:
+    def struct(self, name: str) -> Optional[types.RawType]:
         return Nested(40)
 
-    def variable(self, name: str) -> Optional[type_walk.RawType]:
+    def variable(self, name: str) -> Optional[types.RawType]:
         return None
 
-    def enum_with(self, enumerator: str) -> Optional[type_walk.RawType]:
+    def enum_with(self, enumerator: str) -> Optional[types.RawType]:
         return None
 
 
 def test_anonymous_structs_are_counted() -> None:
     """Forty levels of two each: members are counted each time they are met."""
     with pytest.raises(TooMuchWork):
-        type_walk.Walk(Reading(), "").collect(["a"], [], [])
+        types.TypeWalk(Reading(), "").collect(["a"], [], [])
     WORK.exceeded.clear()
 
 
@@ -169,7 +169,7 @@ def test_packed_relocations_cost_what_they_are(tmp_path: Path) -> None:
     segments = [Segment(DYNAMIC, 4, places[1], len(dynamic)), Segment(LOAD, 4, 0, 0x10000000), *[Segment(LOAD, 4, 0x20000000, 8)] * (count - 2)]
     file, before = opened(tmp_path, build(parts, segments)), WORK.steps
     os.truncate(file.path, 0x10000000)
-    image = vtables.Image(file)
+    image = images.ElfImage(file)
     assert len(file.program_headers()) == elf.MOST_SEGMENTS and not image.own and spent(before) < 200_000
 
 
@@ -221,7 +221,7 @@ def test_notes_are_bounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("claimed", "judged"), [(4096, 4096), (16384, 16384), (65536, 65536), (1, 4096), (0, 4096), (4097, 4096), (1 << 40, 4096), (2048, 4096)])
 def test_pages_are_those_of_machines(claimed: int, judged: int) -> None:
     """AT_PAGESZ of a core is a power of two of 4 to 64 KiB, or not believed."""
-    assert page_bytes({6: claimed}) == judged and page_bytes({}) == 4096
+    assert read_page_bytes({6: claimed}) == judged and read_page_bytes({}) == 4096
 
 
 def test_tables_of_symbols_are_few(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """A core that lost a segment, or whose headers and notes contradict each other, is never called whole.
 
-Files: inferior/core/roots.py, inferior/core/contradictions.py.
+Files: inferior/core/damage.py, inferior/core/damage.py.
 """
 
 import struct

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from gdbheapx.inferior.elf.demangle import rust_type, variable_name
+from gdbheapx.inferior.elf.demangle import demangle_rust_owner, demangle_variable
 
 pytestmark = pytest.mark.once  # pure functions
 
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.once  # pure functions
 )
 def test_names(symbol: str, name: str) -> None:
     """Types of methods in both manglings; functions that are no methods have none."""
-    assert rust_type(symbol) == name
+    assert demangle_rust_owner(symbol) == name
 
 
 def test_names_that_never_end() -> None:
@@ -53,12 +53,12 @@ def test_names_that_never_end() -> None:
     whole = "_RNvXCs1234_7mycrateINtB2_3FooDNtB2_3BarEL_ENtB2_5Trait3foo"
     deep = "_RNvXC1a" + "R" * 3000 + "u" + "C1a3foo"
     wide = "_RNvXC1a" + "T" + "".join("TB8_B8_E" for _ in range(400)) + "EC1a3foo"
-    assert [rust_type(deep), rust_type(wide)] == [None, None]
+    assert [demangle_rust_owner(deep), demangle_rust_owner(wide)] == [None, None]
     rng = random.Random(1)
     for _ in range(3000):
         at = rng.randrange(2, len(whole))
         text = whole[:at] + rng.choice(("", "B_", "T", "I", "s", "9999", "_", "\u00e9")) + whole[at + rng.randrange(3) :]
-        found = rust_type(text)
+        found = demangle_rust_owner(text)
         assert found is None or isinstance(found, str)
 
 
@@ -80,12 +80,12 @@ def test_names_that_never_end() -> None:
 )
 def test_variables(symbol: str, name: str) -> None:
     """Of C++ and of both manglings of Rust; what cannot be read stays as it is."""
-    assert variable_name(symbol) == name
+    assert demangle_variable(symbol) == name
 
 
 def test_variables_by_the_runtime() -> None:
     """A static of a function, and a name with a tag of the ABI, which no source has."""
-    if variable_name("_ZGVZ1fvE1x") == "_ZGVZ1fvE1x":
+    if demangle_variable("_ZGVZ1fvE1x") == "_ZGVZ1fvE1x":
         pytest.skip("no C++ runtime here")
-    assert variable_name("_ZZN4gate3getEvE5cache") == "gate::get()::cache"
-    assert variable_name("_ZN4gate8Sessions8by_time_B5cxx11E") == "gate::Sessions::by_time_"
+    assert demangle_variable("_ZZN4gate3getEvE5cache") == "gate::get()::cache"
+    assert demangle_variable("_ZN4gate8Sessions8by_time_B5cxx11E") == "gate::Sessions::by_time_"

@@ -1,6 +1,6 @@
 """What the target layer parses: /proc/PID/maps, gdb's tables of remote targets, string tables, holes in files.
 
-Files: inferior/gdb/remote_source.py, inferior/core/file.py.
+Files: inferior/gdb/readers.py, inferior/core/file.py.
 """
 
 import os
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from gdbheapx.inferior.base import Segment
 from gdbheapx.inferior.core.file import Extents
-from gdbheapx.inferior.elf.file import ElfFile, places
-from gdbheapx.inferior.gdb.remote_source import parse_auxv_text, parse_mappings_text
+from gdbheapx.inferior.elf.file import ElfFile, find_substrings
+from gdbheapx.inferior.gdb.readers import parse_auxv_text, parse_mappings_text
 from gdbheapx.inferior.live.procfs import parse_maps
 from gdbheapx.work import Work
 
@@ -66,7 +66,7 @@ def test_maps_text() -> None:
 
 def test_names_share_their_tails() -> None:
     """A symbol whose name is the tail of another's is found: linkers merge them in the string table."""
-    assert list(places(b"\0other_mp_\0mp_\0", b"mp_\0", Work("a table"))) == [7, 11]
+    assert list(find_substrings(b"\0other_mp_\0mp_\0", b"mp_\0", Work("a table"))) == [7, 11]
 
 
 def test_symbols_of_a_file(programs: Path) -> None:

@@ -85,20 +85,20 @@ def test_the_package_is_that_of_the_trees_release(tmp_path: Path, text: str, com
     """os-release of the tree decides which command is named; an unknown distribution gets none."""
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "os-release").write_text(text)
-    assert source.debug_package(str(tmp_path), LIBC) == command
-    assert source.release_name(str(tmp_path)) == ("Debian GNU/Linux 12 (bookworm)" if "PRETTY" in text else "")
+    assert source.find_debug_package(str(tmp_path), LIBC) == command
+    assert source.read_release_name(str(tmp_path)) == ("Debian GNU/Linux 12 (bookworm)" if "PRETTY" in text else "")
 
 
 def test_what_debuginfod_fetched_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache of debuginfod-find is looked into, where its variables say it is."""
     (tmp_path / "abcd").mkdir()
     monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(tmp_path))
-    assert source.downloaded("abcd") is None
+    assert source.find_downloaded("abcd") is None
     (tmp_path / "abcd" / "debuginfo").write_bytes(b"x")
-    assert source.downloaded("abcd") == str(tmp_path / "abcd" / "debuginfo")
+    assert source.find_downloaded("abcd") == str(tmp_path / "abcd" / "debuginfo")
     monkeypatch.delenv("DEBUGINFOD_CACHE_PATH")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert source.downloaded("abcd") is None
+    assert source.find_downloaded("abcd") is None
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_what_debuginfod_fetched_is_found(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_what_pip_installed_is_told_from_what_a_distribution_did(path: str, is_wheel: bool) -> None:
     """debuginfod serves the packages of distributions, not PyPI's wheels."""
-    assert source.from_wheel("", path) is is_wheel
+    assert source.is_from_wheel("", path) is is_wheel
 
 
 def test_a_wheel_is_known_by_its_metadata_wherever_it_was_put(tmp_path: Path) -> None:
     """pip install --target names no site-packages, but leaves a .dist-info beside the package."""
     library = tmp_path / "duckdb" / "lib" / "duckdb.so"
     library.parent.mkdir(parents=True)
-    assert not source.from_wheel("", str(library))
+    assert not source.is_from_wheel("", str(library))
     (tmp_path / "duckdb-1.1.3.dist-info").mkdir()
-    assert source.from_wheel("", str(library)) and not source.from_wheel("", "/nowhere/at/all.so")
+    assert source.is_from_wheel("", str(library)) and not source.is_from_wheel("", "/nowhere/at/all.so")

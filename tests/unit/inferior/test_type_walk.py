@@ -6,7 +6,7 @@ Files: inferior/base.py.
 from typing import Any, Dict, List, Optional, Tuple
 
 from gdbheapx.inferior.base import Member
-from gdbheapx.inferior.elf.type_walk import RawMember, RawType, Reader, Walk
+from gdbheapx.inferior.elf.types import RawMember, RawType, TypeReader, TypeWalk
 
 
 class Raw(RawType):
@@ -26,7 +26,7 @@ class Raw(RawType):
         return self._enumerators  # type: ignore[no-any-return]
 
 
-class ByHand(Reader):
+class ByHand(TypeReader):
     """Types by name."""
 
     def __init__(
@@ -56,7 +56,7 @@ LOCKED = Raw("struct", 8, "locked_u64_s", [member("val", 0, ATOMIC)])
 
 def walk(members: List[RawMember], prefix: str = "je_") -> Any:
     """The struct s_s with these members, walked."""
-    return Walk(ByHand({"s_s": Raw("struct", 64, "s_s", members)}), prefix).collect(["s_s", "missing_s"], [], [])
+    return TypeWalk(ByHand({"s_s": Raw("struct", 64, "s_s", members)}), prefix).collect(["s_s", "missing_s"], [], [])
 
 
 def test_atomics_are_scalars() -> None:
@@ -77,7 +77,7 @@ def test_a_struct_that_contains_itself_ends() -> None:
     """Damaged debug information in which a struct contains itself by value does not hang the walk."""
     loop = Raw("struct", 64, "s_s")
     loop._members = [member("me", 0, loop), member("x", 8, UINT)]
-    found = Walk(ByHand({"s_s": loop}), "").collect(["s_s"], [], [])
+    found = TypeWalk(ByHand({"s_s": loop}), "").collect(["s_s"], [], [])
     assert list(found.structs["s_s"].members) == ["me", "x"]
     loop._members = [member("val", 0, loop)]
-    assert list(Walk(ByHand({"s_s": loop}), "").collect(["s_s"], [], []).structs) == ["s_s"]
+    assert list(TypeWalk(ByHand({"s_s": loop}), "").collect(["s_s"], [], []).structs) == ["s_s"]

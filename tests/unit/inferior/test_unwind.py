@@ -13,8 +13,8 @@ from gdbheapx.arch import named
 from gdbheapx.arch.x86_64 import ARCHITECTURE
 from gdbheapx.inferior.base import StackCopy
 from gdbheapx.inferior.elf import unwind
-from gdbheapx.inferior.elf.file import ElfFile, sleb, uleb
-from gdbheapx.inferior.elf.unwind import evaluated
+from gdbheapx.inferior.elf.file import ElfFile, read_sleb, read_uleb
+from gdbheapx.inferior.elf.unwind import evaluate_expression
 
 FOREIGN = Path(__file__).parents[3] / ".cache" / "foreign" / "arm64"
 NUMBERS: Any = ARCHITECTURE.unwinding
@@ -42,7 +42,7 @@ def test_rows_of_a_library() -> None:
     plain = [row for row in known if (row.register, row.offset, len(row.rules)) == (NUMBERS.sp, 8, 1)]
     assert len(plain) > 0.5 * len(known)
     one = plain[0]
-    after = unwind.caller(one, {NUMBERS.sp: 0x1000, 3: 7, 0: 1}, WORDS.get, NUMBERS)
+    after = unwind.unwind_caller(one, {NUMBERS.sp: 0x1000, 3: 7, 0: 1}, WORDS.get, NUMBERS)
     assert after == {NUMBERS.sp: 0x1008, NUMBERS.pc: 0x2000, 3: 7}
 
 
@@ -82,18 +82,18 @@ def test_damage_tells_nothing(seed: int) -> None:
         start = rng.choice(frames._table)[0]
         row = frames.row(start + rng.randrange(64))
         if row is not None:
-            unwind.caller(row, dict.fromkeys(range(17), 4096), WORDS.get, NUMBERS)
+            unwind.unwind_caller(row, dict.fromkeys(range(17), 4096), WORDS.get, NUMBERS)
 
 
 def test_expressions() -> None:
     """Of the procedure linkage table, of a signal's frame; what is not known, or no operation that is read."""
     registers: Dict[int, int] = {7: 0x1000, 16: 0x1234b}
     linkage = bytes((0x77, 8, 0x80, 0, 0x3F, 0x1A, 0x3B, 0x2A, 0x33, 0x24, 0x22))
-    assert evaluated(linkage, registers, WORDS.get, None) == 0x1008 + (8 if 0x1234B & 15 >= 11 else 0)
-    assert evaluated(bytes((0x77, 16, 0x06)), registers, WORDS.get, None) == 0x2002
+    assert evaluate_expression(linkage, registers, WORDS.get, None) == 0x1008 + (8 if 0x1234B & 15 >= 11 else 0)
+    assert evaluate_expression(bytes((0x77, 16, 0x06)), registers, WORDS.get, None) == 0x2002
     for data in (b"\x76\x00", b"\xff", b"\x06", b""):
-        assert evaluated(data, registers, WORDS.get, None) is None
-    assert (uleb(b"\xe5\x8e\x26", 0), sleb(b"\x9b\xf1\x59", 0), sleb(b"\x7f", 0)) == ((624485, 3), (-624485, 3), (-1, 1))
+        assert evaluate_expression(data, registers, WORDS.get, None) is None
+    assert (read_uleb(b"\xe5\x8e\x26", 0), read_sleb(b"\x9b\xf1\x59", 0), read_sleb(b"\x7f", 0)) == ((624485, 3), (-624485, 3), (-1, 1))
 
 
 SIGNATURE = 0x2A << 48
@@ -102,7 +102,7 @@ SIGNATURE = 0x2A << 48
 
 def of_aarch64(program: bytes) -> unwind.UnwindRow:
     """What such instructions of an entry come to."""
-    machine = unwind.Machine(unwind.Common(4, -8, unwind.PCREL4, False, True, b""))
+    machine = unwind.CfaMachine(unwind.FrameCommon(4, -8, unwind.PCREL4, False, True, b""))
     machine.run(bytes((0x0C, 31, 0)) + program, None)
     return unwind.UnwindRow(machine.register, machine.offset, machine.expression, machine.rules, False)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbheapx.inferior.elf import demangle, vtables
+from gdbheapx.inferior.elf import demangle, images
 from gdbheapx.inferior.elf.file import ElfFile
 
 LIBRARIES = [
@@ -25,10 +25,10 @@ LIBRARIES = [
 def test_without_symbols(path: Path) -> None:
     """The type_infos alone give the same as with symbols: what the symbols add is nothing, but where a class has no function at all."""
     file = ElfFile(os.path.realpath(path))
-    image = vtables.Image(file)
-    with_symbols = vtables.find(file)
-    kinds = vtables._kinds(image, list(vtables._symbols([file])))
-    alone = dict(vtables._with_type_info(image, vtables._type_infos(image, kinds), []))
+    image = images.ElfImage(file)
+    with_symbols = images.find_vtables(file)
+    kinds = images._find_kinds(image, list(images._find_vtable_symbols([file])))
+    alone = dict(images._with_type_info(image, images._find_type_infos(image, kinds), []))
     assert set(alone) <= set(with_symbols) and all(with_symbols[at] == one for at, one in alone.items())
     assert len(alone) > 0.9 * len([at for at, one in with_symbols.items() if one.within == 0])
 
@@ -48,7 +48,7 @@ def test_damaged_files(path: Path, tmp_path: Path) -> None:
         damaged.write_bytes(changed if source.random() > 0.1 else changed[: source.randrange(len(changed))])
         before = time.process_time()
         try:
-            found = vtables.find(ElfFile(str(damaged)))
+            found = images.find_vtables(ElfFile(str(damaged)))
         except ValueError as error:
             assert "is not an ELF file" in str(error)
             continue
@@ -74,16 +74,16 @@ ONLY_BY_RUNTIME = {
 def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain nested names need nothing; the runtime reads the rest, and without one a name stays as it is."""
     for mangled, name in NAMES.items():
-        assert demangle.plain(mangled) == demangle.class_name(mangled) == name
-    if demangle._runtime() is not None:
+        assert demangle.demangle_plain(mangled) == demangle.demangle_class(mangled) == name
+    if demangle._load_runtime() is not None:
         for mangled, name in {**NAMES, **ONLY_BY_RUNTIME}.items():
-            assert demangle._by_runtime(mangled) == demangle.class_name(mangled) == name
+            assert demangle._demangle_by_runtime(mangled) == demangle.demangle_class(mangled) == name
     monkeypatch.setattr(demangle, "_RUNTIME", [None])
-    assert demangle.class_name("6HolderIiLi3EE") == "6HolderIiLi3EE"
+    assert demangle.demangle_class("6HolderIiLi3EE") == "6HolderIiLi3EE"
 
 
 @pytest.mark.parametrize("mangled", ["", "3fo", "N3fooE3bar", "0", "99999999999foo", "N", "NE", "3f;o", "é", "1" * 5000, "P" * 4000 + "i", "N" + "1I" * 2000])
 def test_what_is_no_name(mangled: str) -> None:
     """Anything else comes back as it is, soon."""
     before = time.process_time()
-    assert demangle.class_name(mangled) == mangled and time.process_time() - before < 1
+    assert demangle.demangle_class(mangled) == mangled and time.process_time() - before < 1

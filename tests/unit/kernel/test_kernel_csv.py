@@ -51,9 +51,9 @@ def test_a_number_without_a_word_is_refused(c_kernel: CKernel, row: Tuple[int, i
 
 def test_hostile_names_are_cells() -> None:
     """In a spreadsheet no formula, in the file one line, in any program UTF-8."""
-    from gdbheapx.report.csv_rows import cell
+    from gdbheapx.report.encodings import format_cell
 
     for name in HOSTILE:
-        (row,) = csv.reader(io.StringIO(cell(name).decode("utf-8"), newline=""), strict=True) if name else [[""]]
+        (row,) = csv.reader(io.StringIO(format_cell(name).decode("utf-8"), newline=""), strict=True) if name else [[""]]
         assert len(row) == 1 and not row[0].startswith(("=", "+", "-", "@")) and (row[0].isprintable() or not row[0])
-    assert cell("=1+1") == b"'=1+1" and cell("-x") == b"'-x" and cell('a,"b') == b'"a,""b"'
+    assert format_cell("=1+1") == b"'=1+1" and format_cell("-x") == b"'-x" and format_cell('a,"b') == b'"a,""b"'

@@ -1,6 +1,6 @@
 """The head of `report`: a dozen lines at 80 columns whatever there is to say, each part in it, the next command whole.
 
-Files: report/brief_text.py, analysis/brief.py.
+Files: report/overview_text.py, analysis/brief.py.
 """
 
 import itertools
@@ -14,8 +14,8 @@ from gdbheapx.analysis.split import Memory
 from gdbheapx.command import Style
 from gdbheapx.hints import ask
 from gdbheapx.model import Advice, AllocatorInfo, Finding, MemoryPart
-from gdbheapx.report import brief_text
-from gdbheapx.report.text import on_screen, said
+from gdbheapx.report import overview_text
+from gdbheapx.report.text import format_on_screen, format_sentence
 from gdbheapx.verdict import Verdict
 
 MB = 1 << 20
@@ -67,8 +67,8 @@ def brief(letters: int = 1, looked: bool = True, suspect: bool = True) -> Brief:
 
 def shown(made: Brief, about: Dict[str, Any], where: str = "-p 4711", style: Style = TERMINAL) -> List[str]:
     style = style._replace(command_line=lambda words: "gdbheapx %s %s" % (where, words))
-    lines = (said(style, line) for line in brief_text.lines(style, made, about))
-    return "".join(on_screen(style, line) for line in lines).splitlines()
+    lines = (format_sentence(style, line) for line in overview_text.format_brief(style, made, about))
+    return "".join(format_on_screen(style, line) for line in lines).splitlines()
 
 
 @pytest.mark.parametrize(("kind", "letters"), list(itertools.product(("live", "core", "snapshot"), (1, 3, 40))))

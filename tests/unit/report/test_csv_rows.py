@@ -7,7 +7,7 @@ import pytest
 
 from gdbheapx import kernel
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED, NO_ARENA, Blocks, BlockShape, make_blocks
-from gdbheapx.report import csv_rows
+from gdbheapx.report import encodings
 
 pytestmark = pytest.mark.once  # no memory, and nothing of the machine
 
@@ -32,7 +32,7 @@ class Heap(NamedTuple):
 
 def test_every_block_is_a_row() -> None:
     """The size is the allocator's own; a block of no arena has an empty cell."""
-    assert "".join(csv_rows.pieces(kernel.load(), [Heap()])).splitlines() == [
+    assert "".join(encodings.format_csv(kernel.load(), [Heap()])).splitlines() == [
         "address,size_bytes,usable_bytes,class,status,arena,allocator",
         "0x1010,32,24,overhead,used,0,glibc",
         "0x1030,64,56,free,free,0,glibc",
@@ -44,13 +44,13 @@ def test_every_block_is_a_row() -> None:
 @pytest.mark.parametrize("addresses, labels", [([0x1070, 0x7010], [2, 1]), ([0x1000, 0x1070, 0x3000, 0x7010], [1, 2, 2, 1])])
 def test_names_are_found_by_address(addresses: List[int], labels: List[int]) -> None:
     """Whether or not other blocks with a name lie between."""
-    signed = csv_rows.Signed(array("Q", addresses), array("I", labels), ["=cmd", "Session"])
-    lines = "".join(csv_rows.signed_pieces(kernel.load(), list(csv_rows.used([Heap()])), signed)).splitlines()
+    signed = encodings.BlockSignatures(array("Q", addresses), array("I", labels), ["=cmd", "Session"])
+    lines = "".join(encodings.format_signed_csv(kernel.load(), list(encodings.read_used_blocks([Heap()])), signed)).splitlines()
     assert lines[1:] == ["0x1070,48,40,used,used,0,glibc,Session", "0x7010,4096,4080,used,mmapped,,glibc,'=cmd"]
 
 
 def test_a_block_without_a_name_has_none() -> None:
     """It is in use all the same."""
-    signed = csv_rows.Signed(array("Q", [0x7010]), array("I", [1]), ["Session"])
-    lines = "".join(csv_rows.signed_pieces(kernel.load(), list(csv_rows.used([Heap()])), signed)).splitlines()
+    signed = encodings.BlockSignatures(array("Q", [0x7010]), array("I", [1]), ["Session"])
+    lines = "".join(encodings.format_signed_csv(kernel.load(), list(encodings.read_used_blocks([Heap()])), signed)).splitlines()
     assert lines[1:] == ["0x1070,48,40,used,used,0,glibc,", "0x7010,4096,4080,used,mmapped,,glibc,Session"]

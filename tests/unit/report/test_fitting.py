@@ -1,6 +1,6 @@
 """A table fits the terminal, whichever command it is of: columns go in the declared order, and the last line says which.
 
-Files: report/fitting.py, columns.py.
+Files: report/text.py, columns.py.
 """
 
 import importlib
@@ -18,8 +18,8 @@ from gdbheapx.columns import COUNT, NEVER, TEXT, Column, Table, columns_of
 from gdbheapx.command import COMMANDS, Style, load_commands
 from gdbheapx.help_pages import everything, of_command
 from gdbheapx.output import Screen, screen
-from gdbheapx.report import fitting
-from gdbheapx.report.text import described, fitted, on_screen, painted
+from gdbheapx.report import text as report_text
+from gdbheapx.report.text import format_described, format_fitted, format_on_screen, paint_line
 from gdbheapx.units import DAMAGE, mark
 
 WIDTHS = 80, 120, 200
@@ -64,10 +64,10 @@ def test_no_line_is_longer_than_the_terminal(width: int, data: Any) -> None:
         for _ in range(data.draw(st.integers(1, 3)))
     ]
     first = Table(columns, rows).shown()[:1]
-    lines = described(Style(False, False, width, shortens=True), Table(columns, rows))
+    lines = format_described(Style(False, False, width, shortens=True), Table(columns, rows))
     assert max(map(len, lines)) <= width, lines
     assert all(lines[0].lstrip().startswith(column.heading) for column in first)
-    head = next(iter(described(WIDE, Table(columns, rows))))
+    head = next(iter(format_described(WIDE, Table(columns, rows))))
     said = " ".join(" ".join(line.split()) for line in lines[2 + len(rows) :])
     assert len(lines[0].split()) == len(head.split()) or said.startswith("Hidden: ")
     assert bool(said) == said.endswith(("; --wide shows them", "; --wide shows all"))
@@ -83,8 +83,8 @@ def test_wide_tables_are_declared() -> None:
 def test_a_help_text_is_filled_anew() -> None:
     """A paragraph gets lines of the terminal's width, a list stays one; a line that ends early, or names an allocator, begins anew below."""
     text = "usage: x\n       y\n\n%s\n%s\nshort.\nglibc: more\n\n  -x   what it does\n" % ("one two three four " * 2 + "end", "five six seven eight " * 2)
-    assert fitting.reflowed(text, None) == text
-    shown = fitting.reflowed(text, 30).split("\n\n")
+    assert report_text.reflow_help(text, None) == text
+    shown = report_text.reflow_help(text, 30).split("\n\n")
     assert shown[0] == "usage: x\n       y" and shown[2] == "  -x   what it does\n"
     assert shown[1].split("\n") == ["one two three four one two", "three four end five six seven", "eight five six seven eight", "short.", "glibc: more"]
 
@@ -94,7 +94,7 @@ def test_every_help_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     load_commands()
     texts = [everything("gdbheapx"), *(of_command(one, "gdbheapx", True) for one in COMMANDS.values())]
-    longer = [line for text in texts for line in fitting.reflowed(text, 80).split("\n") if len(line) > 80 and len(line.split()) > 2]
+    longer = [line for text in texts for line in report_text.reflow_help(text, 80).split("\n") if len(line) > 80 and len(line.split()) > 2]
     assert [line for line in longer if "`" not in line] == []
 
 
@@ -102,8 +102,8 @@ def test_only_a_terminal_wraps() -> None:
     """A pipe has each sentence in one line, whatever COLUMNS says; --wide, too; the colour is that of each line."""
     line = mark("twelve " * 20, DAMAGE)
     narrow = Style(False, True, 80, True)
-    assert on_screen(narrow, line) == painted(line, DAMAGE) + "\n" == on_screen(narrow._replace(width=None, wraps=True), line)
-    lines = on_screen(narrow._replace(wraps=True), line).splitlines()
+    assert format_on_screen(narrow, line) == paint_line(line, DAMAGE) + "\n" == format_on_screen(narrow._replace(width=None, wraps=True), line)
+    lines = format_on_screen(narrow._replace(wraps=True), line).splitlines()
     assert len(lines) == 2 and all(one.startswith("\x1b[31m") and one.endswith("\x1b[0m") and len(one) <= 89 for one in lines)
     assert not screen(-1, {"COLUMNS": "80"}).wraps
 
@@ -117,7 +117,7 @@ COLUMNS = (
 
 
 def headings(width: Optional[int], name: str = "x") -> List[str]:
-    return [COLUMNS[place].heading for place in fitting.fit(COLUMNS, [[name, "1", "2", "3"]], width).places]
+    return [COLUMNS[place].heading for place in report_text.fit_table(COLUMNS, [[name, "1", "2", "3"]], width).places]
 
 
 def test_order_is_the_declared_one() -> None:
@@ -132,9 +132,9 @@ def test_long_texts_drive_nothing_away() -> None:
     """A text counts as 40 characters; without a terminal it stays whole."""
     name, cut = "n" * 300, Style(False, False, 80, shortens=True)
     assert headings(80, name) == ["name", "first to go", "second", "last"]
-    assert "n" * 20 + "..." in fitted(cut, COLUMNS, [[name, "1", "2", "3"]])[2]
-    assert name in fitted(cut._replace(shortens=False), COLUMNS, [[name, "1", "2", "3"]])[2]
-    assert fitted(cut, COLUMNS, [[name, "1", "2", "3"]])[-1] == "texts with ... are shortened; --wide shows all"
+    assert "n" * 20 + "..." in format_fitted(cut, COLUMNS, [[name, "1", "2", "3"]])[2]
+    assert name in format_fitted(cut._replace(shortens=False), COLUMNS, [[name, "1", "2", "3"]])[2]
+    assert format_fitted(cut, COLUMNS, [[name, "1", "2", "3"]])[-1] == "texts with ... are shortened; --wide shows all"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_long_texts_drive_nothing_away() -> None:
 )
 def test_an_address_stays_whole_as_long_as_it_can(text: str, longest: int, shown: str) -> None:
     """What stands in parentheses behind it goes before."""
-    assert fitting.shortened(text, longest) == shown
+    assert report_text.shorten_text(text, longest) == shown
 
 
 @pytest.mark.parametrize("given_columns", ["", "0", "wide", "-3", "\u0663"])

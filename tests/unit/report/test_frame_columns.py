@@ -1,13 +1,13 @@
 """Rows as a pandas frame.
 
-Files: report/frames.py.
+Files: report/encodings.py.
 """
 
 from typing import NamedTuple, Optional
 
 import pytest
 
-from gdbheapx.report import frames
+from gdbheapx.report import encodings
 
 
 class Row(NamedTuple):
@@ -20,6 +20,6 @@ class Row(NamedTuple):
 def test_an_unknown_whole_number_makes_no_floats() -> None:
     """A column of whole numbers stays one where some are unknown: they are NA, and 2**60 + 1 is not rounded."""
     pytest.importorskip("pandas")
-    frame = frames.pandas([Row(1, None), Row(2, (1 << 60) + 1)])
+    frame = encodings.make_pandas([Row(1, None), Row(2, (1 << 60) + 1)])
     assert str(frame["size_bytes"].dtype) == "Int64" and str(frame["blocks"].dtype) == "int64"
     assert frame["size_bytes"].isna().tolist() == [True, False] and int(frame["size_bytes"][1]) == (1 << 60) + 1

@@ -8,7 +8,7 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional
 
 from gdbheapx.command import JsonLines
 from gdbheapx.model import Address, Step
-from gdbheapx.report import json
+from gdbheapx.report import encodings
 
 
 class Row(NamedTuple):
@@ -27,20 +27,20 @@ def always(step: Callable[[], None]) -> bool:
 def written(value: Any, guard: Callable[[Callable[[], None]], bool] = always) -> Any:
     """What a reader of the document gets."""
     out: List[str] = []
-    json.write(value, out.append, guard)
+    encodings.write_json(value, out.append, guard)
     return standard.loads("".join(out))
 
 
 def test_records_are_objects_and_addresses_hex() -> None:
     """Unknown is null; tuples, sets and generators are arrays; keys are strings."""
     value = {1: Row(Address(0x7F00), (1, 2)), "more": [Row(None, {3})], "made": (one for one in "ab"), "step": Step("trim", "gives")}
-    assert json.jsonable(value) == {"1": {"at": "0x7f00", "sizes": [1, 2]}, "more": [{"at": None, "sizes": [3]}], "made": ["a", "b"], "step": "trim gives"}
+    assert encodings.make_jsonable(value) == {"1": {"at": "0x7f00", "sizes": [1, 2]}, "more": [{"at": None, "sizes": [3]}], "made": ["a", "b"], "step": "trim gives"}
 
 
 def test_what_has_no_type_of_json_is_text() -> None:
     """A path, say."""
-    assert json.jsonable(complex(1, 2)) == "(1+2j)"
-    assert standard.loads(json.encode("\udcff")) == "\udcff"
+    assert encodings.make_jsonable(complex(1, 2)) == "(1+2j)"
+    assert standard.loads(encodings.encode_json("\udcff")) == "\udcff"
 
 
 def test_members_are_made_when_their_turn_comes() -> None:

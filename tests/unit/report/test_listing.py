@@ -11,9 +11,9 @@ import pytest
 from gdbheapx import hints
 from gdbheapx.command import JsonLines, Style
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_USED, NO_ARENA, Blocks, BlockShape, make_blocks
-from gdbheapx.report import listing
+from gdbheapx.report import pages
 
-EVERYTHING = listing.Selection(None, None, 0, None, None, None)
+EVERYTHING = pages.ChunkSelection(None, None, 0, None, None, None)
 KEYS = ["address", "chunk", "size_bytes", "usable_bytes", "status", "arena", "allocator"]
 
 
@@ -46,9 +46,9 @@ class Jemalloc(NamedTuple):
         yield make_blocks([(0x9000, 16, CLASS_USED, 0, 1), (0xA000, 64, CLASS_CACHED, 1, 2)])
 
 
-def data(mallocs: Any, selection: listing.Selection) -> Tuple[List[Any], int]:
+def data(mallocs: Any, selection: pages.ChunkSelection) -> Tuple[List[Any], int]:
     """What a reader of the JSON gets: the chunks, then how many there were."""
-    made = listing.chunk_answer(mallocs, selection).data()
+    made = pages.answer_chunks(mallocs, selection).data()
     assert isinstance(made["chunks"], JsonLines)
     return [json.loads(one) for one in made["chunks"].entries], made["count"]()
 
@@ -76,7 +76,7 @@ def test_the_largest_first() -> None:
 
 def test_rows_fit_the_terminal() -> None:
     """Columns go by their number, and the line below the rows says which; 80 columns show all."""
-    answer = listing.chunk_answer([Glibc(), Jemalloc()], EVERYTHING)
+    answer = pages.answer_chunks([Glibc(), Jemalloc()], EVERYTHING)
     whole = list(answer.text(Style(True, False)))
     assert list(answer.text(Style(True, False, 80, True, wraps=True))) == whole
     lines = list(answer.text(Style(True, False, 50, True, wraps=True)))
@@ -88,8 +88,8 @@ def test_rows_fit_the_terminal() -> None:
 def test_text_says_how_many_more_there_are() -> None:
     """One line a chunk below the heads; a dash where there is no header or no arena."""
     style = Style(True, False)
-    lines = list(listing.chunk_answer([Glibc(), Jemalloc()], EVERYTHING._replace(limit=2)).text(style))
+    lines = list(pages.answer_chunks([Glibc(), Jemalloc()], EVERYTHING._replace(limit=2)).text(style))
     assert len(lines) == 4 and lines[0].split() == ["address", "chunk", "size", "usable", "status", "arena"]
     assert lines[1].split() == ["0x0000000000001010", "0x0000000000001000", "32", "24", "used", "0"] and hints.bare(lines[3]) == "... 4 more chunks: --limit 6"
-    whole = list(listing.chunk_answer([Glibc(), Jemalloc()], EVERYTHING).text(style))
+    whole = list(pages.answer_chunks([Glibc(), Jemalloc()], EVERYTHING).text(style))
     assert len(whole) == 7 and whole[4].split()[-1] == "-" and whole[5].split()[1] == "-"

@@ -1,13 +1,13 @@
 """What leaks, owners and refs say, from records made here.
 
-Files: analysis/reachability/refs.py, report/leaks_text.py, report/reach_text.py.
+Files: analysis/reachability/refs.py, report/reach_text.py, report/reach_text.py.
 """
 
 from typing import List, Optional
 
 from gdbheapx import hints
-from gdbheapx.analysis.reachability.owners import SHARED, Accumulation, Division, HoldingBlock, Owners, Suspect, named
-from gdbheapx.analysis.reachability.refs import Chain, Refs, Step
+from gdbheapx.analysis.reachability.owners import SHARED, Accumulation, Division, HoldingBlock, Owners, Suspect, add_owner_types
+from gdbheapx.analysis.reachability.refs import Refs, RefsChain, RefsStep
 from gdbheapx.command import Style
 from gdbheapx.hints import ask
 from gdbheapx.kernel.blocks.graph import Sum
@@ -15,22 +15,22 @@ from gdbheapx.model import Address
 from gdbheapx.report import reach_text
 
 
-def step(number: int, root: Optional[str] = None, left_out: int = 0) -> Step:
-    return Step(Address(number), 0, None, root, "start", left_out)
+def step(number: int, root: Optional[str] = None, left_out: int = 0) -> RefsStep:
+    return RefsStep(Address(number), 0, None, root, "start", left_out)
 
 
 def test_a_long_chain_keeps_its_ends() -> None:
     """However few steps are shown, the root is one of them, and what is hidden adds up."""
-    steps: List[Step] = [*(step(number) for number in range(1, 6)), step(6, left_out=100), *(step(number) for number in range(7, 10)), step(10, "g in app")]
+    steps: List[RefsStep] = [*(step(number) for number in range(1, 6)), step(6, left_out=100), *(step(number) for number in range(7, 10)), step(10, "g in app")]
     for depth in range(1, 12):
-        shown = reach_text.shortened(steps, depth)
+        shown = reach_text.shorten_chain(steps, depth)
         assert len(shown) == min(depth, 10) and shown[-1].root == "g in app"
         assert len(shown) + sum(one.left_out for one in shown) == 110
-    answer = Refs(Address(0x50), 8, 64, "start", [Chain(steps, True), Chain(steps[:2], False)], False)
-    lines = list(reach_text.lines(Style(plain_bytes=False, color=False), answer, 1, 4))
+    answer = Refs(Address(0x50), 8, 64, "start", [RefsChain(steps, True), RefsChain(steps[:2], False)], False)
+    lines = list(reach_text.format_refs(Style(plain_bytes=False, color=False), answer, 1, 4))
     assert "+8" in lines[0] and "2 pointers; reachable" in lines[0] and "110 steps to a root" in lines[2]
     assert "106 steps not shown: --depth 10" in hints.bare("\n".join(lines)) and hints.bare(lines[-1]) == "1 more chain: --limit 2"
-    assert reach_text.data(answer, 1, 4)["referrers"] == 2
+    assert reach_text.make_refs_data(answer, 1, 4)["referrers"] == 2
 
 
 def test_suspects_have_the_types_that_whatis_knows() -> None:
@@ -41,8 +41,8 @@ def test_suspects_have_the_types_that_whatis_knows() -> None:
     point = Accumulation(Address(0x10), None, "block 0x10 (72 bytes)", 72, 2, 1000, 0, parts)
     suspect = Suspect("block 0x10 (72 bytes)", SHARED, 1000, 50.0, point, holders=holders, holding=holding)
     answer = Owners([suspect], [], Sum(9, 2000), Sum(0, 0), 1000)
-    assert "which block 0x20 (160 bytes) and so+0x4f hold" in reach_text.suspicion(suspect)
-    known = named(answer, {0x20: "etree.XMLParser", 0x30: "etree._Context", 0x60: "Session"}).suspects[0]
-    assert "which etree.XMLParser 0x20 and etree._Context of so+0x4f hold" in reach_text.suspicion(known)
-    assert reach_text.suspicion(known).endswith("; largest parts: block 0x50 (9 bytes) (45 %), Session 0x60 (25 %)")
-    assert ask("whatis 0x10") in "\n".join(reach_text.owners_lines(Style(plain_bytes=False, color=False), answer))
+    assert "which block 0x20 (160 bytes) and so+0x4f hold" in reach_text.describe_suspicion(suspect)
+    known = add_owner_types(answer, {0x20: "etree.XMLParser", 0x30: "etree._Context", 0x60: "Session"}).suspects[0]
+    assert "which etree.XMLParser 0x20 and etree._Context of so+0x4f hold" in reach_text.describe_suspicion(known)
+    assert reach_text.describe_suspicion(known).endswith("; largest parts: block 0x50 (9 bytes) (45 %), Session 0x60 (25 %)")
+    assert ask("whatis 0x10") in "\n".join(reach_text.format_owners(Style(plain_bytes=False, color=False), answer))

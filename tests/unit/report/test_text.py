@@ -22,21 +22,21 @@ HEADERS, ROWS = ("name", "bytes"), [["one", "1"], ["a longer one", "12,345"]]
 def test_a_table_looks_the_same_without_tabulate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Header, rule, rows, with the same columns."""
     pytest.importorskip("tabulate")
-    with_it = text.table(HEADERS, ROWS, "lr")
+    with_it = text.format_table(HEADERS, ROWS, "lr")
     monkeypatch.setattr(text, "_tabulate", None)
     monkeypatch.setattr(text, "_looked_for_tabulate", True)
-    assert text.table(HEADERS, ROWS, "lr") == with_it
+    assert text.format_table(HEADERS, ROWS, "lr") == with_it
     assert with_it[-1].endswith("12,345") and with_it[-2].endswith(" 1") and set(with_it[1]) == {"-", " "}
 
 
 @pytest.mark.parametrize("told, shown", [("plain", "plain"), ("\x1b[2J", "\\x1b[2J"), ("a\nb", "a\\nb"), ("\u00e9", "\\xe9"), ("\u2028", "\\u2028"), ("\udcff", "\\udcff")])
 def test_names_cannot_drive_the_terminal(told: str, shown: str) -> None:
     """Control characters, line ends and letters beyond ASCII are escaped, in a cell as in a line."""
-    assert text.printable(told) == text.escaped(told) == shown
-    assert shown in text.table(["name"], [[told]], "l")[-1]
+    assert text.make_printable(told) == text.escape_line(told) == shown
+    assert shown in text.format_table(["name"], [[told]], "l")[-1]
 
 
 def test_tabs_stay_and_documents_keep_letters() -> None:
     """A document for another program has its paths as they are, but no line end inside a line."""
-    assert text.escaped("a\tb\x07") == "a\tb\\x07"
-    assert text.escaped("/srv/\u00e9\n/x\t", document=True) == "/srv/\u00e9\\012/x\t"
+    assert text.escape_line("a\tb\x07") == "a\tb\\x07"
+    assert text.escape_line("/srv/\u00e9\n/x\t", document=True) == "/srv/\u00e9\\012/x\t"

@@ -15,19 +15,19 @@ from pathlib import Path
 import pytest
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.snapshot import container, record
-from gdbheapx.snapshot.record import Head, Outcome, Record, RecordedProblem
+from gdbheapx.snapshot import file, record
+from gdbheapx.snapshot.record import RecordedOutcome, RecordedProblem, SnapshotHead, SnapshotRecord
 
 pytestmark = pytest.mark.once  # files of bytes
 
-HEAD = Head("1", "2026-11-30T12:00:00Z", "core", 5, "/bin/x", None, None, None, True, [], [], [])
-MADE = Record(HEAD, {"arenas": Outcome(True, [RecordedProblem("cut", None, "what", None)])}, {"census": {"rows": []}})
+HEAD = SnapshotHead("1", "2026-11-30T12:00:00Z", "core", 5, "/bin/x", None, None, None, True, [], [], [])
+MADE = SnapshotRecord(HEAD, {"arenas": RecordedOutcome(True, [RecordedProblem("cut", None, "what", None)])}, {"census": {"rows": []}})
 
 
 def made(folder: Path) -> Path:
     """A whole one."""
     path = folder / "one.snap"
-    assert container.write(str(path), MADE.parts()) == path.stat().st_size
+    assert file.write_file(str(path), MADE.parts()) == path.stat().st_size
     return path
 
 
@@ -36,8 +36,8 @@ def test_it_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "one.snap"
     path.write_bytes(b"x" * 5000)
     path.chmod(0o644)
-    assert record.opened(str(made(tmp_path))) == MADE and stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert container.is_snapshot(str(path)) and not container.is_snapshot(str(tmp_path)) and not container.is_snapshot(str(tmp_path / "none"))
+    assert record.open_snapshot(str(made(tmp_path))) == MADE and stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert file.is_snapshot(str(path)) and not file.is_snapshot(str(tmp_path)) and not file.is_snapshot(str(tmp_path / "none"))
 
 
 def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (50, limit[1]))
     try:
         with pytest.raises(HeapxError, match="cannot write"):
-            container.write(str(path), MADE.parts())
+            file.write_file(str(path), MADE.parts())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, handler)
@@ -76,7 +76,7 @@ def test_a_thousand_damaged_ones(tmp_path: Path) -> None:
         path = tmp_path / "damaged"
         path.write_bytes(data)
         try:
-            assert record.opened(str(path)) == MADE
+            assert record.open_snapshot(str(path)) == MADE
         except HeapxError as error:
             refused += 1
             assert "\n" not in error.line() and "Traceback" not in error.line()
@@ -89,16 +89,16 @@ def test_what_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
     bomb = zlib.compress(bytes(200 << 20))
     for length in (200 << 20, 1000):
         path = tmp_path / "bomb"
-        path.write_bytes(container.MAGIC + container.VERSION + b"\x04head" + container.PART.pack(length, len(bomb), 0) + bomb)
+        path.write_bytes(file.MAGIC + file.VERSION + b"\x04head" + file.PART.pack(length, len(bomb), 0) + bomb)
         with pytest.raises(HeapxError, match="damaged"):
-            container.read(str(path))["head"].bytes(str(path))
+            file.read_file(str(path))["head"].bytes(str(path))
 
 
 def test_long_rows_of_one_byte_are_kept(tmp_path: Path) -> None:
     """What packs better than a reader believes is not packed."""
     path, data = str(tmp_path / "one"), b"a" * (3 << 20)
-    container.write(path, {"head": container.packed_part([data[:7], data[7:]])})
-    assert container.read(path)["head"].bytes(path) == data and os.path.getsize(path) < len(data) // 4
+    file.write_file(path, {"head": file.pack_part([data[:7], data[7:]])})
+    assert file.read_file(path)["head"].bytes(path) == data and os.path.getsize(path) < len(data) // 4
 
 
 @pytest.mark.parametrize(
@@ -106,15 +106,15 @@ def test_long_rows_of_one_byte_are_kept(tmp_path: Path) -> None:
     [
         (b"", "is damaged, or was cut"),
         (b"\x7fELF" + bytes(100), "is not a snapshot"),
-        (container.MAGIC + b"9\n", "that this one does not know"),
-        (container.MAGIC + container.VERSION, "it has no part"),
+        (file.MAGIC + b"9\n", "that this one does not know"),
+        (file.MAGIC + file.VERSION, "it has no part"),
     ],
 )
 def test_other_files(tmp_path: Path, content: bytes, said: str) -> None:
     """What they are, and what to do."""
     (tmp_path / "other").write_bytes(content)
     with pytest.raises(HeapxError, match=said):
-        record.opened(str(tmp_path / "other"))
+        record.open_snapshot(str(tmp_path / "other"))
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
@@ -122,12 +122,12 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path / "fifo", tmp_path, tmp_path / "none"):
         with pytest.raises(HeapxError, match="cannot read"):
-            record.opened(str(path))
+            record.open_snapshot(str(path))
 
 
 def test_deep_nesting_is_refused(tmp_path: Path) -> None:
     """No recursion without end."""
-    parts = {**MADE.parts(), "models": container.packed_part([b'{"a":' + b"[" * 100000 + b"]" * 100000 + b"}"])}
-    container.write(str(tmp_path / "deep"), parts)
+    parts = {**MADE.parts(), "models": file.pack_part([b'{"a":' + b"[" * 100000 + b"]" * 100000 + b"}"])}
+    file.write_file(str(tmp_path / "deep"), parts)
     with pytest.raises(HeapxError, match="nested too deeply"):
-        record.opened(str(tmp_path / "deep"))
+        record.open_snapshot(str(tmp_path / "deep"))

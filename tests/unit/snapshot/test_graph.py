@@ -19,12 +19,12 @@ def test_a_graph_that_cannot_be_made_leaves_the_rest(monkeypatch: pytest.MonkeyP
     def refuse(*given: Any) -> None:
         raise error
 
-    monkeypatch.setattr(dominance, "tally", refuse)
+    monkeypatch.setattr(dominance, "tally_owners", refuse)
     session: Any = SimpleNamespace(
         shared=lambda name: SimpleNamespace(reach=None, called=None, paths=None) if name == find.TOLD else None,
         budget=SimpleNamespace(progress=SimpleNamespace(stage="")),
         problem=lambda *words, **more: told.append((words, more)),
     )
-    assert graph.kept(session, [], True) == (None, {})
+    assert graph.keep_graph(session, [], True) == (None, {})
     (words, more), hint = told[0], getattr(error, "hint", None)
     assert words[2:] == ("the graph of blocks is not in the snapshot: %s" % error, hint) and more.get("partial", True) and len(told) == 1

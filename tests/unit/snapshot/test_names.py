@@ -13,10 +13,10 @@ from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.analysis.census.owned import FlameFrame
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.model import Address, AllocatorInfo
-from gdbheapx.report.text import printable
-from gdbheapx.snapshot import codec, names
-from gdbheapx.snapshot.names import FIRST, Moved
-from gdbheapx.snapshot.record import Head, Outcome, Record, RecordedMapping, RecordedProblem
+from gdbheapx.report.text import make_printable
+from gdbheapx.snapshot import file, names
+from gdbheapx.snapshot.names import FIRST, MovedAddresses
+from gdbheapx.snapshot.record import RecordedMapping, RecordedOutcome, RecordedProblem, SnapshotHead, SnapshotRecord
 from gdbheapx.units import say
 
 pytestmark = pytest.mark.once  # pure functions
@@ -25,9 +25,9 @@ HOSTILE = ["</svg><script>", "a\nb", "\x1b[31mred", "=cmd()", "x;y", "\udcff\udc
 INFO = AllocatorInfo("one", "one", "1", "libsecret.so.1", "abcdef", "table", "symbol", True)
 
 
-def record_with(name: str) -> Record:
+def record_with(name: str) -> SnapshotRecord:
     """One that has the name wherever there may be one."""
-    head = Head(
+    head = SnapshotHead(
         "1",
         "now",
         "live",
@@ -43,22 +43,22 @@ def record_with(name: str) -> Record:
     )
     census = Census([CensusRow(name, "libsecret.so.1", "exact", None, 3, 72, 100.0, Address(0x5000))], 3, 72, 72, 0, [], False)
     context = MemoryContext(Address(0x6000), name, 5, None, None, 0, None, 0, 1, 0)
-    books = codec.encoded(Books("BIND", [context], [QueueRow("task", name, 1, 0)], 5, 72))
+    books = file.encode_value(Books("BIND", [context], [QueueRow("task", name, 1, 0)], 5, 72))
     data = {"books": books, "threads": [{"thread": name, "module": "libsecret.so.1"}], "classes": [{"signature": name}]}
-    lines = ["  12 %s of libsecret.so.1" % name, "  13 %s" % printable(name), "Suspect: %s keeps 5 bytes" % name]
+    lines = ["  12 %s of libsecret.so.1" % name, "  13 %s" % make_printable(name), "Suspect: %s keeps 5 bytes" % name]
     problem = RecordedProblem("cut", None, say("%s could not be read", name), None)
-    return Record(head, {"report": Outcome(problems=[problem])}, {"census": codec.encoded(census), "report": {**data, "lines": lines}})
+    return SnapshotRecord(head, {"report": RecordedOutcome(problems=[problem])}, {"census": file.encode_value(census), "report": {**data, "lines": lines}})
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_name_stays(name: str) -> None:
     """In models, tables, sentences and paths; figures stay, and the same name has the same number everywhere."""
-    made = names.without(record_with(name), ["/opt/%s/lib.so" % name, "libsecret.so.1", name])
-    texts = names.strings(made)
+    made = names.remove_names(record_with(name), ["/opt/%s/lib.so" % name, "libsecret.so.1", name])
+    texts = names.list_strings(made)
     assert not any("libsecret" in text or "abcdef" in text or text == name for text in texts)
-    assert len(name) < 3 or not any(name in text or printable(name) in text for text in texts)
-    assert names.shown(name) == printable(name)
-    found = codec.decoded(Census, made.models["census"])
+    assert len(name) < 3 or not any(name in text or make_printable(name) in text for text in texts)
+    assert names.escape_shown_name(name) == make_printable(name)
+    found = file.decode_value(Census, made.models["census"])
     assert (found.rows[0].blocks, found.rows[0].bytes, found.rows[0].sample, found.bytes) == (3, 72, 0x5000, 72)
     assert found.rows[0].signature == made.models["report"]["classes"][0]["signature"] and not made.head.has_names
     assert made.models["report"]["lines"][2].endswith(" keeps 5 bytes") and made.models["report"]["lines"][2].startswith("Suspect: ")
@@ -66,12 +66,12 @@ def test_no_name_stays(name: str) -> None:
 
 def test_names_of_contexts_and_tasks_are_numbers() -> None:
     """A context and a task of one name have the same number; the program's name is BIND's, and figures stay."""
-    found = codec.decoded(Books, names.without(record_with("keeper"), []).models["report"]["books"])
+    found = file.decode_value(Books, names.remove_names(record_with("keeper"), []).models["report"]["books"])
     assert found.program == "BIND" and found.contexts[0].inuse_bytes == 5
     assert (
         found.contexts[0].name
         == found.queues[0].name
-        == names.without(record_with("keeper"), []).models["report"]["classes"][0]["signature"]
+        == names.remove_names(record_with("keeper"), []).models["report"]["classes"][0]["signature"]
         != "keeper"
     )
 
@@ -79,7 +79,7 @@ def test_names_of_contexts_and_tasks_are_numbers() -> None:
 def test_holders_are_names() -> None:
     """Who holds a suspect may stand in no other row."""
     record = record_with("keeper")._replace(models={"owners": {"suspects": [{"owner": "block", "holders": ["kept by secret", "sly in secret"]}]}})
-    holders = names.without(record, []).models["owners"]["suspects"][0]["holders"]
+    holders = names.remove_names(record, []).models["owners"]["suspects"][0]["holders"]
     assert len(set(holders)) == 2 and not any("secret" in one or "sly" in one for one in holders)
 
 
@@ -87,15 +87,15 @@ def test_frames_of_a_flame_graph_have_numbers() -> None:
     """The program's names; what stands there in place of one is read as before, whatever the program names so."""
     frames = [FlameFrame(name, "lib.so", 5, 1, 0, [FlameFrame("Order", "", 5, 1, 0)]) for name in ("several", *owned.WORDS)]
     record = record_with("keeper")
-    made = names.without(record._replace(models={"page": codec.encoded({"flame": frames})}), [])
-    found = codec.decoded(List[FlameFrame], made.models["page"]["flame"])
+    made = names.remove_names(record._replace(models={"page": file.encode_value({"flame": frames})}), [])
+    found = file.decode_value(List[FlameFrame], made.models["page"]["flame"])
     assert [frame.owner for frame in found] == ["owner-1", *owned.WORDS] and {frame.frames[0].owner for frame in found} == {"owner-2"}
     assert {frame.module for frame in found} == {"module-2"} and [frame.bytes for frame in found] == [5] * len(frames)
 
 
 def test_all_strings_are_shown() -> None:
     """Those of models, tables and sentences."""
-    texts = names.strings(record_with("Order"))
+    texts = names.list_strings(record_with("Order"))
     assert {"Order", "/opt/Order/run", "Suspect: Order keeps 5 bytes", "Order could not be read", "libsecret.so.1"} <= set(texts)
 
 
@@ -106,7 +106,7 @@ def mapping(start: int, end: int, name: str) -> Mapping:
 
 def test_addresses_are_moved() -> None:
     """Offsets stay, places do not; text keeps its length; fixed addresses and numbers stay."""
-    moved = Moved(
+    moved = MovedAddresses(
         [
             mapping(0x400000, 0x401000, "fixed"),
             mapping(0x7F00_1234_5000, 0x7F00_1234_9000, "a"),

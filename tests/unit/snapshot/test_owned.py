@@ -1,6 +1,6 @@
 """Owners of two snapshots side by side: one that moved in the list is neither new nor gone, and what it holds is told before and after.
 
-Files: snapshot/owned.py, snapshot/diff.py.
+Files: snapshot/diff.py, snapshot/diff.py.
 """
 
 import random
@@ -10,32 +10,31 @@ import pytest
 
 from gdbheapx.analysis.census.by_owner import OwnerRows
 from gdbheapx.analysis.census.find import CensusRow
-from gdbheapx.analysis.reachability.owners import Linked, Owned, Owners
+from gdbheapx.analysis.reachability.owners import LinkedContainer, OwnedMemory, Owners
 from gdbheapx.command import Style
 from gdbheapx.kernel.blocks.graph import Sum
 from gdbheapx.report import diff_text
-from gdbheapx.snapshot import codec
-from gdbheapx.snapshot.diff import Change, diff
-from gdbheapx.snapshot.owned import OTHERS, Made, from_to
-from gdbheapx.snapshot.record import OWNERS_KEPT, Head, Record
+from gdbheapx.snapshot import file
+from gdbheapx.snapshot.diff import OTHERS, DiffChange, OwnedGraph, describe_content_change, diff_snapshots
+from gdbheapx.snapshot.record import OWNERS_KEPT, SnapshotHead, SnapshotRecord
 
 pytestmark = pytest.mark.once  # pure functions
 
 
-def looked(rows: Sequence[Owned] = (), taken: str = "now") -> Record:
+def looked(rows: Sequence[OwnedMemory] = (), taken: str = "now") -> SnapshotRecord:
     """A snapshot with these owners."""
-    head = Head("1", taken, "live", 5, "/bin/x", None, None, None, True, [], [], [])
-    return Record(head, {}, {"owners": codec.encoded(Owners([], list(rows), Sum(1, 10), Sum(0, 0), 0))})
+    head = SnapshotHead("1", taken, "live", 5, "/bin/x", None, None, None, True, [], [], [])
+    return SnapshotRecord(head, {}, {"owners": file.encode_value(Owners([], list(rows), Sum(1, 10), Sum(0, 0), 0))})
 
 
-def owner(name: str, size: int, kind: str = "global", what: Optional[str] = None, path: Optional[str] = None) -> Owned:
+def owner(name: str, size: int, kind: str = "global", what: Optional[str] = None, path: Optional[str] = None) -> OwnedMemory:
     """One row."""
-    return Owned(name, kind, None, size, 1.0, 2, None, None, signature=what, path=path)
+    return OwnedMemory(name, kind, None, size, 1.0, 2, None, None, signature=what, path=path)
 
 
-def owners(old: List[Owned], new: List[Owned]) -> Dict[str, Change]:
+def owners(old: List[OwnedMemory], new: List[OwnedMemory]) -> Dict[str, DiffChange]:
     """How each of them changed, by name."""
-    found = diff(looked(old), looked(new), ("a", "b")).owners
+    found = diff_snapshots(looked(old), looked(new), ("a", "b")).owners
     assert found is not None
     return {row.what: row for row in found}
 
@@ -74,7 +73,7 @@ def test_whole_lists_tell_what_is_new() -> None:
 )
 def test_what_an_owner_holds(old: Optional[str], new: Optional[str], said: Optional[str]) -> None:
     """Numbers side by side where nothing else differs."""
-    assert from_to(old, new) == said
+    assert describe_content_change(old, new) == said
 
 
 def row(name: Optional[str], size: int) -> CensusRow:
@@ -91,14 +90,14 @@ def test_classes_of_owners() -> None:
         [owner("c", 300, what="dict of 30 entries"), owner("d", 50)],
         {0: [row("str", 260), row(None, 40)], 1: [row("list", 50)], -1: [row("str", 1)]},
     )
-    graphs = Made(before, None, {"d": (20, 1)}), Made(after, None, {})
-    found = diff(looked(), looked(), ("a", "b"), graphs=graphs)
+    graphs = OwnedGraph(before, None, {"d": (20, 1)}), OwnedGraph(after, None, {})
+    found = diff_snapshots(looked(), looked(), ("a", "b"), graphs=graphs)
     assert found.held is not None and found.owners is not None
     assert [(one.what, one.whose, one.diff_bytes) for one in found.held] == [("str", "c", 200), ("list", "d", 50), ("str", OTHERS, -8)]
     assert [(one.what, one.diff_bytes, one.old_bytes) for one in found.owners] == [("c", 200, 100), ("d", 30, 20)]
-    text = "\n".join(diff_text.lines(Style(plain_bytes=True, color=False), found, None))
+    text = "\n".join(diff_text.format_diff(Style(plain_bytes=True, color=False), found, None))
     assert "c, dict of 10 -> 30 entries" in text and "str of c" in text
-    lacking = diff(looked(), looked(), ("a", "b"), graphs=(Made(before, None), Made(None, "no room")))
+    lacking = diff_snapshots(looked(), looked(), ("a", "b"), graphs=(OwnedGraph(before, None), OwnedGraph(None, "no room")))
     assert lacking.held is None and [(one.side, one.why) for one in lacking.missing if one.what == "held"] == [("new", "no room")]
 
 
@@ -107,16 +106,16 @@ def test_time_between() -> None:
     at = [looked(taken=time) for time in ("2026-11-30T12:00:00Z", "2026-11-30T14:10:00Z")]
     unknown = [looked(), looked()]
     for records, between, said in ((at, 7800, "2 h 10 min later"), (at[::-1], -7800, "2 h 10 min EARLIER"), (unknown, None, None)):
-        found = diff(records[0], records[1], ("a", "b"))
-        text = "\n".join(diff_text.lines(Style(plain_bytes=True, color=False), found, None))
+        found = diff_snapshots(records[0], records[1], ("a", "b"))
+        text = "\n".join(diff_text.format_diff(Style(plain_bytes=True, color=False), found, None))
         assert found.between_s == between and (said in text if said else "later" not in text)
 
 
 def test_containers_are_matched_by_what_holds_them() -> None:
     """Kind and number of elements are told before and after; a list that two variables hold has their names, one of blocks has none."""
 
-    def linked(name: str, elements: int, size: int, kind: str = "global", holders: Sequence[str] = ()) -> Owned:
-        return owner(name, size, kind)._replace(container=Linked("list", elements, 88, 88 * elements), holders=holders, has_names=name[:5] != "block")
+    def linked(name: str, elements: int, size: int, kind: str = "global", holders: Sequence[str] = ()) -> OwnedMemory:
+        return owner(name, size, kind)._replace(container=LinkedContainer("list", elements, 88, 88 * elements), holders=holders, has_names=name[:5] != "block")
 
     shared = "g_lru and g_index"
     old = [linked("g_queue", 800, 80), linked(shared, 5, 9, "shared", ("g_lru", "g_index")), linked("block 0x10 (8 bytes) -> +0x0", 5, 9, "shared", ("block 0x10 (8 bytes) -> +0x0", "g_index"))]

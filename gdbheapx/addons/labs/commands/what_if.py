@@ -27,8 +27,8 @@ def what_if(session: Session, options: Options) -> Answer:
 
     def text(style: Style) -> Any:
         from gdbheapx.addons.labs.what_if import text as what_if_text
-        from gdbheapx.report.text import show
+        from gdbheapx.report.text import format_page
 
-        return show(style, what_if_text.lines(found))
+        return format_page(style, what_if_text.format_what_if(found))
 
     return Answer(lambda: found, text, read=True)

@@ -7,7 +7,7 @@ from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, Follower, Instruction,
 from gdbheapx.addons.labs.sites.ways import ALLOCATORS
 from gdbheapx.arch import CodeReader
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Code, Module, Target
+from gdbheapx.inferior.base import Module, ObjectCode, Target
 from gdbheapx.problems import MISSING_PACKAGE, OUT_OF_MEMORY
 from gdbheapx.units import Size, say
 
@@ -26,7 +26,7 @@ THROWS = "_ZSt"
 class Object:
     """One loaded object."""
 
-    def __init__(self, module: Module, code: Code, reader: CodeReader, library: Any, names: Dict[int, str], last: int) -> None:
+    def __init__(self, module: Module, code: ObjectCode, reader: CodeReader, library: Any, names: Dict[int, str], last: int) -> None:
         self._first, self._last = max(LEAST_ADDRESS, min((start for start, _ in code.parts), default=0)), last
         self.module, self.code, self.names, self._reader, self._library = module, code, names, reader, library
         self.starts = [start for start, _ in code.functions]
@@ -130,7 +130,7 @@ class Read(NamedTuple):
 def read(target: Target, room_bytes: int) -> Read:
     """The code of all loaded objects; what becomes known of their functions stays here. HeapxError where nothing takes code apart, or that
     would take more than `room_bytes`: the process may be in the same control group, where the kernel ends one of both."""
-    found: List[Tuple[Module, Code, CodeReader]] = []
+    found: List[Tuple[Module, ObjectCode, CodeReader]] = []
     unread: List[Tuple[str, str]] = []
     for module in target.modules():
         code = target.code(module)
@@ -147,7 +147,7 @@ def read(target: Target, room_bytes: int) -> Read:
     return Read([_object(target, *one) for one in found], unread)
 
 
-def _object(target: Target, module: Module, code: Code, reader: CodeReader) -> Object:
+def _object(target: Target, module: Module, code: ObjectCode, reader: CodeReader) -> Object:
     names: Dict[int, str] = {}
     for function in target.functions(module, exported=True):
         address = function.start - module.base

@@ -12,7 +12,7 @@ NO_SETTING = "page-size"
 """A kernel with other pages: nobody sets that for one process; --json has it."""
 
 
-def lines(found: WhatIf) -> Page:
+def format_what_if(found: WhatIf) -> Page:
     """The memory now, and with each setting."""
     if found.rss_bytes is not None:
         yield cells("RSS now: %s, peak: %s", Size(found.rss_bytes), Size(found.peak_bytes))
@@ -21,7 +21,7 @@ def lines(found: WhatIf) -> Page:
     settings = [row for row in found.settings if row.code != NO_SETTING]
     shown = [row for row in settings if not row.is_in_force and _is_worth(row, found.rss_bytes)]
     shown.sort(key=lambda row: row.kind != EXACT)
-    rows = [{**row._asdict(), "allocator": row.allocator or "all", "why": row.why + _measured(row)} for row in shown]
+    rows = [{**row._asdict(), "allocator": row.allocator or "all", "why": row.why + _format_measured(row)} for row in shown]
     yield Table(columns_of(Outcome), rows) if rows else "No setting was measured to help against this kind of memory."
     in_force = [row.setting for row in settings if row.is_in_force]
     if in_force:
@@ -39,5 +39,5 @@ def _is_worth(row: Outcome, rss_bytes: Optional[int]) -> bool:
     return is_known and (rss_bytes is None or row.saves_most_bytes is None or 100 * row.saves_most_bytes >= rss_bytes)
 
 
-def _measured(row: Outcome) -> str:
+def _format_measured(row: Outcome) -> str:
     return "" if row.measured_percent is None else "; measured in such a program: up to %d %% less" % row.measured_percent

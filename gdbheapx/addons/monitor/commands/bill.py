@@ -40,8 +40,8 @@ def bill(session: Session, options: Options) -> Answer:
         raise UsageError("bill is about a memory cgroup, not about one process", "try: " + run("bill PID"))
     from gdbheapx.addons.monitor import bill_text
     from gdbheapx.addons.monitor.bill import bill as made
-    from gdbheapx.report.text import show
+    from gdbheapx.report.text import format_page
 
     found = made(session, options.which, options.top)
     top = bill_text.MOST_ROWS if options.top is None else options.top
-    return Answer(lambda: found, lambda style: show(style, bill_text.lines(found, top)), read=True)
+    return Answer(lambda: found, lambda style: format_page(style, bill_text.lines(found, top)), read=True)

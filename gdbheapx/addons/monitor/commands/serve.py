@@ -88,8 +88,8 @@ def lines(session: Session, options: Options, of: "Union[Sampler, Machine]", sty
     """Where it listens, and why it ended; meanwhile whatever asks is answered."""
     from gdbheapx.addons.monitor.watch import endpoint, machine, openmetrics, summary
     from gdbheapx.addons.monitor.watch.samples import Sample
-    from gdbheapx.report.json import encode
-    from gdbheapx.report.text import printable
+    from gdbheapx.report.encodings import encode_json
+    from gdbheapx.report.text import make_printable
     from gdbheapx.units import plural
 
     served = endpoint.Endpoint(endpoint.Address(*options.listen))
@@ -97,9 +97,9 @@ def lines(session: Session, options: Options, of: "Union[Sampler, Machine]", sty
     try:
         url = "http://%s%s" % (served.at, endpoint.PATH)
         if options.json:
-            yield encode({"kind": "start", "url": url, "every_s": options.every, "is_private": served.is_private})
+            yield encode_json({"kind": "start", "url": url, "every_s": options.every, "is_private": served.is_private})
         else:
-            yield "serving %s at %s, a sample every %g s; Ctrl-C ends" % (printable(whose(of, options.pids)), url, options.every)
+            yield "serving %s at %s, a sample every %g s; Ctrl-C ends" % (make_printable(whose(of, options.pids)), url, options.every)
             if not served.is_private:
                 yield "note: whoever reaches this address sees names, pids and sizes of processes; there is no password"
         if isinstance(of, machine.Machine):
@@ -118,4 +118,4 @@ def lines(session: Session, options: Options, of: "Union[Sampler, Machine]", sty
                     served.publish(openmetrics.of_process(of, event), taken, int(event.elapsed_s / options.every) + 1 - taken)
     finally:
         served.close()
-    yield encode({"kind": "end", "why": why, "samples": taken}) if options.json else ENDS[why] % plural(taken, "sample")
+    yield encode_json({"kind": "end", "why": why, "samples": taken}) if options.json else ENDS[why] % plural(taken, "sample")

@@ -99,10 +99,10 @@ def watch(session: Session, options: Options) -> Answer:
         raise HeapxError("watch needs a process that runs on this machine", "name it: gdbheapx -p PID watch", code=NOT_LIVE)
     if not options.every or options.times == 0:
         raise UsageError("watch: --every and --times must be more than 0", "try: watch --every 5 --times 100")
-    from gdbheapx.snapshot import store
+    from gdbheapx.snapshot import file
 
     folder = options.snapshot_to
-    if options.snapshot_when and not store.is_url(folder) and not os.access(folder, os.W_OK | os.X_OK):
+    if options.snapshot_when and not file.is_url(folder) and not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError("watch: %s is no folder that can be written to" % options.snapshot_to, "choose another with --snapshot-to FOLDER")
     from gdbheapx.addons.monitor.watch.pools import find_meter
     from gdbheapx.addons.monitor.watch.samples import Sampler
@@ -175,16 +175,16 @@ def machine_lines(session: Session, options: Options, style: Style) -> Iterator[
     """Many processes: a line for each sample, and a table at the end."""
     from gdbheapx.addons.monitor.watch import machine
     from gdbheapx.addons.monitor.watch.table import Appended
-    from gdbheapx.report import fitting
-    from gdbheapx.report.text import show
+    from gdbheapx.report import text
+    from gdbheapx.report.text import format_page
 
     file = Appended(options.jsonl, None) if options.jsonl else None
     for moment in machine.events(machine.Machine(options.pids, session.counting), options.every, times(options), session.budget):
         if file is not None:
             file.line(machine.line(moment))
-        shown = [machine.line(moment)] if options.json else show(style, machine.page(moment))
+        shown = [machine.line(moment)] if options.json else format_page(style, machine.page(moment))
         for line in shown:
-            yield from fitting.wrapped(line, style.width if style.wraps and not options.json else None)
+            yield from text.wrap_sentence(line, style.width if style.wraps and not options.json else None)
 
 
 def times(options: Options) -> Optional[int]:

@@ -13,7 +13,7 @@ from gdbheapx.addons.monitor.watch.samples import Sample
 from gdbheapx.addons.monitor.watch.series import Series
 from gdbheapx.command import size, some_seconds
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Counting
+from gdbheapx.inferior.base import CounterReader
 from gdbheapx.snapshot import take
 from gdbheapx.units import Size, say
 
@@ -74,13 +74,13 @@ class Captures:
         most: int,
         gap_s: float,
         words: Sequence[str] = (),
-        counting: Optional[Counting] = None,
+        counting: Optional[CounterReader] = None,
     ) -> None:
         """`most`: snapshots beside the first; `gap_s`: at least so long between two; `words`: more options of `snapshot`; `counting`: tells
         of a lack of memory."""
         self._pid, self._rules, self._folder, self._most, self._gap_s, self._words = pid, rules, folder, most, gap_s, words
         self._counting = counting
-        self._standby = take.Standby(pid)
+        self._standby = take.SnapshotStandby(pid)
         self._rss = Series()
         """Since the last snapshot: what was before it is in that one."""
         self._paths: List[str] = []

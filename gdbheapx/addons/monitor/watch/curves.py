@@ -2,13 +2,13 @@
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.report.page_text import Drawn, coordinate
+from gdbheapx.report.pages import DrawnPath, format_coordinate
 
 
 class Curve(NamedTuple):
     """A line through samples."""
 
-    paths: Sequence[Drawn]
+    paths: Sequence[DrawnPath]
     """One for each run of samples that are known: a gap is a gap."""
     dots: Sequence[Tuple[float, float]]
     """Samples that stand alone, which no line shows."""
@@ -29,11 +29,13 @@ def curve(samples: Sequence[Tuple[float, Optional[float]]], width: float, height
         x = width * (time - first) / (last - first) if last > first else 0.0
         share = min(1.0, max(0.0, value / most)) if most > 0 else 0.0
         runs[-1].append((x, height * (1 - share)))
-    paths = [Drawn("M" + "L".join("%s %s" % (coordinate(x), coordinate(y)) for x, y in run)) for run in runs if len(run) > 1]
+    paths = [
+        DrawnPath("M" + "L".join("%s %s" % (format_coordinate(x), format_coordinate(y)) for x, y in run)) for run in runs if len(run) > 1
+    ]
     return Curve(paths, [run[0] for run in runs if len(run) == 1], most)
 
 
-def band(samples: Sequence[Tuple[float, Optional[Tuple[float, float]]]], width: float, height: float, top: float) -> List[Drawn]:
+def band(samples: Sequence[Tuple[float, Optional[Tuple[float, float]]]], width: float, height: float, top: float) -> List[DrawnPath]:
     """An area through (time, (lowest, highest)), on the scale of curve(); with a gap where it has one."""
     first, last = (samples[0][0], samples[-1][0]) if samples else (0.0, 0.0)
     runs: List[List[Tuple[float, float, float]]] = [[]]
@@ -48,7 +50,7 @@ def band(samples: Sequence[Tuple[float, Optional[Tuple[float, float]]]], width: 
     for run in runs:
         if len(run) > 1:
             edge = [(x, high) for x, _, high in run] + [(x, low) for x, low, _ in reversed(run)]
-            paths.append(Drawn("M" + "L".join("%s %s" % (coordinate(x), coordinate(y)) for x, y in edge) + "z"))
+            paths.append(DrawnPath("M" + "L".join("%s %s" % (format_coordinate(x), format_coordinate(y)) for x, y in edge) + "z"))
     return paths
 
 

@@ -9,9 +9,9 @@ from gdbheapx.addons.monitor.watch.series import Series
 from gdbheapx.addons.monitor.watch.table import when
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, PLAIN, TEXT, Column, Table, columns_of
-from gdbheapx.inferior.base import Counting, InContainer, ProcessCounters
-from gdbheapx.report.json import encode
-from gdbheapx.report.text import printable
+from gdbheapx.inferior.base import CounterReader, InContainer, ProcessCounters
+from gdbheapx.report.encodings import encode_json
+from gdbheapx.report.text import make_printable
 from gdbheapx.units import Size, say
 
 ALL = "ALL"
@@ -64,7 +64,7 @@ class Moment(NamedTuple):
 class Followed:
     """One process that is followed."""
 
-    def __init__(self, pid: int, counting: Counting, elapsed_s: float, is_judged: bool = True) -> None:
+    def __init__(self, pid: int, counting: CounterReader, elapsed_s: float, is_judged: bool = True) -> None:
         self.pid, self.counting, self.since_s = pid, counting, elapsed_s
         self.name = "?"
         self.rss = Series() if is_judged else None
@@ -114,7 +114,7 @@ class Machine:
     Not `is_judged`: growth is somebody else's to judge, so neither earlier samples nor processes that have ended are kept.
     """
 
-    def __init__(self, which: str, counting: Callable[[int], Counting], proc: str = "/proc", is_judged: bool = True) -> None:
+    def __init__(self, which: str, counting: Callable[[int], CounterReader], proc: str = "/proc", is_judged: bool = True) -> None:
         self._which, self._counting, self._proc, self._is_judged = which, counting, proc, is_judged
         self._running: Dict[int, Followed] = {}
         self._ended: List[Followed] = []
@@ -211,7 +211,7 @@ def line(moment: Moment) -> str:
     rows = moment.rows if moment.kind == "end" else moment.rows[:MOST_ROWS]
     told = {"kind": moment.kind, "time": when(moment.unix_s), **moment._asdict(), "anonymous_bytes": moment.anonymous_bytes, "rows": rows}
     del told["unix_s"]
-    return encode(told)
+    return encode_json(told)
 
 
 def page(moment: Moment) -> Iterator[Any]:
@@ -222,11 +222,11 @@ def page(moment: Moment) -> Iterator[Any]:
         if first is None:
             yield say("%s  %s, %s of anonymous memory", *told)
         else:
-            fastest = printable(first.name), first.pid, Size(first.sure_bytes_per_hour or 0)
+            fastest = make_printable(first.name), first.pid, Size(first.sure_bytes_per_hour or 0)
             yield say("%s  %s, %s of anonymous memory; fastest: %s (%d), %s an hour", *told, *fastest)
         return
     yield ""
-    yield Table(columns_of(Grower), [row._replace(name=printable(row.name)) for row in moment.rows[:MOST_ROWS]])
+    yield Table(columns_of(Grower), [row._replace(name=make_printable(row.name)) for row in moment.rows[:MOST_ROWS]])
     if len(moment.rows) > MOST_ROWS:
         yield "and %s: --json" % _processes(len(moment.rows) - MOST_ROWS)
     if moment.unreadable:

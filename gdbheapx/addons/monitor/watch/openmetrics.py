@@ -5,7 +5,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.addons.monitor.watch import machine, table
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler
 from gdbheapx.inferior.base import InContainer, ProcessCounters
-from gdbheapx.report.text import printable
+from gdbheapx.report.text import make_printable
 
 PREFIX = "gdbheapx_"
 PROCESS = {
@@ -49,7 +49,7 @@ def escape_help(text: str) -> str:
 
 def labels(pid: int, name: str, container: InContainer) -> Dict[str, str]:
     """Of one process. What drives a terminal is made visible; a label that is not known is left out, as Prometheus takes an empty one."""
-    told = {"pid": str(pid), "name": printable(name), **container._asdict()}
+    told = {"pid": str(pid), "name": make_printable(name), **container._asdict()}
     return {key: value for key, value in told.items() if value}
 
 
@@ -68,7 +68,7 @@ def of_process(sampler: Sampler, sample: Optional[Sample]) -> List[Metric]:
         for key, value in table.allocator_figures(watched, sample, place).items():
             told = texts[key] + (" (estimated)" if key in guessed and key in SUMS else "")
             metric = by_name.setdefault(key, Metric("allocator_" + key, told, []))
-            metric.samples.extend(_known({**own, "allocator": printable(watched.info.id)}, value))
+            metric.samples.extend(_known({**own, "allocator": make_printable(watched.info.id)}, value))
     return metrics + list(by_name.values())
 
 

@@ -2,7 +2,7 @@
 
 from typing import Dict, Mapping, Optional
 
-from gdbheapx.analysis.memory import kinds, shapes
+from gdbheapx.analysis.memory import attribute, kinds
 from gdbheapx.analysis.memory.attribute import Attribution
 from gdbheapx.session import Session
 
@@ -28,5 +28,5 @@ class PoolMeter:
 
 def find_meter(session: Session) -> Optional[PoolMeter]:
     """Return the meter; None where no runtime with memory of its own is loaded."""
-    here = [runtime for runtime in shapes.present(session.target) if runtime.shapes or runtime.rest is not None]
+    here = [runtime for runtime in attribute.find_present_runtimes(session.target) if runtime.shapes or runtime.rest is not None]
     return PoolMeter(session) if here else None

@@ -11,8 +11,8 @@ from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched, Watc
 from gdbheapx.addons.monitor.watch.summary import VERDICT_KINDS, Over
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import CANNOT_WRITE, UNSAFE_PATH
-from gdbheapx.report.json import encode
-from gdbheapx.report.text import csv_line, safe_cell
+from gdbheapx.report.encodings import encode_json
+from gdbheapx.report.text import format_csv_line, safe_cell
 
 FILE_MODE = 0o600
 SUMS = ("held_bytes", "used_bytes", "kept_bytes")
@@ -152,7 +152,7 @@ class Csv:
         columns = ["time", "elapsed_s", "pid", "name", "stopped_ms", *PROCESS]
         for watched in sampler.watched:
             columns += ["%s.%s" % (watched.info.id, key) for key in (*(figure.key for figure in watched.figures), *SUMS)]
-        self._file = Appended(path, csv_line(columns))
+        self._file = Appended(path, format_csv_line(columns))
 
     def sample(self, sample: Sample) -> None:
         """One row."""
@@ -160,7 +160,7 @@ class Csv:
         cells += process_figures(sample).values()
         for place, watched in enumerate(self._sampler.watched):
             cells += allocator_figures(watched, sample, place).values()
-        self._file.line(csv_line(cells))
+        self._file.line(format_csv_line(cells))
 
 
 class Lines:
@@ -182,7 +182,7 @@ class Lines:
             for watched in sampler.watched
         ]
         told = {"pid": sampler.pid, "name": sampler.name, "every_s": every_s, "stops_the_process": sampler.is_exact}
-        return encode({"kind": "start", "time": when(time.time()), **told, "allocators": allocators})
+        return encode_json({"kind": "start", "time": when(time.time()), **told, "allocators": allocators})
 
     def sample(self, sample: Sample) -> str:
         """One sample."""
@@ -193,15 +193,17 @@ class Lines:
         told = {"kind": "sample", "time": when(sample.unix_s), "elapsed_s": sample.elapsed_s, "stopped_ms": sample.stopped_ms}
         figures = process_figures(sample)
         figures.update({key: getattr(sample.counters, key) for key in ("virtual_bytes", "peak_bytes", "group_peak_bytes")})
-        return encode({**told, **figures, "allocators": own, "pools": sample.pools})
+        return encode_json({**told, **figures, "allocators": own, "pools": sample.pools})
 
     def returned(self, step: Step) -> str:
         """A step at which memory was returned."""
-        return encode({"kind": "returned", **step_figures(step)})
+        return encode_json({"kind": "returned", **step_figures(step)})
 
     def decided(self, decision: Decision) -> str:
         """Whether a snapshot was taken, and why."""
-        return encode({"kind": "snapshot", "time": when(decision.unix_s), **{k: v for k, v in decision._asdict().items() if k != "unix_s"}})
+        return encode_json(
+            {"kind": "snapshot", "time": when(decision.unix_s), **{k: v for k, v in decision._asdict().items() if k != "unix_s"}}
+        )
 
     def end(self, over: Over) -> str:
         """The summary."""
@@ -221,7 +223,7 @@ class Lines:
             told.update(steps=summary.steps, last_steps=[step_figures(step) for step in summary.last_steps], worth=summary.worth)
             told.update(peak_bytes=summary.peak_bytes, group_peak_bytes=summary.last.counters.group_peak_bytes, spikes=summary.spikes)
             told["pool"] = summary.pool
-        return encode(told)
+        return encode_json(told)
 
 
 def step_figures(step: Step) -> Dict[str, Any]:

@@ -18,8 +18,8 @@ from gdbheapx.analysis.next_steps import has_objects, is_seen
 from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.command import Style
 from gdbheapx.hints import about
-from gdbheapx.report import fitting
-from gdbheapx.report.text import printable, said
+from gdbheapx.report import text
+from gdbheapx.report.text import format_sentence, make_printable
 from gdbheapx.units import UNKNOWN, Said, Size, duration, plural, say, size
 
 BLOCKS, PLAIN = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588", "_.-~=+*#"
@@ -78,7 +78,7 @@ class Text:
         self._staying: List[int] = []
         """The columns that the terminal has room for."""
         self._width = style.width if style.wraps else None
-        self._name = "%s (pid %d)" % (printable(sampler.name), sampler.pid)
+        self._name = "%s (pid %d)" % (make_printable(sampler.name), sampler.pid)
 
     def start(self, every_s: float) -> Iterator[str]:
         """What is watched, and how."""
@@ -88,13 +88,13 @@ class Text:
             version = " %s" % watched.info.version if watched.info.version else ""
             guessed = estimates(watched, self._sampler.is_exact)
             note = "; ~ estimated, thread caches count as used; (..) carried over from an earlier sample" * bool(guessed)
-            yield from self._wrapped("%s%s in %s%s" % (watched.info.id, version, printable(watched.info.object or "?"), note))
+            yield from self._wrapped("%s%s in %s%s" % (watched.info.id, version, make_printable(watched.info.object or "?"), note))
         if not self._sampler.watched:
             why = about("process", str(self._sampler.pid), "doctor")
             yield from self._wrapped("no allocator can be read here: RSS and threads alone are watched; the reason: %s" % why)
 
     def _wrapped(self, sentence: str) -> List[str]:
-        return fitting.wrapped(said(self._style, sentence), self._width)
+        return text.wrap_sentence(format_sentence(self._style, sentence), self._width)
 
     def sample(self, sample: Sample) -> Iterator[str]:
         """One row, below a heading now and then."""
@@ -102,9 +102,9 @@ class Text:
             self._places = shown_places(sample)
         if not self._columns:
             self._columns = self._made_columns()
-            self._staying = fitting.staying(self._columns, self._widths(), self._width)
+            self._staying = text.choose_staying(self._columns, self._widths(), self._width)
             hidden = [column.heading for place, column in enumerate(self._columns) if place not in self._staying]
-            yield from fitting.note(hidden, False, self._width)
+            yield from text.note_hidden(hidden, False, self._width)
         if self._rows % HEADING_EVERY == 0:
             yield self._row([column.heading for column in self._columns])
         self._rows += 1
@@ -132,7 +132,7 @@ class Text:
         row = "  ".join([cells[0].ljust(widths[0]), *shown])
         if len(cells) - 1 not in self._staying:
             return row
-        return "%s  %s" % (row, cells[-1] if self._width is None else cells[-1][-max(1, self._width - len(row) - fitting.GAP) :])
+        return "%s  %s" % (row, cells[-1] if self._width is None else cells[-1][-max(1, self._width - len(row) - text.GAP) :])
 
     def decided(self, decision: Decision) -> Iterator[str]:
         """Whether a snapshot was taken, and why."""
@@ -140,7 +140,7 @@ class Text:
         if decision.path is not None:
             size_ = size(decision.size_bytes, self._style.plain_bytes)
             stopped = "" if decision.stopped_ms is None else ", paused the process for %.0f ms" % decision.stopped_ms
-            told += ": %s, %s%s" % (printable(decision.path), size_, stopped)
+            told += ": %s, %s%s" % (make_printable(decision.path), size_, stopped)
         yield from self._wrapped(told)
 
     def _made_columns(self) -> List[Column]:

@@ -17,8 +17,8 @@ from gdbheapx.addons.monitor.watch.summary import STOPPED, History, Over, Summar
 from gdbheapx.addons.monitor.watch.table import estimates, heading
 from gdbheapx.hints import about, whole
 from gdbheapx.output import OutputFile
-from gdbheapx.report.page_text import Drawn, Whole
-from gdbheapx.report.text import printable
+from gdbheapx.report.pages import DrawnPath, UncutText
+from gdbheapx.report.text import make_printable
 from gdbheapx.units import Said, duration, number, plural
 
 LOOKS = 6
@@ -79,9 +79,9 @@ class Line(NamedTuple):
 
     look: int
     name: str
-    paths: Sequence[Drawn]
+    paths: Sequence[DrawnPath]
     dots: Sequence[Tuple[float, float]]
-    bands: Sequence[Drawn]
+    bands: Sequence[DrawnPath]
     last: Optional[int]
     """Where it was known last."""
 
@@ -159,7 +159,9 @@ def view(seen: FinishedWatch, made: str, version: str, file: Optional[str], left
         "charts": _charts(seen, all_names),
         "marks": _marks(seen.steps, summary.first.elapsed_s, span),
         "times": [clock(summary.first.unix_s + span * part, span) for part in (0, 0.5, 1)],
-        "asked": [(Whole(whole(about("process", str(watching.pid), command))), why(command)) for command in text.next_commands(summary)],
+        "asked": [
+            (UncutText(whole(about("process", str(watching.pid), command))), why(command)) for command in text.next_commands(summary)
+        ],
         "each": max((point.samples for point in seen.points), default=1),
         "headings": table[0],
         "rows": table[1],
@@ -335,7 +337,7 @@ class Page:
         told = view(seen, made, __version__, self.file, self.left_out)
         text = self._pages.render_page("watch.html", told, os.path.dirname(os.path.abspath(__file__)))
         OutputFile(self._path, OPTION).finish(text.encode("utf-8", "backslashreplace"))
-        return ["the page is in %s" % printable(self._path)]
+        return ["the page is in %s" % make_printable(self._path)]
 
     def stop(self, history: History) -> None:
         """Whatever ends the watch: what was sampled until then is not lost."""

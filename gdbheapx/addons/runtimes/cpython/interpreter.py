@@ -11,7 +11,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 from gdbheapx.addons.runtimes.cpython.types import DICT, GC_HEAD, LOW_HALF, TYPE, WORD, PySegment
 from gdbheapx.addons.runtimes.cpython.values import PyValues
 from gdbheapx.analysis.reachability.garbage import Collector, CollectorState
-from gdbheapx.analysis.reachability.symbols import module_at
+from gdbheapx.analysis.reachability.heap_graph import find_module_at
 from gdbheapx.inferior.base import Target
 
 INTERPRETER = 16
@@ -61,8 +61,8 @@ class _Data:
 
     def __init__(self, values: PyValues, memory: Sequence[PySegment]) -> None:
         self._values = values
-        home = module_at(values.world.target, values.types.root.type)
-        self.segments = [part for part in memory if home is None or module_at(values.world.target, part.start) == home] or list(memory)
+        home = find_module_at(values.world.target, values.types.root.type)
+        self.segments = [part for part in memory if home is None or find_module_at(values.world.target, part.start) == home] or list(memory)
 
     def words(self, address: int, count: int) -> Optional[Tuple[int, ...]]:
         """So many words: of what was read already, where they lie there."""
@@ -375,7 +375,9 @@ class PyFrames:
         first = self.first_local(frame, len(names))
         words = self._values.world.words(first, len(names)) or ()
         return [
-            PyLocal(name, first + place * WORD, word & ~TAGS) for place, (name, word) in enumerate(zip(names, words)) if name and word & ~TAGS
+            PyLocal(name, first + place * WORD, word & ~TAGS)
+            for place, (name, word) in enumerate(zip(names, words))
+            if name and word & ~TAGS
         ]
 
     def stack_end(self, frame: int) -> int:

@@ -45,7 +45,7 @@ from gdbheapx.analysis.naming.namer import (
     decode_text,
 )
 from gdbheapx.analysis.reachability.garbage import Collector
-from gdbheapx.analysis.reachability.symbols import module_at
+from gdbheapx.analysis.reachability.heap_graph import find_module_at
 from gdbheapx.kernel.blocks.cycles import Counting
 from gdbheapx.model import Address
 
@@ -109,8 +109,8 @@ class PyNamer(Namer):
     def owns_nothing(self) -> Iterator[int]:
         """The runtime's own variables, its interpreter and its threads: caches of methods and of names, which count nothing (type_cache in
         Include/internal/pycore_typeobject.h)."""
-        home = module_at(self._values.world.target, self._values.types.root.type)
-        yield from (part.start for part in self._memory if module_at(self._values.world.target, part.start) == home)
+        home = find_module_at(self._values.world.target, self._values.types.root.type)
+        yield from (part.start for part in self._memory if find_module_at(self._values.world.target, part.start) == home)
         if self._interpreter is not None:
             yield from (self._interpreter.address, *self._interpreter.threads)
             for state in self._interpreter.threads:
@@ -460,7 +460,9 @@ class PyFramePointers:
             return None
         text = local.name if opening else "%s.f_locals[%s]" % (before, quote_python_text(local.name))
         if self._values.is_named(pointer, "cell"):
-            return move_to(LOCAL, ".<cell %s>" % local.name, PyPosition(OBJECT, pointer, view=CELL, text=text, opening=opening), is_open=True)
+            return move_to(
+                LOCAL, ".<cell %s>" % local.name, PyPosition(OBJECT, pointer, view=CELL, text=text, opening=opening), is_open=True
+            )
         return move_to(LOCAL, text, object_position(pointer), opening=opening)
 
 

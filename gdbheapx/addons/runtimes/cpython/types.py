@@ -9,7 +9,7 @@ from array import array
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census.world import World
-from gdbheapx.analysis.reachability.symbols import module_at
+from gdbheapx.analysis.reachability.heap_graph import find_module_at
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, Condition, SignatureRow, Signed
 
 WORD = 8
@@ -243,7 +243,7 @@ class PyTypes:
         return text if text.isprintable() and len(data) < 256 else ""
 
     def _place(self, at: int) -> str:
-        module = module_at(self._world.target, at)
+        module = find_module_at(self._world.target, at)
         return "%s%s+0x%x" % (UNNAMED, module.file_name, at - module.base) if module else "%s0x%x" % (UNNAMED, at)
 
     def _name_builtins(self) -> None:

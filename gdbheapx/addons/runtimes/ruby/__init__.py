@@ -183,7 +183,9 @@ class Ruby(Recogniser):
         top = object_class(found) if found is not None and found.symbols else None
         young = world.once(read_transient_heap)
         lists = [young.promoted] if young is not None else []
-        return RubyNamer(found, top, lambda classes: find_instances(world, classes), lists) if found is not None and top is not None else None
+        return (
+            RubyNamer(found, top, lambda classes: find_instances(world, classes), lists) if found is not None and top is not None else None
+        )
 
 
 def make_ruby_reader(world: World) -> Optional[RubyObjects]:

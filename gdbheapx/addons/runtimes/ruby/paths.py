@@ -100,7 +100,9 @@ class RubyNamer(Namer):
 
     is_collected = True
 
-    def __init__(self, objects: RubyObjects, top: int, instances: Callable[[Sequence[int]], Sequence[int]], lists: Sequence[int] = ()) -> None:
+    def __init__(
+        self, objects: RubyObjects, top: int, instances: Callable[[Sequence[int]], Sequence[int]], lists: Sequence[int] = ()
+    ) -> None:
         """`top`: the class Object; `instances`: finds objects of some classes; `lists`: blocks that keep none of the objects in them."""
         self._lists = lists
         self._objects, self._top, self._instances = objects, top, instances

@@ -17,8 +17,8 @@ from gdbheapx.addons.views.fleet import child, documents
 from gdbheapx.errors import HeapxError, UsageError, said
 from gdbheapx.invocation import GlobalOptions
 from gdbheapx.problems import CUT, FILE_NOT_FOUND, NO_TARGET
-from gdbheapx.report.json import jsonable
-from gdbheapx.report.text import escaped
+from gdbheapx.report.encodings import make_jsonable
+from gdbheapx.report.text import escape_line
 from gdbheapx.snapshot import take
 
 LIMIT, MOST_ROWS = 20, 200
@@ -128,7 +128,7 @@ class Answers:
 
         def compare(named: str) -> Any:
             words = ["--limit", str(limit + 1)]
-            if take.form(named) == take.SNAPSHOT:  # two files: nothing is looked at
+            if take.detect_source(named) == take.SNAPSHOT:  # two files: nothing is looked at
                 with self._lock:
                     return api.Heap(lambda: None).ask("diff", older, named, *words, *self._limits()).document()
             return self._looked(named, lambda heap: heap.ask("diff", older, *words))
@@ -184,7 +184,7 @@ class Answers:
 
     def _queried(self, named: str, sql: str, limit: int) -> Dict[str, Any]:
         """That of a SELECT, which a child answers: no statement of a stranger outlives its time, or takes this process's memory."""
-        options, form = self._options, take.form(named)
+        options, form = self._options, take.detect_source(named)
         words = [*self._asked._replace(pid=None, core=None, snapshot=None).words(), hints.TARGETS[form]]
         asks = ["query", "--json", "--limit", str(limit + 1), *self._limits()]
         asks += [] if options.allocator is None else ["--allocator", options.allocator]
@@ -220,7 +220,7 @@ class Answers:
 
     @contextmanager
     def _opened(self, named: str) -> Iterator[api.Heap]:
-        asked, options, form = self._asked, self._options, take.form(named)
+        asked, options, form = self._asked, self._options, take.detect_source(named)
         how: Dict[str, Any] = {} if form == take.SNAPSHOT else {
             "exe": asked.exe,
             "sysroot": asked.sysroot,
@@ -234,7 +234,7 @@ class Answers:
             yield heap
 
     def _check(self, named: str) -> str:
-        form = take.form(named)
+        form = take.detect_source(named)
         if form != take.PROCESS and (named.startswith("-") or not os.path.exists(named)):
             raise HeapxError("there is no file %s" % named, "give a process id, or the path of a core or snapshot", code=FILE_NOT_FOUND)
         return form
@@ -265,7 +265,7 @@ def shown(value: Any) -> Any:
     """A text without what drives a terminal or hides, and not too long."""
     if not isinstance(value, str):
         return value
-    text = escaped(value)
+    text = escape_line(value)
     return text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + "..."
 
 
@@ -273,7 +273,7 @@ def fitted(rest: Dict[str, Any], parts: Dict[str, Any], limit: int) -> Dict[str,
     """The answer with as many rows as there is room for; `cut` says where rows are left out, and at least how many."""
     while True:
         cut: Dict[str, int] = {}
-        made = {**rest, **{name: bounded(jsonable(part), limit, name, cut) for name, part in parts.items()}}
+        made = {**rest, **{name: bounded(make_jsonable(part), limit, name, cut) for name, part in parts.items()}}
         made["cut"] = [{"where": where, "left_out_at_least": count} for where, count in cut.items()]
         if len(json.dumps(made)) <= MOST_BYTES:
             return made
@@ -317,7 +317,7 @@ def typed(line: Optional[str], about: str) -> Optional[str]:
     """A step as a shell takes it: of a command of this tool the whole line."""
     if line is None or not command.is_command(line.split(" ")[0]):
         return line
-    return hints.whole(hints.about(take.form(about), about, line))
+    return hints.whole(hints.about(take.detect_source(about), about, line))
 
 
 def called(line: Optional[str]) -> Optional[Tuple[str, Dict[str, Any]]]:

@@ -62,8 +62,8 @@ def ready(session: Session, options: Options) -> None:
         "gdbheapx.addons.views.export.perfetto",
         "gdbheapx.analysis.census.owned",
         "gdbheapx.kernel.blocks.csv",
-        "gdbheapx.report.csv_rows",
-        "gdbheapx.report.csv_rows",
+        "gdbheapx.report.encodings",
+        "gdbheapx.report.encodings",
         "gdbheapx.addons.views.export.perfetto",
         "gdbheapx.addons.views.export.pprof",
     ),
@@ -72,7 +72,7 @@ def export(session: Session, options: Options) -> Answer:
     """The command `export`."""
     from gdbheapx.addons.views.export import pprof
     from gdbheapx.analysis.census import find, owned
-    from gdbheapx.report import csv_rows
+    from gdbheapx.report import encodings
 
     if options.format in (None, "jeprof"):
         return _jeprof(session, options)
@@ -100,7 +100,7 @@ def export(session: Session, options: Options) -> Answer:
         sampled = session.heaps.one_with_capability("profile").capabilities["profile"]()
         stacks, period = owned.of_calls(sampled.stacks()), sampled.sample_bytes
     if options.format == "folded":
-        lines = list(csv_rows.folded_lines(stacks))
+        lines = list(encodings.format_folded(stacks))
         return Answer(lambda: {"stacks": stacks}, lambda style: lines, read=True, document=True)
 
     def file() -> List[str]:
@@ -145,8 +145,8 @@ def _perfetto(session: Session, options: Options) -> Answer:
 def _csv(session: Session, options: Options) -> Answer:
     """Blocks are handed on while they are read; what they are is known only when all were."""
     from gdbheapx.analysis.census import find
-    from gdbheapx.analysis.reachability import heap_graph, memory_budget
-    from gdbheapx.report import csv_rows
+    from gdbheapx.analysis.reachability import heap_graph
+    from gdbheapx.report import encodings
 
     if options.json:
         raise HeapxError("--json cannot be used with csv", "`%s` lists all blocks as JSON" % ask("chunks --json"), code=USAGE)
@@ -158,12 +158,12 @@ def _csv(session: Session, options: Options) -> Answer:
                 "snapshots contain only used blocks, if any", "use --of census; or ask the process or its core", code=NOT_IN_SNAPSHOT
             )
         kept = find.label_blocks(session, lambda graph: None)
-        return Answer(dict, lambda style: csv_rows.kept_pieces(kept), read=True, document=True, pieces=True)
+        return Answer(dict, lambda style: encodings.format_kept_csv(kept), read=True, document=True, pieces=True)
     heaps = session.heaps.all()
     if options.of != "census":
-        return Answer(dict, lambda style: csv_rows.pieces(session.kernel, heaps), document=True, pieces=True)
-    memory_budget.check(session)
-    used: List[csv_rows.Used] = []
-    told = find.label_blocks(session, lambda graph: used.extend(csv_rows.used(heaps)), contents=True)
-    signed = csv_rows.signed(told)
-    return Answer(dict, lambda style: csv_rows.signed_pieces(session.kernel, used, signed), read=True, document=True, pieces=True)
+        return Answer(dict, lambda style: encodings.format_csv(session.kernel, heaps), document=True, pieces=True)
+    heap_graph.check_owners_fit(session)
+    used: List[encodings.UsedBlocks] = []
+    told = find.label_blocks(session, lambda graph: used.extend(encodings.read_used_blocks(heaps)), contents=True)
+    signed = encodings.find_signatures(told)
+    return Answer(dict, lambda style: encodings.format_signed_csv(session.kernel, used, signed), read=True, document=True, pieces=True)

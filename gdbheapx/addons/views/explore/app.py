@@ -16,8 +16,8 @@ from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, Tab
 from gdbheapx.addons.views.explore.view import Class, Node, Shown, View
 from gdbheapx.errors import HeapxError
 from gdbheapx.output import OutputFile
-from gdbheapx.report import fitting
-from gdbheapx.report.text import escaped
+from gdbheapx.report import text
+from gdbheapx.report.text import escape_line
 from gdbheapx.units import figure, plural, size
 
 SORTS = ("bytes", "blocks", "size", "name")
@@ -49,7 +49,7 @@ KEYS = (
 
 def plain(text: object) -> str:
     """Names of the target as a terminal may have them."""
-    return escaped(str(text))
+    return escape_line(str(text))
 
 
 class Table(DataTable[str]):
@@ -72,7 +72,7 @@ class Table(DataTable[str]):
 def fitted(lines: Iterable[str], width: int) -> Iterator[str]:
     """Sentences in as many lines as they need; rows of tables, which have gaps, as they are."""
     for line in lines:
-        yield from [line] if "  " in line.strip() else fitting.wrapped(line, width)
+        yield from [line] if "  " in line.strip() else text.wrap_sentence(line, width)
 
 
 def cell(name: str, value: Any) -> str:
@@ -412,14 +412,14 @@ class Explorer(App[None]):
 
     def _write(self, shown: Shown, path: str) -> None:
         """A cell that a spreadsheet would run begins with a quote."""
-        from gdbheapx.report.csv_rows import FORMULA
+        from gdbheapx.report.encodings import CELL_FORMULA
 
         try:
             text = io.StringIO(newline="")
             out = csv.writer(text)
             out.writerow(shown.columns)
             for row in shown.rows:
-                out.writerow(["'" + value if isinstance(value, str) and value.startswith(FORMULA) else value for value in row])
+                out.writerow(["'" + value if isinstance(value, str) and value.startswith(CELL_FORMULA) else value for value in row])
             OutputFile(path).finish(text.getvalue().encode("utf-8", "surrogateescape"))
             self.notify("written: %s" % os.path.abspath(path))
         except HeapxError as error:

@@ -56,7 +56,7 @@ def _explore(invocation: Invocation, shell: Shell) -> int:
 
 def opened(path: str, asked: Any) -> api.Heap:
     """A snapshot or a core."""
-    if take.form(path) == take.SNAPSHOT:
+    if take.detect_source(path) == take.SNAPSHOT:
         return api.open(snapshot=path)
     names = {"exe": asked.exe, "sysroot": asked.sysroot, "debug_dirs": asked.debug_dirs, "symbols": asked.symbols}
     return api.open(core=path, debug_info=not asked.no_debug_info, **names)
@@ -93,7 +93,7 @@ def changes(older: str, heap: api.Heap, asked: Any) -> Shown:
 
 def written(path: str, page: str) -> str:
     """The page of `report --html`, by a process of its own; what became of it."""
-    target = "--snapshot" if take.form(path) == take.SNAPSHOT else "--core"
+    target = "--snapshot" if take.detect_source(path) == take.SNAPSHOT else "--core"
     done = child_python.run([target, path, "report", "--html=" + page], capture_output=True, text=True)
     told: str = done.stdout if done.returncode == 0 else done.stderr
     return told.strip()[-300:]

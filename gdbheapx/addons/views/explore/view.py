@@ -5,8 +5,8 @@ from typing import AbstractSet, Any, Callable, Dict, Iterable, List, NamedTuple,
 
 from gdbheapx import command
 from gdbheapx.analysis.census import block, by_owner, find
-from gdbheapx.analysis.reachability import dominance, memory_budget, owners, refs
-from gdbheapx.analysis.reachability.names import Names
+from gdbheapx.analysis.reachability import dominance, heap_graph, owners, refs
+from gdbheapx.analysis.reachability.names import NodeNames
 from gdbheapx.command import Answer, Style
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.graph import NO_NODE
@@ -14,7 +14,7 @@ from gdbheapx.model import Address
 from gdbheapx.problems import NOT_IN_SNAPSHOT
 from gdbheapx.report import reach_text
 from gdbheapx.session import Session
-from gdbheapx.snapshot.record import Taking
+from gdbheapx.snapshot.record import RecordingSession
 
 REACHES = "reaches"
 MOST_ROWS = 200
@@ -30,7 +30,7 @@ class Node(NamedTuple):
     """A row of the dominator tree."""
 
     number: int
-    owned: owners.Owned
+    owned: owners.OwnedMemory
     can_open: bool
     """It owns others."""
     is_block: bool
@@ -80,19 +80,19 @@ class View:
 
     def __init__(self, session: Session) -> None:
         """HeapxError where there is no room for the graph of all blocks."""
-        session.store = session.store or Taking()
+        session.store = session.store or RecordingSession()
         if not session.target.has_memory and session.shared(find.TOLD) is None:
             hint = "take it where there is more memory, or explore a core"
             raise HeapxError("this snapshot does not have the single blocks", hint, code=NOT_IN_SNAPSHOT)
-        memory_budget.check(session)
+        heap_graph.check_owners_fit(session)
         self._session = session
         self._answers: Dict[str, Answer] = {}
         self.told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
-        self.tallied = dominance.tally(session, self.told.reach, self.told.called, self.told.paths)
+        self.tallied = dominance.tally_owners(session, self.told.reach, self.told.called, self.told.paths)
         self.census: find.Census = self._record("census")
         reach = self.tallied.reach_of_parts
-        self._reach, self._called = reach, Names(session.target, reach)
-        self._marks = refs.Marks(reach, self.told.paths, self.tallied)
+        self._reach, self._called = reach, NodeNames(session.target, reach)
+        self._marks = refs.RefsMarks(reach, self.told.paths, self.tallied)
         self._held = list(by_owner.by_owner(session).rows)
         self.owners: owners.Owners = self._record("owners")
         self._signatures = {row.owner: row.signature for row in self.owners.owners}
@@ -118,8 +118,8 @@ class View:
 
     def suspicions(self) -> List[str]:
         """Who keeps much, and who leads to what several hold, as `owners` says it."""
-        told = [reach_text.suspicion(one) for one in self.owners.suspects] or [reach_text.NOBODY]
-        return [*told, *(reach_text.together(row) for row in self.owners.together)]
+        told = [reach_text.describe_suspicion(one) for one in self.owners.suspects] or [reach_text.NOBODY]
+        return [*told, *(reach_text.describe_joint(row) for row in self.owners.together)]
 
     def notes(self) -> List[str]:
         """What is missing."""
@@ -198,11 +198,13 @@ class View:
     def block(self, address: int) -> List[str]:
         """What is there, and its paths to roots."""
         lines = self.text("whatis", "0x%x" % address, "--no-holders").split("\n")
-        answer = refs.find(self._reach, self._called, address, self._marks, self.told.paths)
+        answer = refs.find_refs(self._reach, self._called, address, self._marks, self.told.paths)
         if answer is None:
             return lines
-        answer = refs.with_containers(answer, block.find_pointed_containers(self._session, self._reach, refs.pointers(answer, MOST_CHAINS)))
-        return [*lines, "", *reach_text.lines(PLAIN, answer, MOST_CHAINS, MOST_STEPS)]
+        answer = refs.add_refs_containers(
+            answer, block.find_pointed_containers(self._session, self._reach, refs.list_pointers(answer, MOST_CHAINS))
+        )
+        return [*lines, "", *reach_text.format_refs(PLAIN, answer, MOST_CHAINS, MOST_STEPS)]
 
     def search(self, text: str) -> Shown:
         """Blocks by address, owners and classes by name."""

@@ -15,10 +15,10 @@ from gdbheapx import problems
 from gdbheapx.addons.views.export.pprof import MASK, Message, varint
 from gdbheapx.analysis.census import find, owned
 from gdbheapx.analysis.census.owned import OwnerFrame, OwnerStack
-from gdbheapx.analysis.reachability import dominance, heap_graph, memory_budget, regions
+from gdbheapx.analysis.reachability import dominance, heap_graph
 from gdbheapx.hints import ask
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, NO_SLOT
-from gdbheapx.report.csv_rows import clean
+from gdbheapx.report.encodings import clean_name
 from gdbheapx.session import Session
 from gdbheapx.units import number, plural
 
@@ -34,10 +34,10 @@ SEQUENCE, MOMENT = 1, 1
 KIND_NORMAL = 1
 UNKNOWN, NATIVE_STACK, STICKY_CLASS, THREAD_BLOCK = 0, 4, 5, 6
 ROOTS = {
-    regions.DATA: STICKY_CLASS,
-    regions.THREAD_LOCAL: THREAD_BLOCK,
-    regions.STACK: NATIVE_STACK,
-    regions.REGISTERS: NATIVE_STACK,
+    heap_graph.DATA: STICKY_CLASS,
+    heap_graph.THREAD_LOCAL: THREAD_BLOCK,
+    heap_graph.STACK: NATIVE_STACK,
+    heap_graph.REGISTERS: NATIVE_STACK,
     VARIABLE: UNKNOWN,
 }
 """HeapGraphRoot.Type by what holds: global variables stand for statics of classes."""
@@ -68,10 +68,10 @@ class Object(NamedTuple):
 def find_objects(session: Session, is_gathered: bool) -> Iterator[Object]:
     """All of them, one by one. The process runs on when this has begun. `is_gathered`: by owners, whatever their number."""
     if not is_gathered:
-        memory_budget.check(session)
+        heap_graph.check_owners_fit(session)
         session.without_keys = True
         told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
-        tallied = dominance.tally(session, told.reach, told.called, told.paths)
+        tallied = dominance.tally_owners(session, told.reach, told.called, told.paths)
         count = tallied.graph.nodes
         if count <= MOST_OBJECTS:
             return single(session, told, tallied)
@@ -81,7 +81,7 @@ def find_objects(session: Session, is_gathered: bool) -> Iterator[Object]:
     return gathered(owned.find_stacks(session))
 
 
-def single(session: Session, told: find.LabelSet, tallied: dominance.Tallied) -> Iterator[Object]:
+def single(session: Session, told: find.LabelSet, tallied: dominance.OwnerTally) -> Iterator[Object]:
     """Every node of the graph: blocks, mappings, and roots by variable."""
     reach, graph, word = told.reach, tallied.graph, told.reach.word_bytes
     blocks = reach.numbers.blocks
@@ -120,7 +120,7 @@ def single(session: Session, told: find.LabelSet, tallied: dominance.Tallied) ->
         yield _outside(tallied, node, ids, others, blocks, word)
 
 
-def _outside(tallied: dominance.Tallied, node: int, ids: Sequence[int], others: Sequence[int], blocks: int, word: int) -> Object:
+def _outside(tallied: dominance.OwnerTally, node: int, ids: Sequence[int], others: Sequence[int], blocks: int, word: int) -> Object:
     """A mapping, or a root."""
     reach = tallied.reach
     kind, module, first = None, "", 0
@@ -131,7 +131,7 @@ def _outside(tallied: dominance.Tallied, node: int, ids: Sequence[int], others: 
             module = part.root.module.shown_name
         if part.slot != NO_SLOT:
             variable = None
-            if kind == regions.DATA and part.root.module is not None:
+            if kind == heap_graph.DATA and part.root.module is not None:
                 variable = tallied.names.variable(part.root.module, part.root.start + part.slot * word)
             first = variable.start - part.root.start if variable is not None else part.slot * word
     references = []
@@ -184,7 +184,7 @@ class Writer:
         self._open = bytearray()
 
     def _string(self, number: int, text: str) -> Message:
-        return Message().number(1, number).data(2, clean(text).encode("utf-8"))
+        return Message().number(1, number).data(2, clean_name(text).encode("utf-8"))
 
     def _field(self, name: str) -> bytes:
         data = self._field_bytes.get(name)
@@ -206,7 +206,7 @@ class Writer:
                     place = self._places[type_.module] = len(self._places) + 1
                     self._graph.message(8, self._string(place, type_.module))
                 made.number(2, place)
-            self._graph.message(9, made.data(3, clean(type_.name or "?").encode("utf-8")).number(7, KIND_NORMAL))
+            self._graph.message(9, made.data(3, clean_name(type_.name or "?").encode("utf-8")).number(7, KIND_NORMAL))
         return data
 
     def add(self, object_: Object) -> Optional[bytes]:
@@ -248,7 +248,7 @@ def packet(content: Message) -> bytes:
 
 def pieces(objects: Iterable[Object], pid: int, command: str) -> Iterator[bytes]:
     """The trace: the process's name, then the graph."""
-    process = Message().number(1, pid).data(3, clean(command).encode("utf-8"))
+    process = Message().number(1, pid).data(3, clean_name(command).encode("utf-8"))
     yield packet(Message().message(2, Message().message(1, process)))
     writer = Writer(pid)
     for object_ in objects:

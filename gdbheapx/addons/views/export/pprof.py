@@ -13,7 +13,7 @@ from bisect import bisect_right
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.analysis.census.owned import CodeImage, OwnerFrame, OwnerStack
-from gdbheapx.report.csv_rows import clean
+from gdbheapx.report.encodings import clean_name
 
 KINDS = (
     ("objects", "count", "blocks"),
@@ -105,7 +105,7 @@ class Writer:
 
     def text(self, text: str) -> int:
         """Its place in the table of strings."""
-        return self._strings.setdefault(clean(text), len(self._strings))
+        return self._strings.setdefault(clean_name(text), len(self._strings))
 
     def _add(self, field: int, made: Message) -> None:
         self._parts.setdefault(field, []).append(made)

@@ -21,7 +21,7 @@ from gdbheapx.budget import Budget, to_standard_error
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.invocation import GlobalOptions
 from gdbheapx.problems import MISSING_PACKAGE, NO_SCHEDULER
-from gdbheapx.snapshot import store
+from gdbheapx.snapshot import file
 
 RETRIES = 2
 """How often a task is tried anew that raised: a look that failed is an answer, so this is a worker's disk or memory."""
@@ -129,7 +129,7 @@ def task(
     if __version__ != version:
         same = "%s%s: %s, here %s; install the same there, then run the same line again"
         return where, failed(same % (OTHER, where, __version__, version))
-    seen = state if store.is_url(path) else child.state(path)  # a look at a URL says itself what is wrong
+    seen = state if file.is_url(path) else child.state(path)  # a look at a URL says itself what is wrong
     if state is not None and seen is None:
         return where, failed("worker %s does not see this path; mount the same folder there, then run the same line again" % where)
     if state is not None and seen != state:

@@ -218,14 +218,14 @@ def table_lines(style: Style, rows: Union[Sequence[Document], Sequence[Group]]) 
     shown: List[Any] = [
         {name: absent.get(name) if value is None else _cell(value) for name, value in row._asdict().items()} for row in rows
     ]
-    yield from text.show(style, [Table(columns, shown)])
+    yield from text.format_page(style, [Table(columns, shown)])
 
 
 def csv_lines(rows: Union[Sequence[Document], Sequence[Group]]) -> Iterator[str]:
     """CSV with a heading."""
-    yield text.csv_line((type(rows[0]) if rows else Document)._fields)
+    yield text.format_csv_line((type(rows[0]) if rows else Document)._fields)
     for row in rows:
-        yield text.csv_line(text.safe_cell(value) if isinstance(value, str) else value for value in row)
+        yield text.format_csv_line(text.safe_cell(value) if isinstance(value, str) else value for value in row)
 
 
 def _cell(value: Any) -> Any:

@@ -26,7 +26,7 @@ def look_of(invocation: Invocation) -> Invocation:
 
 def make(invocation: Invocation, shell: Shell) -> int:
     """Take the look, then write the page; the exit code is that of the look."""
-    from gdbheapx.report.text import escaped
+    from gdbheapx.report.text import escape_line
 
     name, options = invocation.command.name, invocation.options
     page: Optional[OutputFile] = None
@@ -48,7 +48,7 @@ def make(invocation: Invocation, shell: Shell) -> int:
             return code
         page.finish(_page(name, text, invocation).encode("utf-8", "backslashreplace"))
         page = None
-        return code if options.json else shell.say("the page is in %s\n" % escaped(options.html)) or code
+        return code if options.json else shell.say("the page is in %s\n" % escape_line(options.html)) or code
     except HeapxError as error:
         return shell.failed(error, has_document)
     except MemoryError:
@@ -70,14 +70,14 @@ def _hand_on(text: bytes, output: Optional[str], say: Callable[[str], int]) -> N
 
 def _page(command: str, text: bytes, invocation: Invocation) -> str:
     from gdbheapx.addons.views.html import diff_view, render, report_view
-    from gdbheapx.snapshot import codec
+    from gdbheapx.snapshot import file
 
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     view = {"report": report_view.view, "diff": diff_view.view}[command]
     try:
         document = json.loads(text.decode("utf-8", "replace"))
         about = place.of_target(document["target"], invocation.asked.of_target())
-        values = view(codec.decoded(render.Envelope, document), document["data"], made, about.line)
+        values = view(file.decode_value(render.Envelope, document), document["data"], made, about.line)
     except ValueError as error:
         raise HeapxError(
             "the result is incomplete (%s): no page was made" % error, "run it again with --json to see what there is", code=NO_ANSWER

@@ -5,9 +5,9 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from gdbheapx.addons.views.html.memory_view import Part
 from gdbheapx.addons.views.html.render import Envelope, step
 from gdbheapx.hints import Write, alone, quoted
-from gdbheapx.report.page_text import Whole
-from gdbheapx.snapshot import codec
-from gdbheapx.snapshot.diff import KEPT, Diff, Side
+from gdbheapx.report.pages import UncutText
+from gdbheapx.snapshot import file
+from gdbheapx.snapshot.diff import KEPT, Diff, DiffSide
 
 OPEN_ROWS, MOST_ROWS = 15, 300
 """Of one list: seen at once, and seen at all."""
@@ -56,7 +56,7 @@ class Changes(NamedTuple):
 
 def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = alone) -> Dict[str, Any]:
     """What the template is filled with. `made`: when, as text."""
-    diff: Diff = codec.decoded(Diff, data)
+    diff: Diff = file.decode_value(Diff, data)
     sides = {"Old": diff.old, "New": diff.new}
     bars = [_bar(diff, figure) for figure in ("old_bytes", "new_bytes")]
     programs = diff.old.executable, diff.new.executable
@@ -84,13 +84,13 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = a
             *(_changes(diff, getattr(diff, member[0]), *member) for member in lists if member[0] not in FIRST),
         ],
         "steps": [step(advice) for advice in diff.next_steps],
-        "again": Whole("gdbheapx diff %s --limit %d" % (names, 10 * MOST_ROWS)),
+        "again": UncutText("gdbheapx diff %s --limit %d" % (names, 10 * MOST_ROWS)),
         "open_rows": OPEN_ROWS,
         "open_lists": OPEN_LISTS,
     }
 
 
-def _facts(side: Side) -> List[Tuple[str, str]]:
+def _facts(side: DiffSide) -> List[Tuple[str, str]]:
     """About one side, as names and texts."""
     of, when = ("core", "Core written") if side.kind == "core" else ("running process", "Looked at")
     kind = "snapshot of a %s" % of if side.form == "snapshot" else FORMS.get(side.form, side.form)

@@ -2,7 +2,7 @@
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.report.page_text import Drawn, coordinate
+from gdbheapx.report.pages import DrawnPath, format_coordinate
 
 SMALLEST = 0.05
 """Units: what would be narrower is not drawn; its row in the table says it."""
@@ -149,13 +149,13 @@ def depth(levels: Sequence[Level]) -> int:
     return max((level.depth for level in levels), default=-1) + 1
 
 
-def grid(cells: Sequence[Sequence[Optional[int]]], across: int, side: float, gap: float, whole: Optional[int] = None) -> List[Drawn]:
+def grid(cells: Sequence[Sequence[Optional[int]]], across: int, side: float, gap: float, whole: Optional[int] = None) -> List[DrawnPath]:
     """A path for each kind of figure: cells row by row, each divided among its figures from left to right. `whole`: what a full cell is."""
     kinds = max((len(cell) for cell in cells), default=0)
     paths: List[List[str]] = [[] for _ in range(kinds)]
     for number_, figures in enumerate(cells):
         x, y = (number_ % across) * side, (number_ // across) * side
         for box in bar(figures, side - gap, side - gap, whole):
-            parts = tuple(map(coordinate, (x + box.x, y, box.width, box.height, -box.width)))
+            parts = tuple(map(format_coordinate, (x + box.x, y, box.width, box.height, -box.width)))
             paths[box.place].append("M%s %sh%sv%sh%sz" % parts)
-    return [Drawn("".join(path)) for path in paths]
+    return [DrawnPath("".join(path)) for path in paths]

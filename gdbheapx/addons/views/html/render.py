@@ -12,7 +12,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.model import Advice, AllocatorInfo
 from gdbheapx.problems import MISSING_PACKAGE
 from gdbheapx.report import reach_text
-from gdbheapx.report.page_text import Drawn, Whole, coordinate
+from gdbheapx.report.pages import DrawnPath, UncutText, format_coordinate
 from gdbheapx.snapshot.record import RecordedProblem
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -67,13 +67,13 @@ class Step(NamedTuple):
 
 def step(advice: Advice) -> Step:
     """A step of the document, whose command is whole."""
-    return Step(None if advice.command is None else Whole(advice.command), advice.why)
+    return Step(None if advice.command is None else UncutText(advice.command), advice.why)
 
 
 def visible(text: str) -> str:
     """Text as it can be read: what is not a letter that shows (control characters, line ends, marks that turn the direction of writing,
     halves of bytes that are no UTF-8) is written out."""
-    if len(text) > MOST_LETTERS and not isinstance(text, Whole):
+    if len(text) > MOST_LETTERS and not isinstance(text, UncutText):
         text = text[:MOST_LETTERS] + " (cut)"
     if text.isprintable():
         return text
@@ -136,13 +136,13 @@ def _environment(folder: str = HERE) -> Any:
         raise HeapxError("a page requires Jinja2, which this Python cannot import (%s)" % error, HINT, code=MISSING_PACKAGE)
 
     def finished(value: Any) -> Any:
-        if isinstance(value, (Markup, Drawn)):
+        if isinstance(value, (Markup, DrawnPath)):
             return value
         return visible(value) if isinstance(value, str) else NOT_KNOWN if value is None else value
 
     loader = jinja2.FileSystemLoader([folder, HERE])
     made = jinja2.Environment(loader=loader, autoescape=True, finalize=finished, undefined=jinja2.StrictUndefined, trim_blocks=True)
     made.lstrip_blocks = True
-    made.filters.update(size=size, number=number, signed=signed, signed_number=signed_number, coordinate=coordinate, visible=visible)
-    made.globals.update(geometry=geometry, share=share, suspicion=reach_text.suspicion)
+    made.filters.update(size=size, number=number, signed=signed, signed_number=signed_number, coordinate=format_coordinate, visible=visible)
+    made.globals.update(geometry=geometry, share=share, suspicion=reach_text.describe_suspicion)
     return made

@@ -15,9 +15,9 @@ from gdbheapx.analysis.page_parts import PageCensus, PageParts
 from gdbheapx.analysis.reachability import owners as model
 from gdbheapx.hints import Write, alone
 from gdbheapx.model import Finding
-from gdbheapx.report.brief_text import duration, moment
-from gdbheapx.report.page_text import Whole
-from gdbheapx.snapshot import codec
+from gdbheapx.report.overview_text import format_duration, format_moment
+from gdbheapx.report.pages import UncutText
+from gdbheapx.snapshot import file
 from gdbheapx.stops import lasting
 from gdbheapx.verdict import SMALL, Verdict
 
@@ -146,11 +146,11 @@ def _name(row: CensusRow) -> str:
     return "unnamed blocks of %s" % units.sentence_size(row.size_bytes) if row.size_bytes is not None else "unnamed blocks"
 
 
-def owners(rows: Sequence[model.Owned]) -> Tuple[List[Owner], List[Branch]]:
+def owners(rows: Sequence[model.OwnedMemory]) -> Tuple[List[Owner], List[Branch]]:
     """By levels, and as a tree of their places."""
     listed: List[Owner] = []
 
-    def branches(many: Sequence[model.Owned], depth: int) -> List[Branch]:
+    def branches(many: Sequence[model.OwnedMemory], depth: int) -> List[Branch]:
         made = []
         for row in many:
             if len(listed) >= MOST_OWNERS or depth >= MOST_LEVELS:
@@ -248,9 +248,9 @@ def _decay_cell(name: str, value: Any) -> Optional[str]:
 
 def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = alone) -> Dict[str, Any]:
     """What the template is filled with. `made`: when, as text; `line` writes a command about the same target."""
-    overview: Overview = codec.decoded(Overview, data)
+    overview: Overview = file.decode_value(Overview, data)
     books = overview.books
-    page: PageParts = codec.decoded(Optional[PageParts], data.get("page")) or NO_PARTS
+    page: PageParts = file.decode_value(Optional[PageParts], data.get("page")) or NO_PARTS
     used_bytes = sum(heap.used_bytes for heap in overview.heaps)
     arenas = memory_view.arenas_of(overview.arenas, overview.totals)
     shares = zip(memory_view.SHARES, memory_view.ARENA_NAMES)
@@ -279,7 +279,7 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = a
         "arena_looks": [look for look, _ in drawn],
         "arena_key": [Part(look, name, None) for look, name in drawn],
         "arena_scale": max((sum(part.bytes or 0 for part in line.parts) for line in arenas), default=0),
-        "arenas_line": Whole(line("arenas")),
+        "arenas_line": UncutText(line("arenas")),
         "more_arenas": max(0, len(overview.arenas) - memory_view.MOST_ARENAS),
         "maps": [memory_view.map_of(heap_map) for heap_map in page.map[: memory_view.MOST_MAPS]],
         "classes": classes,
@@ -293,11 +293,11 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = a
         "decay": None if page.decay is None else [{name: _decay_cell(name, row[name]) for name, _, _ in DECAY} for row in page.decay],
         "more_decay": page.more_decay,
         "steps": [step(advice) for advice in overview.next_steps],
-        "deeper": Whole(line("report --deep --html FILE")),
-        "owners_line": Whole(line("owners")),
-        "census_line": Whole(line("census")),
-        "sites_line": Whole(line("census --sites")),
-        "page_line": Whole(line("report --html FILE")),
+        "deeper": UncutText(line("report --deep --html FILE")),
+        "owners_line": UncutText(line("owners")),
+        "census_line": UncutText(line("census")),
+        "sites_line": UncutText(line("census --sites")),
+        "page_line": UncutText(line("report --html FILE")),
         "across": memory_view.ACROSS,
         "map_headings": [("from", ""), *((name, "") for name in memory_view.MAP_NAMES)],
         "class_parts": [Part("used", "in use", None), Part("free", "free", None)],
@@ -319,13 +319,13 @@ def _target(envelope: Envelope) -> List[Tuple[str, str]]:
         ("Program", target.executable),
         ("Command line", target.command_line),
         ("Host", target.host),
-        ("Core written" if target.kind == "core" else "Read", target.time and moment(target.time)),
-        ("Up", None if target.uptime_s is None else duration(target.uptime_s)),
+        ("Core written" if target.kind == "core" else "Read", target.time and format_moment(target.time)),
+        ("Up", None if target.uptime_s is None else format_duration(target.uptime_s)),
         ("Core", target.core),
         ("Snapshot", target.snapshot),
     ]
     if target.taken is not None:
-        facts.append(("Taken", "%s, of a %s" % (moment(target.taken), "core" if target.taken_of == "core" else "running process")))
+        facts.append(("Taken", "%s, of a %s" % (format_moment(target.taken), "core" if target.taken_of == "core" else "running process")))
     if target.stopped_ms is not None:
         facts.append(("Longest pause", lasting(target.stopped_ms)))
     for allocator in envelope.allocators:

@@ -7,7 +7,7 @@ from gdbheapx import worker
 from gdbheapx.addons.views.query import engine, table_rows, text
 from gdbheapx.addons.views.query.table_rows import LookRequest
 from gdbheapx.api import Rows
-from gdbheapx.report.json import jsonable
+from gdbheapx.report.encodings import make_jsonable
 
 find = table_rows.find
 
@@ -22,7 +22,7 @@ def ask(sql: str, look: Callable[[LookRequest], Dict[str, Any]], max_seconds: Op
     try:
         rows, signed, held = descriptors
         if asked.tables:
-            tables = jsonable(look(LookRequest(asked.tables, rows or 0, signed, held, asked.with_paths)))
+            tables = make_jsonable(look(LookRequest(asked.tables, rows or 0, signed, held, asked.with_paths)))
         with engine.Folder() as folder:
             path = engine.fill(folder, asked, tables, rows or 0, signed, held)
             result = engine.Asking(folder, path, until).ask(needed.sql)

@@ -167,7 +167,7 @@ class Query:
     def _show_json(self, result: Any, look: Look) -> int:
         """The envelope; rows one a line, while they come."""
         from gdbheapx.addons.views.query import text
-        from gdbheapx.report.json import encode
+        from gdbheapx.report.encodings import encode_json
 
         envelope, code = {**NOBODY, **look.envelope}, look.code
 
@@ -175,7 +175,7 @@ class Query:
             nonlocal code
             dumps = json.dumps
             kinds = [{"name": name, "type": kind} for name, (_, kind) in zip(text.names(result.columns), result.columns)]
-            yield '{"schema": "gdbheapx/1", "command": "query", "data": {"columns": %s, "rows": [' % encode(kinds)
+            yield '{"schema": "gdbheapx/1", "command": "query", "data": {"columns": %s, "rows": [' % encode_json(kinds)
             count, record = 0, text.records(result.columns)
             try:
                 for row in _limited(result.rows, self._options.limit):
@@ -193,9 +193,9 @@ class Query:
         return done if done == NO_ANSWER else code
 
     def _document(self, data: Any) -> str:
-        from gdbheapx.report.json import encode
+        from gdbheapx.report.encodings import encode_json
 
-        return '{"schema": "gdbheapx/1", "command": "query", "data": %s%s' % (encode(data), self._tail(NOBODY))
+        return '{"schema": "gdbheapx/1", "command": "query", "data": %s%s' % (encode_json(data), self._tail(NOBODY))
 
     def _tail(self, envelope: Dict[str, Any]) -> str:
         return tail({name: envelope[name] for name in NOBODY}, envelope.get("tool") or tool(None))
@@ -227,14 +227,14 @@ def _both(first: Any, then: Sequence[str]) -> Any:
 
 def _notes(envelope: Dict[str, Any], style: Style) -> Sequence[str]:
     """What was wrong with the look, as every command says it."""
-    from gdbheapx.report.text import on_screen
+    from gdbheapx.report.text import format_on_screen
 
     problems = envelope.get("problems") or []
     lines = ["", "Partial answer, because:" if envelope.get("partial") else "Notes:"] if problems else []
     for problem in problems:
         where, hint = problem.get("where"), problem.get("hint")
         line = "  %s%s%s" % ("%s: " % where if where else "", problem.get("what"), "; %s" % hint if hint else "")
-        lines += on_screen(style, line).splitlines()
+        lines += format_on_screen(style, line).splitlines()
     return lines
 
 

@@ -18,16 +18,16 @@ from gdbheapx.addons.views.query.tables import (
     VARIABLE,
     Table,
 )
-from gdbheapx.analysis.coverage import tell_coverage
+from gdbheapx.analysis.memory_verdict import tell_coverage
 from gdbheapx.errors import HeapxError
 from gdbheapx.model import Address
 from gdbheapx.problems import CANNOT_WRITE, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
-from gdbheapx.report import csv_rows
+from gdbheapx.report import encodings
 from gdbheapx.session import Session
-from gdbheapx.snapshot.record import ELSEWHERE, Taking
+from gdbheapx.snapshot.record import ELSEWHERE, RecordingSession
 
 if TYPE_CHECKING:
-    from gdbheapx.analysis.reachability.owners import Owned
+    from gdbheapx.analysis.reachability.owners import OwnedMemory
 
 
 class LookRequest(NamedTuple):
@@ -67,7 +67,7 @@ def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
     """Rows by table."""
     is_snapshot = not session.target.has_memory
     if not is_snapshot:
-        session.store = Taking()
+        session.store = RecordingSession()
     if BLOCKS in asked.tables or HELD_BLOCKS in asked.tables:  # the commands behind other tables ask for themselves
         tell_coverage(session)
     makers: Dict[str, Callable[[], Rows]] = {}
@@ -129,7 +129,7 @@ def cells(table: Table, row: Any) -> List[Any]:
         if isinstance(value, (list, tuple)) and column.type != NUMBERS:  # samples: the first
             value = value[0] if value else None
         if column.type == TEXT and value is not None:
-            value = csv_rows.clean(str(value))
+            value = encodings.clean_name(str(value))
         row_cells.append(int(value) if isinstance(value, Address) else value)
     return row_cells
 
@@ -149,9 +149,9 @@ def _containers(session: Session, table: Table) -> Callable[[], Rows]:
     return lambda: [cells(table, row) for row in found]
 
 
-def _levels(rows: "Sequence[Owned]") -> Iterator[Dict[str, Any]]:
+def _levels(rows: "Sequence[OwnedMemory]") -> Iterator[Dict[str, Any]]:
     """Owners and what they own, one after the other, each with its level and the number of the row above."""
-    left: List[Tuple[int, Optional[int], Owned]] = [(1, None, row) for row in reversed(rows)]
+    left: List[Tuple[int, Optional[int], OwnedMemory]] = [(1, None, row) for row in reversed(rows)]
     number = 0
     while left:
         level, parent, row = left.pop()
@@ -199,27 +199,27 @@ def _mappings(session: Session) -> Iterator[List[Any]]:
 def _blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
     """Writes the rows of blocks; what is given back writes those with signatures, once all blocks were looked at."""
     from gdbheapx.analysis.census import find as census
-    from gdbheapx.analysis.reachability import memory_budget
+    from gdbheapx.analysis.reachability import heap_graph
 
     heaps = session.heaps.all()
     if asked.signed is not None or asked.held is not None:
-        memory_budget.check(session)
-    used = [csv_rows.Used(heap, []) for heap in heaps]
+        heap_graph.check_owners_fit(session)
+    used = [encodings.UsedBlocks(heap, []) for heap in heaps]
     begin(session, asked.rows)
     for heap, batches in used:
-        writer = session.kernel.csv(csv_rows.words(heap, for_engines=True))
+        writer = session.kernel.csv(encodings.make_csv_words(heap, for_engines=True))
         for blocks in heap.blocks():
             put(session, asked.rows, writer.rows(blocks))
             if asked.signed is not None:
-                chosen = csv_rows.in_use(blocks)
+                chosen = encodings.select_in_use(blocks)
                 if len(chosen.addresses):
                     batches.append(chosen)  # type: ignore[attr-defined]
 
     def signatures() -> None:
         assert asked.signed is not None
-        signed = csv_rows.signed(census.label_blocks(session, lambda graph: None, contents=True))
+        signed = encodings.find_signatures(census.label_blocks(session, lambda graph: None, contents=True))
         begin(session, asked.signed)
-        pieces = csv_rows.signed_pieces(session.kernel, used, signed, for_engines=True)
+        pieces = encodings.format_signed_csv(session.kernel, used, signed, for_engines=True)
         next(pieces)  # the heading
         for piece in pieces:
             put(session, asked.signed, piece.encode("utf-8"))
@@ -237,7 +237,7 @@ def _held_blocks(session: Session, asked: LookRequest) -> None:
     found = by_owner.find_owned_blocks(session, HELD_BLOCKS in asked.tables)
     begin(session, asked.held)
     session.budget.progress.stage = "naming blocks"
-    for piece in csv_rows.held_rows(found, MOST_PATHS if asked.with_paths else 0, lambda: heap_graph.check_time(session)):
+    for piece in encodings.format_held_rows(found, MOST_PATHS if asked.with_paths else 0, lambda: heap_graph.check_time(session)):
         put(session, asked.held, piece.encode("utf-8"))
 
 
@@ -251,7 +251,7 @@ def _kept_blocks(session: Session, asked: LookRequest) -> None:
     for descriptor, with_names in ((asked.rows, False), (asked.signed, True)):
         if descriptor is not None:
             begin(session, descriptor)
-            for piece in csv_rows.kept_rows(told, True, with_names):
+            for piece in encodings.format_kept_rows(told, True, with_names):
                 put(session, descriptor, piece.encode("utf-8"))
 
 

@@ -5,9 +5,9 @@ from typing import Any, Dict, NamedTuple, Sequence, Tuple, Union, get_args, get_
 
 from gdbheapx.allocators import OfAllocator
 from gdbheapx.analysis.census.find import CensusRow
-from gdbheapx.analysis.reachability.contained import MOST_CONTAINERS, ContainerRow
-from gdbheapx.analysis.reachability.leaks import Group
-from gdbheapx.analysis.reachability.owners import Owned
+from gdbheapx.analysis.reachability.dominance import MOST_CONTAINERS, ContainerRow
+from gdbheapx.analysis.reachability.leaks import LeakGroup
+from gdbheapx.analysis.reachability.owners import OwnedMemory
 from gdbheapx.model import Address, ThreadCache
 
 ADDRESS, NUMBER, TEXT, SHARE, FLAG, NUMBERS = "UBIGINT", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN", "BIGINT[]"
@@ -163,14 +163,14 @@ TABLES = (
     Table(
         "leaks",
         "leaked blocks without a reference from another one, by size and signature, with the blocks reachable from them, as `leaks` has it",
-        columns_of(Group),
+        columns_of(LeakGroup),
         ("leaks",),
         "groups",
     ),
     Table(
         "owners",
         "who keeps memory alive, down to level 3, the 40 largest of each; parent is the row above, NULL on level 1",
-        (*_columns(NUMBER, "row level parent"), *columns_of(Owned)),
+        (*_columns(NUMBER, "row level parent"), *columns_of(OwnedMemory)),
         ("owners", "--depth", "3", "--limit", "40"),
         "owners",
     ),

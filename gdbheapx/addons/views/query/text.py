@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 from gdbheapx.columns import COUNT, TEXT, Column
 from gdbheapx.command import Style
 from gdbheapx.report import text
-from gdbheapx.report.csv_rows import FORMULA, clean
+from gdbheapx.report.encodings import CELL_FORMULA, clean_name
 from gdbheapx.units import plural
 
 ADDRESSES = ("UBIGINT", "UBIGINT[]")
@@ -78,14 +78,14 @@ def lines(style: Style, columns: Columns, rows: Rows, limit: int) -> Iterator[st
     shown = [values(columns, row) for _, row in zip(range(limit), rows)]
     more = sum(1 for _ in rows)
     cells = [[_shown(cell) for cell in row] for row in shown]
-    heads = [Column(text.printable(clean(name)), COUNT if type_.split("(")[0] in NUMBERS else TEXT) for name, type_ in columns]
-    yield from text.fitted(style, heads, cells)
+    heads = [Column(text.make_printable(clean_name(name)), COUNT if type_.split("(")[0] in NUMBERS else TEXT) for name, type_ in columns]
+    yield from text.format_fitted(style, heads, cells)
     if more:
         yield "%s more: --limit N, or all with --csv or --json" % plural(more, "row")
 
 
 def _shown(cell: Any) -> str:
-    shown = "" if cell is None else clean(str(cell))
+    shown = "" if cell is None else clean_name(str(cell))
     return shown if len(shown) <= WIDEST else shown[: WIDEST - 3] + "..."
 
 
@@ -132,8 +132,8 @@ def _csv(rows: Sequence[Sequence[Any]]) -> str:
 def _safe(cell: Any) -> str:
     shown = str(cell)
     if not (shown.isascii() and shown.isprintable()):
-        shown = clean(shown)
-    return "'" + shown if shown.startswith(FORMULA) else shown
+        shown = clean_name(shown)
+    return "'" + shown if shown.startswith(CELL_FORMULA) else shown
 
 
 def table_lines(tables: Sequence[Any]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Call sites: a class's vtable ties its blocks to the function that made them, in programs with and without symbols.
 
 Files: addons/labs/sites/join.py, analysis/sites/records.py, arch/x86_64_code.py, addons/labs/sites/code.py, addons/labs/sites/find.py, addons/labs/sites/flow.py,
-addons/labs/sites/scan.py, addons/labs/sites/ways.py, inferior/elf/code.py.
+addons/labs/sites/scan.py, addons/labs/sites/ways.py, inferior/elf/images.py.
 """
 
 import os

@@ -92,7 +92,7 @@ def test_a_setting_is_advised_where_it_was_measured_against_what_keeps_memory_he
     assert sorted(near, key=rank)[0].setting == "gdbheapx trim"  # it is known here, the other where it was measured
     assert bare(str(best(found, ["own"]))) == "what-if shows what a setting saves: %s" % second
     assert best(found, ["own", "trim"]) is None
-    page = list(map(str, what_if_text.lines(found)))
+    page = list(map(str, what_if_text.format_what_if(found)))
     assert page[-1].count("; ") == 2 and page[-1].startswith("Not shown") and page[-2] == "In force, or without effect: B=1"
 
 
@@ -140,7 +140,7 @@ def test_a_restart_returns_what_a_call_can() -> None:
 
 def test_variables_that_are_not_heeded_are_not_advised() -> None:
     """Of a program that runs with other rights than its caller's."""
-    page = "\n".join(map(str, what_if_text.lines(WhatIf(None, None, [], None, True))))
+    page = "\n".join(map(str, what_if_text.format_what_if(WhatIf(None, None, [], None, True))))
     assert "ignores environment variables" in page
 
 

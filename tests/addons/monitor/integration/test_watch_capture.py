@@ -133,7 +133,7 @@ def sample(elapsed_s: float, rss_bytes: int) -> Sample:
 def stubbed(monkeypatch: pytest.MonkeyPatch) -> List[str]:
     """No process is looked at: paths that would be written."""
     paths: List[str] = []
-    monkeypatch.setattr(take.Standby, "take", lambda standby, path, more: paths.append(path) or {})
+    monkeypatch.setattr(take.SnapshotStandby, "take", lambda standby, path, more: paths.append(path) or {})
     return paths
 
 
@@ -217,7 +217,7 @@ def test_memory_that_is_the_groups_own(tmp_path: Path) -> None:
 
 def test_one_program_takes_all(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
     """It has what the first look imported, goes first where memory is short, is started anew if it has ended, and ends with the watch."""
-    standby = take.Standby(resting.pid)
+    standby = take.SnapshotStandby(resting.pid)
     standby.take(str(tmp_path / "0"))
     first = standby._popen
     assert first is not None and Path("/proc/%d/oom_score_adj" % first.pid).read_text() == "1000\n"

@@ -11,7 +11,7 @@ from gdbheapx.addons.monitor import bill, bill_text
 from gdbheapx.command import Style
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import GroupBelow, GroupMemory, GroupProcess, Mapping, MappingUse
-from gdbheapx.report.text import escaped, show
+from gdbheapx.report.text import escape_line, format_page
 from gdbheapx.session import Session
 
 MIB = 1 << 20
@@ -204,7 +204,7 @@ def test_a_group_that_grows_meanwhile() -> None:
 
 def text(found: bill.Bill, top: int = 10) -> str:
     """As it is shown."""
-    return "\n".join(escaped(line) for line in show(Style(False, False), bill_text.lines(found, top)))
+    return "\n".join(escape_line(line) for line in format_page(Style(False, False), bill_text.lines(found, top)))
 
 
 def test_many_lines_become_one() -> None:

@@ -1,6 +1,6 @@
 """Garbage of CPython in cycles, held against what its own collector frees afterwards.
 
-Files: analysis/reachability/garbage.py, report/garbage_text.py.
+Files: analysis/reachability/garbage.py, report/pages.py.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """What `report` says of a JVM's memory, held against `jcmd`: its heap, metaspace, code, stacks, and what malloc has by NMT's tags.
 
-Files: analysis/memory/runtimes.py.
+Files: analysis/memory/kinds.py.
 """
 
 import re

@@ -78,7 +78,7 @@ def test_it_is_the_graph(lasting: Lasting, core: str, tmp_path: Path) -> None:
     trace = exported(target, tmp_path / "made.pftrace")
     session = Session(elf_target.open_elf_target(core=target[target.index("--core") + 1]))
     told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
-    tallied = dominance.tally(session, told.reach, told.called)
+    tallied = dominance.tally_owners(session, told.reach, told.called)
     graph, blocks = tallied.graph, told.reach.numbers.blocks
     addresses, sizes = graph.columns(array("I", range(blocks)))
     assert len(trace.objects) == graph.nodes

@@ -10,7 +10,7 @@ import pytest
 from gdbheapx.addons.views.export import perfetto
 from gdbheapx.addons.views.export.perfetto import UNNAMED, VARIABLE, Object, Type, gathered
 from gdbheapx.analysis.census.owned import OwnerFrame, OwnerStack
-from gdbheapx.analysis.reachability import regions
+from gdbheapx.analysis.reachability import heap_graph
 from tests.support.profiles import fields
 from tests.support.profiles import varint as read_varint
 
@@ -62,8 +62,8 @@ SOME = [
     Object(0x7F0000000010, Type("Node", "app"), 48, [("+0x0", 0x7F0000000040), ("+0x8", UNNAMED + 3)]),
     Object(0x7F0000000040, Type("=cmd\n\x1b\udcff", "app"), 24, []),
     Object(0x10, Type("48 bytes", ""), 1 << 40, [("+0x0", 0x10)] * 300),
-    Object(UNNAMED + 3, Type("registers of thread 1", ""), 0, [("?", 0x10)], regions.REGISTERS),
-    Object(0x4000, Type("g_cache", "app"), 0, [("+0x0", 0x10)], regions.DATA),
+    Object(UNNAMED + 3, Type("registers of thread 1", ""), 0, [("?", 0x10)], heap_graph.REGISTERS),
+    Object(0x4000, Type("g_cache", "app"), 0, [("+0x0", 0x10)], heap_graph.DATA),
 ]
 
 

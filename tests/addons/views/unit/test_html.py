@@ -9,9 +9,9 @@ import pytest
 
 from gdbheapx import command, units
 from gdbheapx.addons.views.html import render, report_view
-from gdbheapx.addons.views.html.render import Whole
+from gdbheapx.addons.views.html.render import UncutText
 from gdbheapx.place import of_target
-from gdbheapx.snapshot import codec
+from gdbheapx.snapshot import file
 from tests.support import pages
 
 pytest.importorskip("jinja2", reason="pages require Jinja2")
@@ -21,7 +21,7 @@ command.load_commands()
 
 def view(document: Dict[str, Any]) -> Dict[str, Any]:
     about = of_target(document["target"]).line
-    return report_view.view(codec.decoded(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC", about)
+    return report_view.view(file.decode_value(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC", about)
 
 
 def page(document: Dict[str, Any]) -> str:
@@ -125,7 +125,7 @@ def test_the_top_says_which_process_and_when() -> None:
 def test_text_that_does_not_show_is_written_out() -> None:
     """Control characters, line ends, marks of direction and bytes that are no UTF-8; letters of any script stay."""
     assert render.visible("a\x1b\n\u202e\udcffb") == "a\\x1b\\n\\u202e\\xffb" and render.visible("Größe 大小") == "Größe 大小"
-    assert len(render.visible("x" * 10**6)) < 5000 and len(render.visible(Whole("x" * 5000))) == 5000
+    assert len(render.visible("x" * 10**6)) < 5000 and len(render.visible(UncutText("x" * 5000))) == 5000
 
 
 def test_a_partial_look_says_so() -> None:

@@ -1,13 +1,6 @@
-"""Where the vtables of an ELF file's C++ classes lie, and whose they are, by the Itanium C++ ABI.
+"""Read an ELF file as it is laid out in memory: relocated pointers, vtables with their class names, and code with its call slots.
 
-A vtable has before its address point, which objects point to, the word that leads to its class's type_info, and before that the distance
-to the object's start: 0, or minus the place of a base inside the object. So the type_infos tell nearly all, whether the file is stripped or
-not: their own vtables come from the C++ runtime under names that the dynamic linker needs. Symbols `_ZTV...` tell the rest, built without
-RTTI; there a class with virtual bases is not found, because nothing tells how many words stand before its address point.
-
-The words of an ELF file as the dynamic linker makes them: pointers to the file itself, and those to what other objects define.
-
-An address here is one in the file, as link-time addresses are: the load bias is left out.
+Vtables are found by symbols and, in stripped files, by the type_infos that they point to (Itanium C++ ABI, 2.9).
 """
 
 import struct
@@ -16,6 +9,7 @@ from itertools import islice
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.arch import Relocations
+from gdbheapx.inferior.base import ObjectCode
 from gdbheapx.inferior.elf.file import (
     LETTERS_SHIFT,
     PT_DYNAMIC,
@@ -24,10 +18,11 @@ from gdbheapx.inferior.elf.file import (
     ElfFile,
     ElfSymbol,
     ProgramHeader,
-    c_string,
     parse_symbol,
+    read_c_string,
     symbol_bytes,
 )
+from gdbheapx.inferior.elf.unwind import CallFrames
 from gdbheapx.work import READ_SHIFT, Work
 
 DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_STRSZ, DT_REL, DT_RELSZ, DT_RELRSZ, DT_RELR = 5, 6, 7, 8, 10, 17, 18, 35, 36
@@ -53,14 +48,14 @@ MOST_NAME_BYTES = 4096
 MOST_VTABLES = 200_000
 
 
-class Imported(NamedTuple):
+class ImportedPointer(NamedTuple):
     """A pointer to what another object defines."""
 
     name: str
     addend: int
 
 
-class Image:
+class ElfImage:
     """The loaded parts of one file."""
 
     def __init__(self, file: ElfFile) -> None:
@@ -75,12 +70,12 @@ class Image:
         self._names: Dict[int, Tuple[str, ElfSymbol]] = {}
         self.own: Dict[int, int] = {}
         """Where the dynamic linker writes a pointer to this object, and to what address."""
-        self.imported: Dict[int, Imported] = {}
+        self.imported: Dict[int, ImportedPointer] = {}
         """Where it writes one to another object."""
         self._relocate()
 
     def read(self, address: int, size_bytes: int) -> bytes:
-        """What the file has for these addresses; shorter where that ends."""
+        """Return the file's bytes for these addresses; shorter where they end."""
         self.file.work.spend(1 + (size_bytes >> READ_SHIFT))
         for load in self._loads:
             if load.vaddr <= address < load.vaddr + load.filesz:
@@ -203,7 +198,6 @@ class Image:
                 self.own[place] = value
 
     def _in_place(self, place: int) -> int:
-        """What the file has at one of many places that follow each other."""
         start, data = self._piece
         if not 0 <= place - start <= len(data) - self.word_bytes:
             start, data = self._piece = place, self.read(place, SMALL_PIECE_BYTES)
@@ -219,7 +213,7 @@ class Image:
             if symbol.section:
                 self.own[place] = symbol.value + plus
             else:
-                self.imported[place] = Imported(name, plus)
+                self.imported[place] = ImportedPointer(name, plus)
 
     def symbol(self, number: int) -> Tuple[str, ElfSymbol]:
         """An entry of .dynsym."""
@@ -230,7 +224,7 @@ class Image:
             text = self.read(self._dynamic.get(DT_STRTAB, 0) + name, 256)
             if b"\0" not in text:
                 text = self.read(self._dynamic.get(DT_STRTAB, 0) + name, MOST_TEXT_BYTES)
-            self._names[number] = (c_string(text, 0), symbol)
+            self._names[number] = (read_c_string(text, 0), symbol)
             self._letters.spend(len(self._names[number][0]) >> LETTERS_SHIFT)
         return self._names[number]
 
@@ -250,7 +244,7 @@ class Image:
 
 
 class RawVtable(NamedTuple):
-    """One vtable."""
+    """A vtable by its mangled name."""
 
     mangled: str
     """Of the class, as in its type_info: `N3foo3barE`."""
@@ -259,18 +253,18 @@ class RawVtable(NamedTuple):
 
 
 class TypeInfo(NamedTuple):
-    """One type_info of a class."""
+    """A class's type_info."""
 
     mangled: str
     kind: str
     """One of KINDS."""
 
 
-def find(file: ElfFile, with_symbols: Sequence[ElfFile] = ()) -> Dict[int, RawVtable]:
+def find_vtables(file: ElfFile, with_symbols: Sequence[ElfFile] = ()) -> Dict[int, RawVtable]:
     """Address point in the file -> vtable. `with_symbols`: files that may have symbols for it, such as its debug file."""
-    image = Image(file)
-    known = list(_symbols([file, *with_symbols]))
-    infos = _type_infos(image, _kinds(image, known))
+    image = ElfImage(file)
+    known = list(_find_vtable_symbols([file, *with_symbols]))
+    infos = _find_type_infos(image, _find_kinds(image, known))
     by_address = dict(_with_type_info(image, infos, [(start, end) for start, end, _ in known]))
     word = image.word_bytes
     points = sorted(by_address)
@@ -281,7 +275,7 @@ def find(file: ElfFile, with_symbols: Sequence[ElfFile] = ()) -> Dict[int, RawVt
     return dict(sorted(by_address.items())[:MOST_VTABLES])
 
 
-def _symbols(files: Sequence[ElfFile]) -> Iterator[Tuple[int, int, str]]:
+def _find_vtable_symbols(files: Sequence[ElfFile]) -> Iterator[Tuple[int, int, str]]:
     """(start, end, mangled class name) of every vtable that has a symbol."""
     met: Set[Tuple[int, int]] = set()
     for file in files:
@@ -292,7 +286,7 @@ def _symbols(files: Sequence[ElfFile]) -> Iterator[Tuple[int, int, str]]:
                 yield symbol.value, symbol.value + symbol.size_bytes, name[len(VTABLE) :]
 
 
-def _kinds(image: Image, symbols: Sequence[Tuple[int, int, str]]) -> Dict[int, str]:
+def _find_kinds(image: ElfImage, symbols: Sequence[Tuple[int, int, str]]) -> Dict[int, str]:
     """The address points of the vtables of the type_infos themselves, where they lie in this object: those of which of KINDS."""
     word = image.word_bytes
     by_address = {start + 2 * word: name for start, _, name in symbols if name in KINDS}
@@ -307,7 +301,7 @@ def _kinds(image: Image, symbols: Sequence[Tuple[int, int, str]]) -> Dict[int, s
     return by_address
 
 
-def _type_infos(image: Image, kinds: Dict[int, str]) -> Dict[int, TypeInfo]:
+def _find_type_infos(image: ElfImage, kinds: Dict[int, str]) -> Dict[int, TypeInfo]:
     """Every type_info of a class, by its address."""
     word = image.word_bytes
     by_symbol = {VTABLE + kind: kind for kind in KINDS}
@@ -321,13 +315,13 @@ def _type_infos(image: Image, kinds: Dict[int, str]) -> Dict[int, TypeInfo]:
     for place, kind in places:
         at = image.pointer(place + word)
         text = image.text(at) if at else None
-        mangled = type_name(text + b"\0") if text else None
+        mangled = parse_type_name(text + b"\0") if text else None
         if mangled:
             infos[place] = TypeInfo(mangled, kind)
     return infos
 
 
-def type_name(data: bytes) -> Optional[str]:
+def parse_type_name(data: bytes) -> Optional[str]:
     """The mangled name that these bytes begin with, as a type_info points to it; None if it is none, or has no end."""
     text, end, _ = data.partition(b"\0")
     if not end or not text or len(text) > MOST_NAME_BYTES or not all(32 < byte < 127 for byte in text):
@@ -335,10 +329,10 @@ def type_name(data: bytes) -> Optional[str]:
     return text.decode("ascii").lstrip("*")  # `*`: two of this name may be two classes
 
 
-def _with_type_info(image: Image, infos: Dict[int, TypeInfo], symbols: List[Tuple[int, int]]) -> Iterator[Tuple[int, RawVtable]]:
+def _with_type_info(image: ElfImage, infos: Dict[int, TypeInfo], symbols: List[Tuple[int, int]]) -> Iterator[Tuple[int, RawVtable]]:
     """(address point, vtable) of every place that points to a type_info and is no part of one."""
     word = image.word_bytes
-    inside = _bases(image, infos)
+    inside = _find_base_places(image, infos)
     starts = sorted(symbols)
     named = [(place, infos[image.pointer(place) or 0].mangled) for place in image.words_in(set(infos))] if infos else []
     others = [
@@ -349,11 +343,11 @@ def _with_type_info(image: Image, infos: Dict[int, TypeInfo], symbols: List[Tupl
         distance = image.number(place - word)
         if place in inside or distance is None or image.is_relocated(place - word) or distance % word or not -MOST_DISTANCE < distance <= 0:
             continue
-        if _covered(starts, place) or _has_code(image, place + word):
+        if _is_covered(starts, place) or _has_code(image, place + word):
             yield place + word, RawVtable(name, -distance)
 
 
-def _bases(image: Image, infos: Dict[int, TypeInfo]) -> Set[int]:
+def _find_base_places(image: ElfImage, infos: Dict[int, TypeInfo]) -> Set[int]:
     """The places inside type_infos that lead to those of their bases."""
     word = image.word_bytes
     bases: Set[int] = set()
@@ -367,7 +361,7 @@ def _bases(image: Image, infos: Dict[int, TypeInfo]) -> Set[int]:
     return bases
 
 
-def _has_code(image: Image, place: int) -> bool:
+def _has_code(image: ElfImage, place: int) -> bool:
     """A function is among the first entries: those of an abstract class's destructors may be empty."""
     word = image.word_bytes
     for at in (place, place + word, place + 2 * word):
@@ -379,7 +373,7 @@ def _has_code(image: Image, place: int) -> bool:
     return False
 
 
-def _covered(ranges: Sequence[Tuple[int, int]], place: int) -> bool:
+def _is_covered(ranges: Sequence[Tuple[int, int]], place: int) -> bool:
     """A sorted range begins at or before the place, and ends behind it."""
     number = bisect_right(ranges, (place, 1 << 64)) - 1
     return number >= 0 and place < ranges[number][1]
@@ -388,3 +382,30 @@ def _covered(ranges: Sequence[Tuple[int, int]], place: int) -> bool:
 def _any_within(points: Sequence[int], start: int, end: int) -> bool:
     number = bisect_left(points, start)
     return number < len(points) and points[number] <= end
+
+
+DT_PLTRELSZ, DT_JMPREL = 2, 23
+MOST_CODE_BYTES = 512 << 20
+
+
+def read_code(file: ElfFile) -> Optional[ObjectCode]:
+    """Read an object's code with its functions and call slots; None for a machine whose code is not read."""
+    header = file.header
+    if header.arch.code is None or header.arch.relocations is None or header.word_bytes != 8 or not header.little_endian:
+        return None
+    image, left, parts = ElfImage(file), MOST_CODE_BYTES, []
+    for segment in file.program_headers():
+        if segment.type == PT_LOAD and segment.executable:
+            data = file.pread(segment.offset, min(segment.filesz, left))
+            left -= len(data)
+            parts.append((segment.vaddr, data))
+    slots: Dict[int, str] = {place: imported.name for place, imported in image.imported.items() if not imported.addend}
+    pointers = dict(image.own)
+    for table in ((DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)):
+        for place, info, addend in image.table(*table, header.order + "QQq"):
+            if info & 0xFFFFFFFF in header.arch.relocations.slots:
+                name, symbol = image.symbol(info >> 32)
+                slots[place] = name
+                if symbol.section:
+                    pointers[place] = symbol.value + addend
+    return ObjectCode(header.arch, parts, CallFrames(file).functions(), slots, pointers)
